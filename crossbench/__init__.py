@@ -1,0 +1,31 @@
+"""Train the same model in PyTorch, JAX/Flax and Flux.jl, and compare: `crossbench.run(...)`.
+
+What is heavy is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .benchmark import run
+    from .report.table import table
+    from .results.comparison import Comparison, load
+
+__version__ = "0.1.0"
+__all__ = ["Comparison", "load", "run", "table"]
+
+_HOMES = {
+    "run": "benchmark",
+    "table": "report.table",
+    "Comparison": "results.comparison",
+    "load": "results.comparison",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,3 @@
+from crossbench.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,95 @@
+"""Flux.jl through juliacall. The Julia side is the package CrossBenchFlux, under julia/.
+
+Only the worker process imports juliacall, on its main thread: Julia starts there and then.
+An epoch is one call into Julia. Arrays cross as addresses: nothing is copied on the way.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from ...models.model import Weights
+from ...workload import Adapter, Batches, Job, versions
+from . import julia
+
+
+class FluxWorkload:
+    def __init__(self, job: Job) -> None:
+        self.julia = julia.start(job.device)
+        self.julia.start(job.threads)
+        description = json.dumps(job.model.description())
+        self.device = job.device
+        self.workload = self.julia.Workload(description, job.device, job.dtype)
+
+    def load_weights(self, weights: Weights) -> None:
+        for name, array in weights.items():
+            array = np.ascontiguousarray(array)
+            self.julia.load_weight_b(self.workload, name, self._wrap(array))
+        self.julia.reset_b(self.workload)
+
+    def place(self, batches: Batches) -> None:
+        inputs, labels = (np.ascontiguousarray(a) for a in (batches.inputs, batches.labels))
+        self.julia.place_b(self.workload, self._wrap(inputs), self._wrap(labels))
+
+    def train_epoch(self) -> np.ndarray:
+        return np.array(self.julia.train_epoch_b(self.workload))
+
+    def loss_and_gradients(self, inputs: np.ndarray, labels: np.ndarray) -> tuple[float, Weights]:
+        inputs, labels = np.ascontiguousarray(inputs), np.ascontiguousarray(labels)
+        loss, gradients = self.julia.loss_and_gradients(
+            self.workload, self._wrap(inputs), self._wrap(labels)
+        )
+        return loss, _canonical(gradients)
+
+    def predict(self, inputs: np.ndarray) -> np.ndarray:
+        inputs = np.ascontiguousarray(inputs)
+        return np.array(self.julia.predict(self.workload, self._wrap(inputs))).T
+
+    def weights(self) -> Weights:
+        return _canonical(self.julia.weights(self.workload))
+
+    def peak_memory(self) -> int | None:
+        return self.julia.peak_memory(self.workload.device)
+
+    def threads(self) -> int | None:
+        return int(self.details()["Julia threads"])
+
+    def details(self) -> dict[str, str]:
+        return {"juliacall": version("juliacall"), **dict(self.julia.details())}
+
+    def epoch_figures(self) -> dict[str, float]:
+        return dict(self.workload.figures)
+
+    def _wrap(self, array: np.ndarray) -> Any:
+        """The same memory as a Julia array; the caller keeps `array` for as long."""
+        return self.julia.wrap(str(array.dtype), array.ctypes.data, array.shape[::-1])
+
+
+def _canonical(arrays: Any) -> Weights:
+    """Copies of a Julia Dict's arrays: their axes in reverse are in C order."""
+    return {str(name): np.array(array).T.copy() for name, array in dict(arrays).items()}
+
+
+class FluxAdapter(Adapter):
+    title = "Flux.jl"
+
+    def available(self, device: str) -> str | None:
+        if not versions("juliacall"):
+            return "juliacall is not installed: pip install 'crossbench[flux]'"
+        return None
+
+    def installed(self) -> dict[str, str]:
+        return versions("juliacall")
+
+    def environment(self, device: str, threads: int) -> dict[str, str]:
+        return julia.environment(threads)
+
+    def build(self, job: Job) -> FluxWorkload:
+        return FluxWorkload(job)
+
+
+ADAPTER = FluxAdapter()

@@ -1,0 +1,165 @@
+"""The worker process: one framework on one device, doing what the parent asks, one thing at a time.
+
+Requests and replies are pickled on the standard input and output. What a framework prints goes
+to the standard error.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import pickle
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from .. import adapters
+from ..data import Dataset, Split
+from ..results.records import Epoch, Parity
+from ..workload import Batches, Job, Unavailable, Workload
+from . import parity, usage
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker is for. data: the directory of the arrays that save_arrays wrote."""
+
+    framework: str
+    job: Job
+    data: Path
+    batch_size: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Reply:
+    """value, or, where the request failed, error (one line) and its traceback.
+
+    unavailable: the framework cannot be had; else something went wrong in it.
+    """
+
+    value: Any = None
+    error: str | None = None
+    traceback: str | None = None
+    unavailable: bool = False
+
+
+@dataclass(frozen=True)
+class Started:
+    details: dict[str, str]
+    threads: int | None
+
+
+@dataclass(frozen=True)
+class Round:
+    epochs: list[Epoch]
+    peak_memory: int
+    cpus_allowed: int | None
+
+
+def save_arrays(dataset: Dataset, directory: Path) -> None:
+    """Write the data once for all workers; they map it into their memory."""
+    for name, split in (("train", dataset.train), ("test", dataset.test)):
+        np.save(directory / f"{name}_images.npy", split.images)
+        np.save(directory / f"{name}_labels.npy", split.labels)
+
+
+class Worker:
+    """The requests that a worker answers: its public methods, by name."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.adapter = adapters.get(task.framework)
+
+    def parity(self) -> Parity:
+        return parity.prove(self.adapter.build, self.task.job, self.task.seed)
+
+    def start(self) -> Started:
+        """Build the workload and bring the data to the device."""
+        self.workload = self.adapter.build(self.task.job)
+        self.initial = self.task.job.model.initial_weights(self.task.seed)
+        self.workload.load_weights(self.initial)
+        self.workload.place(batches(self._split("train"), self.task.batch_size))
+        return Started(self.workload.details(), self.workload.threads())
+
+    def round(self, number: int, epochs: int) -> Round:
+        """Train from the initial weights, each epoch timed."""
+        self.workload.load_weights(self.initial)
+        usage.reset_peak_resident()
+        timed = [timed_epoch(self.workload, number, epoch) for epoch in range(epochs)]
+        peak = self.workload.peak_memory()
+        return Round(timed, usage.peak_resident() if peak is None else peak, usage.cpus_allowed())
+
+    def test_accuracy(self) -> float:
+        """Of the weights as they are, as a fraction."""
+        test, size = self._split("test"), self.task.batch_size
+        right = 0
+        for i in range(0, len(test), size):
+            logits = self.workload.predict(as_inputs(test.images[i : i + size]))
+            right += int((logits.argmax(1) == test.labels[i : i + size]).sum())
+        return right / len(test)
+
+    def _split(self, name: str) -> Split:
+        images, labels = (
+            np.load(self.task.data / f"{name}_{part}.npy", mmap_mode="r")
+            for part in ("images", "labels")
+        )
+        return Split(images, labels)
+
+
+def batches(split: Split, batch_size: int) -> Batches:
+    """The whole batches of an epoch, in fixed order; a rest is left over."""
+    steps = len(split) // batch_size
+    used = steps * batch_size
+    inputs = as_inputs(split.images[:used])
+    return Batches(
+        inputs.reshape(steps, batch_size, *inputs.shape[1:]),
+        split.labels[:used].astype(np.int64).reshape(steps, batch_size),
+    )
+
+
+def as_inputs(images: np.ndarray) -> np.ndarray:
+    """uint8 to float32 in [0, 1]."""
+    return images / np.float32(255)
+
+
+def timed_epoch(workload: Workload, number: int, epoch: int) -> Epoch:
+    """The one place where an epoch is timed."""
+    gc.collect()
+    clock = usage.Clock.start()
+    losses = workload.train_epoch()
+    wall, cpu = clock.seconds()
+    finite = [float(loss) if math.isfinite(loss) else None for loss in losses]
+    return Epoch(number, epoch, wall, cpu, finite, workload.epoch_figures())
+
+
+def answer(worker: Worker, request: tuple[str, tuple[Any, ...]]) -> Reply:
+    name, arguments = request
+    try:
+        return Reply(getattr(worker, name)(*arguments))
+    except Unavailable as reason:
+        return Reply(error=str(reason), unavailable=True)
+    except Exception as error:
+        message = str(error).strip().splitlines() or [""]
+        return Reply(
+            error=f"{type(error).__name__}: {message[0]}", traceback=traceback.format_exc()
+        )
+
+
+def main() -> None:
+    requests: BinaryIO = sys.stdin.buffer
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a framework prints must not come between the replies
+    worker = Worker(pickle.load(requests))
+    while True:
+        try:
+            request = pickle.load(requests)
+        except EOFError:  # the parent is done, or gone
+            return
+        pickle.dump(answer(worker, request), replies)
+        replies.flush()

@@ -1,0 +1,39 @@
+"""From a spec to the cells: framework x device, each available or with its reason."""
+
+from __future__ import annotations
+
+from . import adapters
+from .machine import gpu_names
+from .results.records import Cell
+from .spec import Spec
+from .workload import DEVICES
+
+
+def make_plan(spec: Spec) -> list[Cell]:
+    """The cells in the order of the table. What was not named and is not installed is left out."""
+    gpus = gpu_names()
+    frameworks = spec.frameworks or _installed()
+    devices = spec.devices or (DEVICES if gpus else ("cpu",))
+    return [
+        Cell(
+            framework=framework,
+            title=adapters.get(framework).title,
+            device=device,
+            threads=spec.threads,
+            named=bool(spec.devices or (spec.frameworks and device == "cpu")),
+            unavailable=_unavailable(framework, device, gpus),
+        )
+        for framework in frameworks
+        for device in devices
+    ]
+
+
+def _installed() -> list[str]:
+    names = [name for name in adapters.names() if name != adapters.REFERENCE]
+    return [name for name in names if adapters.get(name).available("cpu") is None]
+
+
+def _unavailable(framework: str, device: str, gpus: list[str]) -> str | None:
+    if device == "gpu" and not gpus:
+        return "this machine has no GPU that NVML knows of"
+    return adapters.get(framework).available(device)

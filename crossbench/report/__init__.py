@@ -1,0 +1,1 @@
+"""Comparisons for people to read. Imports results only."""

@@ -1,0 +1,1 @@
+"""Records of a comparison, its statistics, and its file. Imports nothing of the engine."""

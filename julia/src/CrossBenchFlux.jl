@@ -1,0 +1,20 @@
+"""
+One model, described without a framework, as an ordinary Flux `Chain`, trained by an ordinary
+Flux loop. Called from Python through juliacall; nothing here knows Python.
+
+An array crosses as the same memory: what is C-ordered (N, C, H, W) there is (W, H, C, N) here.
+"""
+module CrossBenchFlux
+
+using Flux
+using JSON
+using LinearAlgebra: BLAS
+using PrecompileTools: @compile_workload, @setup_workload
+
+include("model.jl")
+include("weights.jl")
+include("training.jl")
+include("device.jl")
+include("precompile.jl")
+
+end
