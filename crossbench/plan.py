@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import adapters
+from .errors import SpecError
 from .machine import gpu_names
 from .results.records import Cell
 from .spec import Spec
@@ -29,8 +30,14 @@ def make_plan(spec: Spec) -> list[Cell]:
 
 
 def _installed() -> list[str]:
-    names = [name for name in adapters.names() if name != adapters.REFERENCE]
-    return [name for name in names if adapters.get(name).available("cpu") is None]
+    return [name for name in adapters.names() if name != adapters.REFERENCE and _is_installed(name)]
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return adapters.get(name).available("cpu") is None
+    except SpecError:  # a third party's that is broken: the doctor tells
+        return False
 
 
 def _unavailable(framework: str, device: str, gpus: list[str]) -> str | None:

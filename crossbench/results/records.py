@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 FLOAT64_BOUND = 1e-9
 """How far a tensor may be from the reference's in float64, as ‖a - b‖ / ‖b‖."""
 FLOAT32_BOUND = 1e-2
 """The same in float32, where rounding and ties in a max-pool move the figures."""
+
+
+# checked where a file is read
+Positive = Annotated[int, Meta(gt=0)]
+Count = Annotated[int, Meta(ge=0)]
+Seconds = Annotated[float, Meta(gt=0)]
+Deviations = Annotated[dict[str, float | None], Meta(min_length=1)]
 
 
 @dataclass(frozen=True)
@@ -18,8 +27,8 @@ class Parity:
     A value that is not finite is kept as None.
     """
 
-    float64: dict[str, float | None]
-    float32: dict[str, float | None]
+    float64: Deviations
+    float32: Deviations
 
     @property
     def agrees(self) -> bool:
@@ -45,10 +54,10 @@ def worst(deviations: dict[str, float | None]) -> tuple[str, float | None]:
 class Epoch:
     """One timed epoch. Round 0 is the first of its process: its epoch 0 holds compilation."""
 
-    round: int
-    epoch: int
-    wall_seconds: float
-    cpu_seconds: float
+    round: Count
+    epoch: Count
+    wall_seconds: Seconds
+    cpu_seconds: Annotated[float, Meta(ge=0)]
     losses: list[float | None]
     """Of each step; None where it was not finite."""
     figures: dict[str, float]
@@ -89,7 +98,6 @@ class CellResult:
     cpus_allowed: int | None = None
     """CPUs on which any of the process's threads may run, read while it trained."""
     details: dict[str, str] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -102,10 +110,10 @@ class Data:
 
     name: str
     sha256: str
-    train_images: int
-    test_images: int
-    batch_size: int
-    batches: int
+    train_images: Positive
+    test_images: Positive
+    batch_size: Positive
+    batches: Positive
     note: str | None = None
 
 

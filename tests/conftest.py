@@ -1,0 +1,71 @@
+"""What several tests need: small data, the test plugin, and which frameworks are installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from samples import write_cifar
+
+from crossbench import adapters, models
+from crossbench.models.layers import Conv, Dense, Flatten, MaxPool, ReLU
+from crossbench.models.model import Model
+
+PLUGIN = Path(__file__).parent / "plugin"
+
+
+def pytest_addoption(parser):
+    parser.addoption("--adapters", default="reference,torch,jax", help="for the conformance suite")
+
+
+def pytest_generate_tests(metafunc):
+    if "adapter_name" in metafunc.fixturenames:
+        metafunc.parametrize("adapter_name", metafunc.config.getoption("adapters").split(","))
+
+
+@pytest.fixture
+def adapter(adapter_name):
+    found = adapters.get(adapter_name)
+    if reason := found.available("cpu"):
+        pytest.skip(reason)
+    return found
+
+
+@pytest.fixture(scope="session")
+def lenet():
+    return models.get("lenet")
+
+
+@pytest.fixture(scope="session")
+def small_model(lenet):
+    """Every layer there is, at odd sizes: stride, padding, windows that overlap or leave a rest."""
+    return Model(
+        name="small",
+        input_shape=(3, 32, 32),
+        layers=(
+            Conv(4, kernel=(5, 3), stride=(2, 3), padding=(1, 2)),
+            ReLU(),
+            MaxPool((3, 2), stride=(2, 2)),
+            Flatten(),
+            Dense(7),
+            ReLU(),
+            Dense(10),
+        ),
+        loss=lenet.loss,
+        optimizer=lenet.optimizer,
+        batch_size=10,
+        source="the tests",
+    )
+
+
+@pytest.fixture
+def cifar_directory(tmp_path):
+    """100 images to train on, 20 to test on."""
+    return write_cifar(tmp_path / "cifar")
+
+
+@pytest.fixture
+def plugin(monkeypatch):
+    """The adapters of tests/plugin, for this process and its workers."""
+    monkeypatch.syspath_prepend(PLUGIN)
+    return PLUGIN

@@ -1,0 +1,154 @@
+"""Real worker processes, with adapters that misbehave in every way that was seen."""
+
+import os
+import pickle
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from crossbench.data import cifar10
+from crossbench.engine.process import WorkerFailure, WorkerProcess
+from crossbench.engine.worker import Task, save_arrays
+from crossbench.machine import usable_cpus
+from crossbench.workload import Job
+
+pytestmark = pytest.mark.usefixtures("plugin")
+
+
+@pytest.fixture
+def worker(tmp_path, cifar_directory, small_model):
+    """Starts a worker for an adapter; all are ended after the test."""
+    save_arrays(cifar10.load_directory(cifar_directory), tmp_path)
+    started = []
+
+    def start(framework, threads=1, timeout=60):
+        job = Job(small_model, "cpu", threads, "float32")
+        started.append(WorkerProcess(Task(framework, job, tmp_path, 10, 0), timeout))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+
+
+def test_a_round_and_its_accuracy(worker):
+    process = worker("reference")
+    started = process.ask("start")
+    assert "numpy" in started.details
+    done = process.ask("round", 2, 3)
+    assert [(e.round, e.epoch, len(e.losses)) for e in done.epochs] == [
+        (2, 0, 10),
+        (2, 1, 10),
+        (2, 2, 10),
+    ]
+    assert all(e.wall_seconds > 0 and e.cpu_seconds > 0 for e in done.epochs)
+    assert done.peak_memory > 10_000_000
+    assert 0 <= process.ask("test_accuracy") <= 1
+
+
+def test_every_round_starts_from_the_same_weights(worker):
+    process = worker("reference")
+    process.ask("start")
+    first, again = process.ask("round", 0, 2), process.ask("round", 1, 2)
+    assert [e.losses for e in first.epochs] == [e.losses for e in again.epochs]
+    assert first.epochs[0].losses != first.epochs[1].losses
+
+
+def test_threads_are_held_by_the_affinity(worker):
+    process = worker("reference", threads=1)
+    process.ask("start")
+    assert process.ask("round", 0, 1).cpus_allowed == 1
+    assert psutil.Process(process.process.pid).cpu_affinity() == usable_cpus()[:1]
+    assert os.sched_getaffinity(0) == set(usable_cpus())  # the parent's own is left alone
+
+
+@pytest.mark.parametrize(
+    ("framework", "reason"),
+    [
+        ("dies", "the worker process exited with status 7: the last words"),
+        ("killed", r"the worker process was killed by SIGKILL \(out of memory\?\)"),
+        ("raises", "RuntimeError: out of luck$"),
+        ("hangs", r"no answer within 5 s \(timeout\)"),
+    ],
+)
+def test_a_failure_has_its_reason_in_a_line(worker, framework, reason):
+    process = worker(framework, timeout=5 if framework == "hangs" else 60)
+    process.ask("start")
+    with pytest.raises(WorkerFailure, match=reason):
+        process.ask("round", 0, 1)
+    if framework == "raises":  # it lives on, and tells where it was
+        assert process.ask("start")
+    else:
+        assert process.process.poll() is not None
+
+
+def test_an_error_carries_its_traceback(worker):
+    process = worker("raises")
+    process.ask("start")
+    with pytest.raises(WorkerFailure) as caught:
+        process.ask("round", 0, 1)
+    assert "in raise_error" in caught.value.traceback
+    assert not caught.value.unavailable
+
+
+def test_what_cannot_be_had_is_told_apart(worker):
+    with pytest.raises(WorkerFailure, match="it cannot be had: no network") as caught:
+        worker("vanished").ask("start")
+    assert caught.value.unavailable
+
+
+def test_what_a_framework_prints_does_not_come_between_the_replies(worker):
+    process = worker("prints")
+    process.ask("start")
+    assert len(process.ask("round", 0, 1).epochs) == 1
+
+
+def test_the_parent_waits_without_using_a_core(worker):
+    process = worker("hangs", timeout=3)
+    process.ask("start")
+    cpu, wall = time.process_time(), time.perf_counter()
+    with pytest.raises(WorkerFailure, match="no answer"):
+        process.ask("round", 0, 1)
+    used = (time.process_time() - cpu) / (time.perf_counter() - wall)
+    assert used < 0.1
+
+
+def test_an_idle_worker_uses_no_core(worker):
+    process = worker("reference", threads=len(usable_cpus()))
+    process.ask("start")
+    process.ask("round", 0, 1)
+    idle = psutil.Process(process.process.pid)
+    before = sum(idle.cpu_times()[:2])
+    time.sleep(2)
+    assert sum(idle.cpu_times()[:2]) - before < 0.1
+
+
+def test_a_worker_ends_when_its_parent_is_gone(tmp_path, cifar_directory, small_model):
+    save_arrays(cifar10.load_directory(cifar_directory), tmp_path)
+    task = tmp_path / "task.pickle"
+    task.write_bytes(
+        pickle.dumps(Task("reference", Job(small_model, "cpu", 1, "float32"), tmp_path, 10, 0))
+    )
+    program = (
+        "import os, pickle, sys; from pathlib import Path\n"
+        "from crossbench.engine.process import WorkerProcess\n"
+        "w = WorkerProcess(pickle.loads(Path(sys.argv[1]).read_bytes()), 60)\n"
+        "w.ask('start'); print(w.process.pid, flush=True); os.kill(os.getpid(), 9)\n"
+    )
+    parent = subprocess.run(
+        [sys.executable, "-c", program, task], capture_output=True, text=True, timeout=60
+    )
+    worker = psutil.Process(int(parent.stdout))
+    worker.wait(timeout=10)
+
+
+def test_the_users_environment_goes_before_the_adapters(worker, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "64")  # but the threads are the spec's
+    process = worker("reference")
+    process.ask("start")
+    environment = psutil.Process(process.process.pid).environ()
+    assert environment["OMP_NUM_THREADS"] == "1"
+    assert environment["HOME"] == os.environ["HOME"]

@@ -1,0 +1,133 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+import crossbench
+from crossbench import cli
+
+SMALL = ["--devices", "cpu", "--rounds", "1", "--batch-size", "50", "--threads", "1"]
+
+
+def invoke(capsys, *words):
+    """Exit status, standard output and error."""
+    try:
+        status = cli.main([str(word) for word in words])
+    except SystemExit as stop:
+        status = stop.code
+    return status, *capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--frobnicate"],
+        ["--rounds", "x"],
+        ["--rounds", "0"],
+        ["--frameworks", "tensorflow"],
+        ["--data", "/not/there"],
+        ["--round", "1"],
+        ["doctor", "--x"],
+        ["frobnicate"],
+    ],
+)
+def test_wrong_arguments_get_one_line_and_status_2(capsys, words):
+    status, out, err = invoke(capsys, *words)
+    assert (status, out) == (2, "")
+    assert err.startswith("crossbench: ")
+    assert err.count("\n") == 1
+
+
+def test_the_table_and_the_file(capsys, tmp_path, cifar_directory):
+    file = tmp_path / "r.json"
+    words = ["--frameworks", "reference", "--data", cifar_directory, "--json", file, *SMALL]
+    status, out, _ = invoke(capsys, *words)
+    assert status == 0
+    assert crossbench.table(crossbench.load(file)) == out.strip()
+    assert "NumPy reference" in out
+
+    before = file.read_bytes()
+    status, out, err = invoke(capsys, *words)
+    assert (status, out) == (2, "")
+    assert err == f"crossbench: {file} exists already: choose another name\n"
+    assert file.read_bytes() == before
+
+
+def test_a_file_that_cannot_be_written_is_told_before_the_run(capsys, tmp_path, cifar_directory):
+    words = ["--frameworks", "reference", "--data", cifar_directory, *SMALL]
+    status, out, err = invoke(capsys, *words, "--json", tmp_path / "none" / "r.json")
+    assert (status, out) == (2, "")
+    assert "cannot be written: No such file or directory" in err
+
+
+def test_no_empty_file_is_left_behind(capsys, tmp_path, cifar_directory):
+    (cifar_directory / "test_batch.bin").write_bytes(b"short")
+    words = ["--frameworks", "reference", "--data", cifar_directory, *SMALL]
+    status, _, err = invoke(capsys, *words, "--json", tmp_path / "r.json")
+    assert status == 2
+    assert "test_batch.bin is damaged" in err
+    assert not (tmp_path / "r.json").exists()
+
+
+@pytest.mark.usefixtures("plugin")
+@pytest.mark.parametrize(
+    ("framework", "words"),
+    [
+        ("absent", "absent cpu: did not run: absent is not installed: pip install absent"),
+        ("wrong", "wrong cpu: not ranked, it does not do the same work: "),
+        ("raises", "raises cpu: failed: RuntimeError: out of luck (in its first round)"),
+    ],
+)
+def test_what_was_named_and_did_not_do_it_is_status_1(capsys, cifar_directory, framework, words):
+    status, out, _ = invoke(
+        capsys, "--frameworks", f"reference,{framework}", "--data", cifar_directory, *SMALL
+    )
+    assert status == 1
+    assert words in out
+    assert "NumPy reference" in out
+
+
+@pytest.mark.usefixtures("plugin")
+def test_a_broken_third_party_adapter_gets_one_line(capsys):
+    status, _, err = invoke(capsys, "--frameworks", "broken", *SMALL)
+    assert status == 2
+    assert "the framework 'broken' (misbehaving:NOT_THERE) does not load" in err
+    assert err.count("\n") == 1
+
+
+def test_ctrl_c_ends_the_workers(tmp_path, cifar_directory, plugin):
+    words = ["--frameworks", "hangs", "--data", str(cifar_directory), *SMALL]
+    environment = os.environ | {"PYTHONPATH": str(plugin)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "crossbench", *words, "--json", str(tmp_path / "r.json")],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    assert process.stderr
+    while "first epoch" not in process.stderr.readline():
+        pass
+    time.sleep(1)
+    workers = psutil.Process(process.pid).children()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=20) == 130
+    assert process.stderr.read().splitlines() == ["crossbench: interrupted; all workers are ended"]
+    assert workers
+    psutil.wait_procs(workers, timeout=10)
+    assert not any(worker.is_running() for worker in workers)
+    assert not (tmp_path / "r.json").exists()
+
+
+@pytest.mark.usefixtures("plugin")
+def test_doctor(capsys):
+    status, out, err = invoke(capsys, "doctor")
+    assert (status, err) == (0, "")
+    assert "CIFAR-10" in out
+    for name in ("torch", "jax", "flux", "reference", "absent"):
+        assert f"\n{name} " in out
+    assert "does not load" in out
+    assert len(out.splitlines()) < 60

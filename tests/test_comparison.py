@@ -1,0 +1,124 @@
+import dataclasses
+import json
+
+import pytest
+from samples import OTHER, SAME, comparison, result
+
+import crossbench
+from crossbench.errors import ResultsError
+from crossbench.results.records import Epoch, Parity, worst
+
+
+def test_the_first_epoch_is_not_a_steady_one():
+    c = comparison(result("torch", [9.0, 2.0, 1.0, 3.0]))
+    (torch,) = c.results
+    assert c.first_epoch(torch).wall_seconds == 9.0
+    assert dataclasses.astuple(c.steady(torch)) == (2.0, 1.0, 3.0)
+    assert c.steady(torch, "cpu_seconds").median == 4.0
+    assert c.images_per_second(torch) == 500  # whole batches only: 1,000 images in 2 s
+
+
+def test_several_epochs_of_a_round_count_as_their_mean():
+    torch = result("torch", [])
+    torch.epochs = [
+        Epoch(r, e, s, s, [1.0], {})
+        for r, e, s in [(0, 0, 9.0), (0, 1, 8.0), (1, 0, 1.0), (1, 1, 3.0)]
+    ]
+    assert comparison(torch).steady(torch).median == 2.0
+
+
+def test_ranking_and_ratio():
+    slow, fast = result("jax", [9, 4, 2, 6]), result("torch", [9, 2, 1, 3])
+    wrong = result("wrong", [1, 0.1, 0.1, 0.1], parity=OTHER)
+    dead = result("dead", [1, 0.1], status="failed")
+    c = comparison(slow, fast, wrong, dead)
+    assert c.ranked("cpu") == [fast, slow]
+    assert c.ratio_to_fastest(slow).median == 2.0
+    assert c.ratio_to_fastest(fast).median == 1.0
+    assert c.ratio_to_fastest(wrong) is None
+    assert c.ratio_to_fastest(dead) is None
+
+
+def test_devices_are_ranked_apart_and_joined_by_the_speedup():
+    cpu, gpu = result("torch", [9, 10, 10]), result("torch", [9, 0.5, 2], device="gpu")
+    c = comparison(cpu, gpu)
+    assert c.ratio_to_fastest(gpu).median == 1.0
+    assert dataclasses.astuple(c.gpu_speedup(gpu)) == (12.5, 5.0, 20.0)
+    assert c.gpu_speedup(cpu) is None
+    assert comparison(gpu).gpu_speedup(gpu) is None
+
+
+@pytest.mark.parametrize(
+    ("results", "complete"),
+    [
+        ([result("torch", [1, 1])], True),
+        ([result("torch", [1, 1]), result("flux", [], status="unavailable", named=False)], True),
+        ([result("torch", [1, 1]), result("flux", [], status="unavailable")], False),
+        ([result("torch", [1, 1], status="failed", named=False)], False),
+        ([result("torch", [1, 1], parity=OTHER)], False),
+    ],
+)
+def test_complete(results, complete):
+    assert comparison(*results).complete is complete
+
+
+def test_parity_says_where_it_disagrees():
+    assert SAME.agrees
+    assert OTHER.disagreement.startswith("gradient of conv1.weight differs by 3.0e-01 in float64")
+    assert Parity({"loss": 1e-15}, {"loss": 0.02}).disagreement.startswith(
+        "loss differs by 2.0e-02 in float32"
+    )
+    assert not Parity({"loss": 2e-9}, {"loss": 0.0}).agrees
+    assert Parity({"loss": 0.0, "logits": None}, {"loss": 0.0}).disagreement.startswith(
+        "logits is not finite in float64"
+    )
+    assert worst({"a": 3.0, "b": None, "c": 4.0}) == ("b", None)
+
+
+def test_a_file_gives_the_same_comparison_back(tmp_path, lenet):
+    whole = comparison(result("torch", [9, 2, 1]), model=lenet.description())
+    whole.save(tmp_path / "r.json")
+    again = crossbench.load(tmp_path / "r.json")
+    assert again == whole
+    assert crossbench.table(again) == crossbench.table(whole)
+
+
+def test_a_file_is_never_overwritten(tmp_path):
+    file = tmp_path / "r.json"
+    file.write_text("precious")
+    with pytest.raises(ResultsError, match="exists already"):
+        comparison().save(file)
+    assert file.read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda c: c[: len(c) // 2], "truncated"),
+        (lambda c: b"", "truncated"),
+        (lambda c: b"[]", "Expected `object`"),
+        (lambda c: b"\xff\xfe", "not a crossbench results file"),
+        (lambda c: _change(c, schema=99), "has schema 99, this crossbench reads 1"),
+        (lambda c: _change(c, results=7), r"Expected `array`, got `int` - at `\$.results`"),
+        (lambda c: c.replace(b'"wall_seconds": 2.0', b'"wall_seconds": -2.0'), "wall_seconds"),
+        (lambda c: c.replace(b'"batches": 10', b'"batches": 0'), "batches"),
+        (lambda c: c.replace(b'"loss": 1e-15', b'"loss": "small"'), "float64"),
+    ],
+)
+def test_a_file_that_is_none_gets_one_line(tmp_path, spoil, message):
+    good = comparison(result("torch", [9.0, 2.0, 1.0])).encode()
+    assert spoil(good) != good
+    (tmp_path / "r.json").write_bytes(spoil(good))
+    with pytest.raises(ResultsError, match=message) as caught:
+        crossbench.load(tmp_path / "r.json")
+    assert "\n" not in str(caught.value)
+    assert "r.json" in str(caught.value)
+
+
+def _change(content, **values):
+    return json.dumps(json.loads(content) | values).encode()
+
+
+def test_no_file_gets_one_line(tmp_path):
+    with pytest.raises(ResultsError, match="cannot be read: No such file"):
+        crossbench.load(tmp_path / "none.json")

@@ -1,0 +1,44 @@
+import os
+
+import pytest
+
+from crossbench.errors import SpecError
+from crossbench.machine import usable_cpus
+from crossbench.spec import make_spec
+
+
+def test_defaults(lenet):
+    spec = make_spec()
+    assert (spec.frameworks, spec.devices) == (None, None)
+    assert (spec.model, spec.batch_size) == (lenet, 1000)
+    assert spec.threads == len(os.sched_getaffinity(0)) == len(usable_cpus())
+
+
+def test_names_come_as_a_list_or_with_commas():
+    assert make_spec("torch, jax,torch").frameworks == ("torch", "jax")
+    assert make_spec(["jax"], ["cpu"]).devices == ("cpu",)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"frameworks": "tensorflow"}, "there is no framework 'tensorflow': choose from"),
+        ({"frameworks": ""}, "there is no framework ''"),
+        ({"frameworks": []}, "name at least one framework"),
+        ({"devices": "tpu"}, "there is no device 'tpu': choose from cpu, gpu"),
+        ({"model": "vgg"}, "there is no model 'vgg'"),
+        ({"data": "/not/there"}, "data is /not/there: it must be auto, synthetic or a directory"),
+        ({"rounds": 0}, "rounds must be at least 1, not 0"),
+        ({"epochs": -1}, "epochs must be at least 1"),
+        ({"batch_size": 0}, "batch_size must be at least 1"),
+        ({"seed": -1}, "seed must be at least 0"),
+        ({"threads": 0}, "threads must be at least 1"),
+        ({"threads": 9999}, "threads is 9999, but this process may use only"),
+        ({"timeout": 0}, "timeout must be a number of seconds over 0"),
+        ({"timeout": float("nan")}, "timeout must be a number of seconds over 0"),
+    ],
+)
+def test_what_makes_no_sense_is_named(asked, message):
+    with pytest.raises(SpecError, match=message) as caught:
+        make_spec(**asked)
+    assert "\n" not in str(caught.value)
