@@ -114,3 +114,11 @@ class Adapter(ABC):
     def environment(self, device: str, threads: int) -> dict[str, str]:
         """Environment variables for the worker process, set where the user has not."""
         return {}
+
+    def to_install(self, device: str) -> str | None:
+        """In a worker: what `install` would fetch, from where and how often; None for nothing."""
+        return None
+
+    def install(self, device: str) -> None:
+        """In a worker: fetch it, printing what goes on; Unavailable where it cannot be had."""
+        raise NotImplementedError

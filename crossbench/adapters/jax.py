@@ -83,7 +83,13 @@ class JaxWorkload:
         self.jax, self.nnx, self.model = jax, nnx, job.model
         self.device = jax.devices(job.device)[0]
         self.dtype = jnp.dtype(job.dtype)
-        options = {"dtype": self.dtype, "param_dtype": self.dtype, "rngs": nnx.Rngs(0)}
+        # load_weights sets every kernel: drawing them here would cost seconds of compilation
+        options = {
+            "dtype": self.dtype,
+            "param_dtype": self.dtype,
+            "kernel_init": nnx.initializers.zeros,
+            "rngs": nnx.Rngs(0),
+        }
         with jax.default_device(self.device):
             self.layers = {n.name: module(n, options) for n in job.model.named_layers()}
             self.module = nnx.Sequential(*self.layers.values())
@@ -109,12 +115,11 @@ class JaxWorkload:
     def load_weights(self, weights: Weights) -> None:
         for name, array in weights.items():
             layer, parameter = name.split(".")
-            native = np.ascontiguousarray(array.transpose(TO_FLAX[array.ndim]))
-            value = self.jax.device_put(native.astype(self.dtype), self.device)
-            getattr(self.layers[layer], FLAX_NAMES[parameter])[...] = value
-        _, parameters = self.nnx.split(self.module, self.nnx.Param)
-        self.parameters = self.jax.tree.map(lambda a: a.copy(), parameters)  # the step donates
-        self.state = self.jax.device_put(self.optimizer.init(self.parameters), self.device)
+            native = array.transpose(TO_FLAX[array.ndim]).astype(self.dtype, order="C")
+            variable = getattr(self.layers[layer], FLAX_NAMES[parameter])
+            variable.set_value(self.jax.device_put(native, self.device))
+        _, self.parameters = self.nnx.split(self.module, self.nnx.Param)
+        self.state = self.jax.jit(self.optimizer.init)(self.parameters)
         self.jax.block_until_ready((self.parameters, self.state))
 
     def place(self, batches: Batches) -> None:

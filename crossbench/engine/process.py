@@ -35,14 +35,15 @@ class WorkerFailure(Exception):
 class WorkerProcess:
     """A process of its own for a task; a context manager that ends it."""
 
-    def __init__(self, task: Task, timeout: float) -> None:
+    def __init__(self, task: Task, timeout: float, show: bool = False) -> None:
+        """timeout: seconds for each answer. show: pass on what the process prints."""
         self.timeout = timeout
         self.log = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the process
         self.process = subprocess.Popen(
             [sys.executable, "-c", _bootstrap(task.job.threads)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self.log,
+            stderr=None if show else self.log,
             env=_environment(task),
             start_new_session=True,  # Ctrl-C reaches the parent alone, which ends the workers
         )

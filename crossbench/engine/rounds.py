@@ -18,6 +18,8 @@ from .process import WorkerFailure, WorkerProcess
 from .usage import Clock
 from .worker import Round, Started, Task
 
+INSTALL_SECONDS = 3600.0
+
 Progress = Callable[[str], None]
 """Told what begins, in a few words."""
 
@@ -46,7 +48,7 @@ def measure(
         if result.cell.unavailable:
             result.status, result.reason = "unavailable", result.cell.unavailable
     progress("parity")
-    _prove_all(results, tasks, settings.timeout)
+    _prove_all(results, tasks, settings.timeout, progress)
     with ExitStack() as stack:
         workers = {}
         for result in _alive(results):
@@ -66,11 +68,17 @@ def measure(
     return results
 
 
-def _prove_all(results: list[CellResult], tasks: dict[int, Task], timeout: float) -> None:
+def _prove_all(
+    results: list[CellResult], tasks: dict[int, Task], timeout: float, progress: Progress
+) -> None:
     """In processes of their own, which leave the timed ones cold; nothing is timed meanwhile."""
 
     def prove(result: CellResult) -> None:
         with _failing("in parity", result), WorkerProcess(tasks[id(result)], timeout) as worker:
+            if what := worker.ask("to_install"):
+                progress(f"{result.name}: {what}")
+                with WorkerProcess(tasks[id(result)], INSTALL_SECONDS, show=True) as installer:
+                    installer.ask("install")
             result.parity = worker.ask("parity")
 
     with ThreadPoolExecutor() as pool:

@@ -76,6 +76,12 @@ class Worker:
         self.task = task
         self.adapter = adapters.get(task.framework)
 
+    def to_install(self) -> str | None:
+        return self.adapter.to_install(self.task.job.device)
+
+    def install(self) -> None:
+        self.adapter.install(self.task.job.device)
+
     def parity(self) -> Parity:
         return parity.prove(self.adapter.build, self.task.job, self.task.seed)
 

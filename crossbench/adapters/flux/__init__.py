@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...models.model import Weights
-from ...workload import Adapter, Batches, Job, versions
+from ...workload import Adapter, Batches, Job, Unavailable, versions
 from . import julia
 
 
@@ -83,10 +83,22 @@ class FluxAdapter(Adapter):
         return None
 
     def installed(self) -> dict[str, str]:
-        return versions("juliacall")
+        found = versions("juliacall")
+        try:
+            there = julia.find()
+            found["Julia"] = f"{there[1]} ({there[0]})" if there else "downloaded on first use"
+        except Unavailable as reason:
+            found["Julia"] = str(reason)
+        return found
 
     def environment(self, device: str, threads: int) -> dict[str, str]:
         return julia.environment(threads)
+
+    def to_install(self, device: str) -> str | None:
+        return julia.to_install(device)
+
+    def install(self, device: str) -> None:
+        julia.install(device)
 
     def build(self, job: Job) -> FluxWorkload:
         return FluxWorkload(job)

@@ -1,0 +1,115 @@
+"""What an adapter costs against a loop written by hand: paired epochs of the LeNet, in one process.
+
+Run by hand: python benchmarks/adapter_overhead.py torch|jax [rounds]. A ratio of 1 is no cost.
+"""
+
+import sys
+import time
+from statistics import median
+
+import numpy as np
+
+from crossbench import adapters, models
+from crossbench.machine import usable_cpus
+from crossbench.workload import Batches, Job
+
+STEPS, BATCH = 5, 1000
+
+
+def torch_by_hand(weights, batches):
+    import torch
+    from torch import nn
+
+    net = nn.Sequential(
+        nn.Conv2d(3, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(16, 8, 5), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(200, 120), nn.Linear(120, 84), nn.Linear(84, 10),
+    )  # fmt: skip
+    for parameter, array in zip(net.parameters(), weights.values(), strict=True):
+        parameter.data = torch.from_numpy(array.copy())
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
+    loss_function = nn.CrossEntropyLoss()
+    data = [(torch.from_numpy(x), torch.from_numpy(y)) for x, y in batches]
+
+    def epoch():
+        losses = []
+        for x, y in data:
+            optimizer.zero_grad()
+            loss = loss_function(net(x), y)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    return epoch
+
+
+def jax_by_hand(weights, batches):
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    params = {
+        name: jnp.asarray(w.transpose({1: (0,), 2: (1, 0), 4: (2, 3, 1, 0)}[w.ndim]))
+        for name, w in weights.items()
+    }
+
+    def conv(x, name, p):
+        dims = ("NHWC", "HWIO", "NHWC")
+        y = jax.lax.conv_general_dilated(
+            x, p[f"{name}.weight"], (1, 1), "VALID", dimension_numbers=dims
+        )
+        y = jax.nn.relu(y + p[f"{name}.bias"])
+        return jax.lax.reduce_window(y, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+
+    def loss(p, x, y):
+        x = conv(conv(x, "conv1", p), "conv2", p).transpose(0, 3, 1, 2).reshape(len(x), -1)
+        for name in ("dense1", "dense2", "dense3"):
+            x = x @ p[f"{name}.weight"] + p[f"{name}.bias"]
+        return optax.softmax_cross_entropy_with_integer_labels(x, y).mean()
+
+    optimizer = optax.sgd(0.01, 0.9)
+
+    @jax.jit
+    def step(p, state, x, y):
+        value, gradients = jax.value_and_grad(loss)(p, x, y)
+        updates, state = optimizer.update(gradients, state)
+        return optax.apply_updates(p, updates), state, value
+
+    data = [(jnp.asarray(x.transpose(0, 2, 3, 1)), jnp.asarray(y)) for x, y in batches]
+    held = [params, optimizer.init(params)]
+
+    def epoch():
+        losses = []
+        for x, y in data:
+            *held[:], value = step(*held, x, y)
+            losses.append(value)
+        return [float(value) for value in losses]
+
+    return epoch
+
+
+def seconds(epoch):
+    start = time.perf_counter()
+    epoch()
+    return time.perf_counter() - start
+
+
+def main(name, rounds=15):
+    model = models.get("lenet")
+    weights, random = model.initial_weights(0), np.random.default_rng(0)
+    inputs = random.random((STEPS, BATCH, 3, 32, 32), np.float32)
+    labels = random.integers(0, 10, (STEPS, BATCH))
+    adapter = adapters.get(name).build(Job(model, "cpu", len(usable_cpus()), "float32"))
+    adapter.load_weights(weights)
+    adapter.place(Batches(inputs, labels))
+    pairs = list(zip(inputs, labels, strict=True))
+    by_hand = {"torch": torch_by_hand, "jax": jax_by_hand}[name](weights, pairs)
+    np.testing.assert_allclose(adapter.train_epoch(), by_hand(), rtol=1e-4)  # warm, and the same
+    ratios = [seconds(adapter.train_epoch) / seconds(by_hand) for _ in range(rounds)]
+    print(f"{name}: adapter / by hand, {rounds} paired epochs: median {median(ratios):.3f}, "
+          f"from {min(ratios):.3f} to {max(ratios):.3f}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:]))
