@@ -14,6 +14,7 @@ from pathlib import Path
 from ..models import Model
 from ..results.records import Cell, CellResult, Settings
 from ..workload import Job
+from . import parity
 from .process import WorkerFailure, WorkerProcess
 from .usage import Clock
 from .worker import Round, Started, Task
@@ -48,15 +49,16 @@ def measure(
         if result.cell.unavailable:
             result.status, result.reason = "unavailable", result.cell.unavailable
     progress("parity")
-    _prove_all(results, tasks, settings.timeout, progress)
+    _prove_all(results, tasks, settings, progress)
     with ExitStack() as stack:
         workers = {}
         for result in _alive(results):
             progress(f"{result.name}: first epoch")
-            worker = WorkerProcess(tasks[id(result)], settings.timeout)
-            workers[id(result)] = stack.enter_context(worker)
+            clock = Clock.start()
+            worker = stack.enter_context(WorkerProcess(tasks[id(result)], settings.timeout))
+            workers[id(result)] = worker
             with _failing("in its first round", result):
-                _first_round(worker, result, settings.epochs)
+                _first_round(worker, clock, result, settings.epochs)
         shuffled = random.Random(settings.seed)
         for number in range(1, settings.rounds + 1):
             for result in shuffled.sample(alive := _alive(results), len(alive)):
@@ -69,24 +71,36 @@ def measure(
 
 
 def _prove_all(
-    results: list[CellResult], tasks: dict[int, Task], timeout: float, progress: Progress
+    results: list[CellResult], tasks: dict[int, Task], settings: Settings, progress: Progress
 ) -> None:
     """In processes of their own, which leave the timed ones cold; nothing is timed meanwhile."""
+    workers: list[WorkerProcess] = []
+
+    def start(result: CellResult, timeout: float, show: bool = False) -> WorkerProcess:
+        workers.append(WorkerProcess(tasks[id(result)], timeout, show))
+        return workers[-1]
 
     def prove(result: CellResult) -> None:
-        with _failing("in parity", result), WorkerProcess(tasks[id(result)], timeout) as worker:
+        with _failing("in parity", result), start(result, settings.timeout) as worker:
             if what := worker.ask("to_install"):
                 progress(f"{result.name}: {what}")
-                with WorkerProcess(tasks[id(result)], INSTALL_SECONDS, show=True) as installer:
+                with start(result, INSTALL_SECONDS, show=True) as installer:
                     installer.ask("install")
-            result.parity = worker.ask("parity")
+            result.parity = worker.ask("parity", expected.result())
 
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(prove, _alive(results)))
+    if not (alive := _alive(results)):
+        return
+    with ThreadPoolExecutor(len(alive) + 1) as pool:
+        expected = pool.submit(parity.reference, tasks[id(alive[0])].job.model)
+        try:
+            list(pool.map(prove, alive))
+        except BaseException:  # Ctrl-C: the pool would wait for the answers
+            for worker in workers:
+                worker.kill()
+            raise
 
 
-def _first_round(worker: WorkerProcess, result: CellResult, epochs: int) -> None:
-    clock = Clock.start()
+def _first_round(worker: WorkerProcess, clock: Clock, result: CellResult, epochs: int) -> None:
     started: Started = worker.ask("start")
     result.start_seconds, _ = clock.seconds()
     result.details, result.threads_reported = started.details, started.threads

@@ -10,7 +10,6 @@ import gc
 import math
 import os
 import pickle
-import sys
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ import numpy as np
 
 from .. import adapters
 from ..data import Dataset, Split
+from ..models import Weights
 from ..results.records import Epoch, Parity
 from ..workload import Batches, Job, Unavailable, Workload
 from . import parity, usage
@@ -82,8 +82,8 @@ class Worker:
     def install(self) -> None:
         self.adapter.install(self.task.job.device)
 
-    def parity(self) -> Parity:
-        return parity.prove(self.adapter.build, self.task.job, self.task.seed)
+    def parity(self, expected: Weights) -> Parity:
+        return parity.prove(self.adapter.build, self.task.job, expected)
 
     def start(self) -> Started:
         """Build the workload and bring the data to the device."""
@@ -158,9 +158,11 @@ def answer(worker: Worker, request: tuple[str, tuple[Any, ...]]) -> Reply:
 
 
 def main() -> None:
-    requests: BinaryIO = sys.stdin.buffer
+    # the pipes are the engine's alone: a framework may print, and Julia makes its stdin non-blocking
+    requests: BinaryIO = os.fdopen(os.dup(0), "rb")
     replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a framework prints must not come between the replies
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
     worker = Worker(pickle.load(requests))
     while True:
         try:

@@ -11,7 +11,7 @@ from crossbench.workload import Job
 @pytest.mark.parametrize("model_name", ["lenet", "small_model"])
 def test_gradients_are_those_of_finite_differences(model_name, request):
     model = request.getfixturevalue(model_name)
-    batches = parity_batches(model, 0)
+    batches = parity_batches(model)
     inputs, labels = batches.inputs[0, :3].astype(np.float64), batches.labels[0, :3]
     workload = ADAPTER.build(Job(model, "cpu", 1, "float64"))
     weights = {k: v.astype(np.float64) for k, v in model.initial_weights(0).items()}
@@ -56,7 +56,7 @@ def test_the_layers_by_their_definitions(small_model):
 def test_the_optimizer_by_its_definition(small_model):
     workload = ADAPTER.build(Job(small_model, "cpu", 1, "float64"))
     weights = {k: v.astype(np.float64) for k, v in small_model.initial_weights(0).items()}
-    batches = parity_batches(small_model, 0)
+    batches = parity_batches(small_model)
     workload.load_weights(weights)
     workload.place(batches)
     other = ADAPTER.build(Job(small_model, "cpu", 1, "float64"))

@@ -63,7 +63,9 @@ def raise_error():
     raise RuntimeError("out of luck\nsecond line")
 
 
-def print_much():
+def use_the_standard_streams():
+    """As Julia does, which makes its standard input non-blocking."""
+    os.set_blocking(0, False)
     print("noise " * 10_000)
     os.write(1, b"more noise\n")
 
@@ -73,7 +75,7 @@ DIES = Misbehaving(die)
 KILLED = Misbehaving(lambda: os.kill(os.getpid(), signal.SIGKILL))
 HANGS = Misbehaving(lambda: time.sleep(3600))
 RAISES = Misbehaving(raise_error)
-PRINTS = Misbehaving(print_much)
+PRINTS = Misbehaving(use_the_standard_streams)
 WRONG = Wrong()
 ABSENT = Absent()
 VANISHED = Misbehaving(in_build=vanish)
