@@ -158,7 +158,7 @@ def answer(worker: Worker, request: tuple[str, tuple[Any, ...]]) -> Reply:
 
 
 def main() -> None:
-    # the pipes are the engine's alone: a framework may print, and Julia makes its stdin non-blocking
+    # the pipes are the engine's alone: frameworks print, and Julia makes its stdin non-blocking
     requests: BinaryIO = os.fdopen(os.dup(0), "rb")
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

@@ -75,6 +75,9 @@ def _notes(comparison: Comparison) -> list[str]:
         notes.append(f"{left_over:,} images, less than a batch, were left over.")
     for result in results:
         notes += [f"{result.name}: {line}" for line in remarks(result)]
+    notes += [
+        f"{result.name}: {_details(comparison, result)}" for result in results if result.details
+    ]
     notes.append(_parity_note(results))
     notes += [
         "first epoch: with compilation. steady epoch, × fastest: median (minimum–maximum) of the "
@@ -100,6 +103,17 @@ def remarks(result: CellResult) -> list[str]:
     if result.cpus_allowed is not None and result.cpus_allowed > cell.threads:
         lines.append(f"its threads may run on {result.cpus_allowed} CPUs: {cell.threads} asked for")
     return lines
+
+
+def _details(comparison: Comparison, result: CellResult) -> str:
+    """Versions and BLAS, then what only the framework's runtime can tell."""
+    words = [", ".join(f"{name} {value}" for name, value in result.details.items())]
+    words.append(f"{_number(result.start_seconds)} s from its start to the data in place")
+    words += [
+        f"{name} {_number(first)} in the first epoch, {_number(steady)} in a steady one"
+        for name, (first, steady) in comparison.runtime_figures(result).items()
+    ]
+    return "; ".join(words) + "."
 
 
 def _parity_note(results: list[CellResult]) -> str:
@@ -134,8 +148,10 @@ def _number(value: float | None) -> str:
     """Three significant digits, without an exponent."""
     if value is None:
         return NOTHING
-    digits = 2 if value >= 1 else 3 if value >= 0.1 else 4
-    return f"{value:.{digits}f}" if value < 100 else f"{value:.0f}"
+    if value >= 100:
+        return f"{value:,.0f}"
+    digits = 2 if value >= 1 or value == 0 else 3 if value >= 0.1 else 4
+    return f"{value:.{digits}f}"
 
 
 def _whole(value: float | None) -> str:

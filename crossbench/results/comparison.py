@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 import msgspec
@@ -44,6 +44,15 @@ class Comparison:
         """Seconds of a steady epoch over the rounds; None where no steady round was finished."""
         by_round = self._by_round(result, figure)
         return estimate(list(by_round.values())) if by_round else None
+
+    def runtime_figures(self, result: CellResult) -> dict[str, tuple[float, float | None]]:
+        """What the framework's runtime told: of the first epoch, and the steady ones' median."""
+        first = self.first_epoch(result)
+        steady = [epoch.figures for epoch in result.epochs if epoch.round > 0]
+        return {
+            name: (value, median(f[name] for f in steady) if steady else None)
+            for name, value in (first.figures if first else {}).items()
+        }
 
     def images_per_second(self, result: CellResult) -> float | None:
         steady = self.steady(result)

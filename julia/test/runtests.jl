@@ -1,8 +1,8 @@
 using CrossBenchFlux
 using CrossBenchFlux: Workload, arrays, chain, load_weight!, loss_and_gradients, place!, predict,
     reset!, train_epoch!, weights, wrap
-using Flux
-using JSON
+using CrossBenchFlux.Flux
+using CrossBenchFlux.JSON: JSON
 using Test
 
 layer(type, name, shape; rest...) = Dict{String,Any}(
