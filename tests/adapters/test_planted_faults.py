@@ -120,6 +120,33 @@ def plant_in_jax(fault, monkeypatch):
         monkeypatch.setattr(module, "transformation", lambda _: wrong)
 
 
+def plant_in_flux(fault, monkeypatch):
+    """Into each workload as it is built: its fields can be changed."""
+    module = importlib.import_module("crossbench.adapters.flux")
+    if fault in ("a transposed kernel", "a flipped kernel"):
+        change = {"a transposed kernel": transpose, "a flipped kernel": flip}[fault]
+        _change_kernels(module.FluxWorkload, change, monkeypatch)
+        return
+    change = {
+        "a wrong flatten order": """w -> (w.model = Chain(map(w.model.layers) do l
+            l === Flux.flatten ? (x -> Flux.flatten(permutedims(x, (2, 1, 3, 4)))) : l
+        end...))""",
+        "a double softmax": "w -> (w.loss = (z, y) -> Flux.logitcrossentropy(softmax(z), y))",
+        "a summed loss": "w -> (w.loss = (z, y) -> Flux.logitcrossentropy(z, y; agg = sum))",
+        "a wrong momentum form": "w -> (w.rule = Nesterov(0.01, 0.9))",
+    }[fault]
+    original = module.FluxWorkload.__init__
+
+    def build(self, job):
+        original(self, job)
+        import juliacall
+
+        juliacall.Main.seval("using Flux")
+        juliacall.Main.seval(change)(self.workload)
+
+    monkeypatch.setattr(module.FluxWorkload, "__init__", build)
+
+
 def transpose(kernel):
     return np.ascontiguousarray(kernel.swapaxes(2, 3))
 
@@ -138,7 +165,12 @@ def _change_kernels(workload, change, monkeypatch):
     monkeypatch.setattr(workload, "load_weights", load_weights)
 
 
-PLANT = {"reference": plant_in_reference, "torch": plant_in_torch, "jax": plant_in_jax}
+PLANT = {
+    "reference": plant_in_reference,
+    "torch": plant_in_torch,
+    "jax": plant_in_jax,
+    "flux": plant_in_flux,
+}
 
 
 @pytest.mark.parametrize("fault", FAULTS)

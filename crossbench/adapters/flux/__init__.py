@@ -7,7 +7,6 @@ An epoch is one call into Julia. Arrays cross as addresses: nothing is copied on
 from __future__ import annotations
 
 import json
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -59,7 +58,8 @@ class FluxWorkload:
         return int(self.details()["Julia threads"])
 
     def details(self) -> dict[str, str]:
-        return {"juliacall": version("juliacall"), **dict(self.julia.details())}
+        found = dict(self.julia.details())
+        return {name: found[name] for name in sorted(found)} | versions("juliacall")
 
     def epoch_figures(self) -> dict[str, float]:
         return dict(self.workload.figures)

@@ -1,0 +1,195 @@
+"""Flux.jl: what can be tested without Julia, always; the rest where a Julia is found.
+
+Julia and torch do not share a process well, so the suites run over flux in a pytest of their own.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from crossbench import adapters
+from crossbench.adapters.flux import julia
+from crossbench.workload import Unavailable
+
+ROOT = Path(__file__).parents[2]
+VARIABLES = ("PYTHON_JULIACALL_EXE", "PYTHON_JULIACALL_PROJECT", "PYTHON_JULIAPKG_EXE")
+
+
+@pytest.fixture
+def stand_in(tmp_path, monkeypatch):
+    """Puts a `julia` that does as the shell script says on the PATH, and takes others away."""
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+    def make(script=None):
+        if script is not None:
+            (tmp_path / "julia").write_text(f"#!/bin/sh\n{script}\n")
+            (tmp_path / "julia").chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        return str(tmp_path / "julia")
+
+    return make
+
+
+def test_a_julia_on_the_path_is_found(stand_in):
+    exe = stand_in("echo julia version 1.10.8")
+    assert julia.find() == (exe, "1.10.8")
+    assert adapters.get("flux").installed()["Julia"] == f"1.10.8 ({exe})"
+
+
+def test_no_julia(stand_in):
+    stand_in()
+    assert julia.find() is None
+    assert adapters.get("flux").installed()["Julia"] == "downloaded on first use"
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("exit 3", "is not a working Julia: --version exits with 3"),
+        ("echo python 3", "is not a working Julia"),
+        ("exec /bin/sleep 60", r"--version did not end in 1 s"),
+    ],
+)
+def test_a_julia_that_does_not_work_has_its_reason(stand_in, monkeypatch, script, reason):
+    monkeypatch.setattr(julia, "VERSION_SECONDS", 1)
+    exe = stand_in(script)
+    with pytest.raises(Unavailable, match=reason) as caught:
+        julia.find()
+    assert exe in str(caught.value)
+
+
+def test_a_named_julia_that_is_not_there(stand_in, monkeypatch):
+    stand_in("echo julia version 1.10.8")
+    monkeypatch.setenv("PYTHON_JULIAPKG_EXE", "/not/there/julia")
+    with pytest.raises(Unavailable, match="/not/there/julia is not an executable"):
+        julia.find()
+
+
+def test_threads_and_signals_are_set_before_juliacall():
+    environment = adapters.get("flux").environment("cpu", 3)
+    assert environment["PYTHON_JULIACALL_THREADS"] == "3"
+    assert environment["PYTHON_JULIACALL_HANDLE_SIGNALS"] == "yes"
+
+
+@pytest.fixture
+def without_network(monkeypatch, tmp_path):
+    """Nothing can be downloaded, and nothing was before."""
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # nothing listens there
+    monkeypatch.setenv("PYTHON_JULIAPKG_PROJECT", str(tmp_path / "project"))
+
+
+@pytest.mark.usefixtures("without_network")
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        (None, "Julia is not installed and cannot be downloaded"),
+        (
+            "echo julia version 1.6.7",
+            "Julia 1.6.7 .* cannot be used, nor another one be downloaded",
+        ),
+        ("exit 3", "is not a working Julia: --version exits with 3"),
+        (
+            "test $1 = --version && echo julia version 1.10.8 && exit\necho no packages >&2; exit 1",
+            "the packages of Julia 1.10.8 .* cannot be installed",
+        ),
+    ],
+)
+def test_without_julia_the_row_has_its_reason_and_the_others_run(
+    stand_in, script, reason, cifar_directory
+):
+    if reason_to_skip := adapters.get("flux").available("cpu"):  # importing it would start Julia
+        pytest.skip(reason_to_skip)
+    stand_in(script)
+    words = ["--frameworks", "flux,reference", "--devices", "cpu", "--rounds", "1"]
+    words += ["--batch-size", "50", "--threads", "1", "--data", str(cifar_directory)]
+    run = subprocess.run(
+        [sys.executable, "-m", "crossbench", *words], capture_output=True, text=True, timeout=120
+    )
+    assert run.returncode == 1, run.stderr
+    (line,) = [line for line in run.stdout.splitlines() if line.startswith("flux cpu: did not run")]
+    assert re.search(reason, line)
+    assert "NumPy reference" in run.stdout
+    assert "Traceback" not in run.stdout
+
+
+@pytest.fixture(scope="session")
+def flux():
+    """The environment of a process that may start Julia; skips where there is none to start."""
+    adapter = adapters.get("flux")
+    if reason := adapter.available("cpu"):
+        pytest.skip(reason)
+    if not any(name in os.environ for name in VARIABLES) and shutil.which("julia") is None:
+        pytest.skip("no Julia on the PATH, and none named by PYTHON_JULIAPKG_EXE")
+    environment = adapter.environment("cpu", 2) | os.environ
+    program = "from crossbench.adapters import get; a = get('flux'); a.install('cpu')"
+    ready = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
+    if ready.returncode and "CrossBenchFlux" in ready.stderr.rpartition("Traceback")[0]:
+        pytest.fail(ready.stderr)  # the package itself, not what it needs
+    if ready.returncode:
+        pytest.skip(f"Julia's packages cannot be had: {ready.stderr.strip().splitlines()[-1]}")
+    return environment
+
+
+@pytest.mark.parametrize("suite", ["test_conformance.py", "test_planted_faults.py"])
+def test_the_suite_of_every_adapter(flux, suite):
+    words = ["-q", "--adapters", "flux", "-p", "no:cacheprovider", f"tests/adapters/{suite}"]
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", *words],
+        env=flux,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert " passed" in run.stdout
+    assert "skipped" not in run.stdout
+
+
+def test_the_julia_packages_own_tests(flux):
+    program = (
+        "import juliapkg; juliapkg.resolve(); print(juliapkg.executable(), juliapkg.project())"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program], env=flux, capture_output=True, text=True, check=True
+    )
+    exe, project = found.stdout.splitlines()[-1].split()
+    run = subprocess.run(
+        [exe, "--startup-file=no", "-t2", f"--project={project}", ROOT / "julia/test/runtests.jl"],
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "CrossBenchFlux |" in run.stdout
+
+
+def test_a_julia_error_comes_back_in_one_line(flux):
+    program = (
+        "from crossbench.adapters import get; from crossbench import models\n"
+        "from crossbench.engine.worker import answer, Worker, Task\n"
+        "from crossbench.workload import Job; import sys\n"
+        "w = Worker(Task('flux', Job(models.get('lenet'), 'tpu', 1, 'float32'), None, 1, 0))\n"
+        "reply = answer(w, ('start', ()))\n"
+        "print(reply.error, file=sys.stderr)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program], env=flux, capture_output=True, text=True)
+    assert "JuliaError: the device tpu needs CUDA.jl and cuDNN, which are not loaded" in run.stderr
+
+
+def test_it_runs_beside_another_framework(flux, cifar_directory):
+    words = ["--frameworks", "flux,reference", "--devices", "cpu", "--rounds", "2"]
+    words += ["--batch-size", "50", "--data", str(cifar_directory)]
+    run = subprocess.run(
+        [sys.executable, "-m", "crossbench", *words], env=flux, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "Flux 0.16" in run.stdout
+    assert "compile s" in run.stdout
