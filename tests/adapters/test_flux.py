@@ -96,7 +96,7 @@ def without_network(monkeypatch, tmp_path):
         ),
         ("exit 3", "is not a working Julia: --version exits with 3"),
         (
-            "test $1 = --version && echo julia version 1.10.8 && exit\necho no packages >&2; exit 1",
+            "test $1 = --version && echo julia version 1.10.8 && exit\nexit 1",
             "the packages of Julia 1.10.8 .* cannot be installed",
         ),
     ],
