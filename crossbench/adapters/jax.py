@@ -164,7 +164,7 @@ class JaxWorkload:
     def details(self) -> dict[str, str]:
         details = versions(*PACKAGES)
         if self.device.platform == "cpu":
-            return details | {"BLAS": "XLA's own (Eigen, oneDNN)"}
+            return details | {"BLAS": "XLA's own"}
         return details | {
             "GPU": self.device.device_kind,
             "CUDA": self.device.client.platform_version,
