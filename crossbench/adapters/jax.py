@@ -119,7 +119,9 @@ class JaxWorkload:
             variable = getattr(self.layers[layer], FLAX_NAMES[parameter])
             variable.set_value(self.jax.device_put(native, self.device))
         _, self.parameters = self.nnx.split(self.module, self.nnx.Param)
-        self.state = self.jax.jit(self.optimizer.init)(self.parameters)
+        # committed to the device, as what the step gives back: else it is compiled twice
+        state = self.jax.jit(self.optimizer.init)(self.parameters)
+        self.state = self.jax.device_put(state, self.device)
         self.jax.block_until_ready((self.parameters, self.state))
 
     def place(self, batches: Batches) -> None:
