@@ -90,7 +90,9 @@ def test_placed_data_is_the_workloads_own(adapter, small_model, random):
     expected = workload.train_epoch()
     workload.load_weights(small_model.initial_weights(0))
     del batches
+    junk = [np.full((3, 4, 3, 32, 32), np.nan, np.float32) for _ in range(20)]  # over their memory
     np.testing.assert_allclose(workload.train_epoch(), expected, rtol=1e-5)
+    assert len(junk) == 20
 
 
 def test_predict_takes_any_number_of_images(adapter, small_model, random):
@@ -121,7 +123,8 @@ def test_details_are_words(adapter, small_model, random):
     assert details
     assert all(type(k) is str and type(v) is str for k, v in details.items())
     assert workload.peak_memory() is None  # on the CPU
-    assert set(workload.epoch_figures()) == set(dict(workload.epoch_figures()))
+    workload.train_epoch()
+    assert all(type(v) is float and v >= 0 for v in workload.epoch_figures().values())
     assert workload.threads() in (None, THREADS)
     assert adapter.installed()
 
