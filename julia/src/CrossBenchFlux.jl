@@ -14,6 +14,7 @@ using PrecompileTools: @compile_workload, @setup_workload
 include("model.jl")
 include("weights.jl")
 include("training.jl")
+include("parity.jl")
 include("device.jl")
 include("precompile.jl")
 

@@ -1,21 +1,22 @@
-# Compile once, when the package is installed, what every run needs: a step of a small CNN with
-# each kind of layer, in both precisions. Without it the first step takes many times as long.
+# Compile once, when the package is installed, what every run needs: a step of the LeNet in both
+# precisions. Without it the first step takes many times as long. The layers and their features are
+# the LeNet's own, since NNlib's max-pool is compiled anew for each number of channels.
 
 @setup_workload begin
     layer(type, name, shape; rest...) =
         Dict("type" => type, "name" => name, "input_shape" => shape, Dict(String(k) => v for (k, v) in rest)...)
     description = JSON.json(Dict(
         "layers" => [
-            layer("Conv", "conv1", [3, 8, 8]; features = 4, kernel = [3, 3], stride = [1, 1], padding = [0, 0]),
-            layer("ReLU", "relu1", [4, 6, 6]),
-            layer("MaxPool", "maxpool1", [4, 6, 6]; window = [2, 2], stride = [2, 2]),
-            layer("Conv", "conv2", [4, 3, 3]; features = 4, kernel = [2, 2], stride = [1, 1], padding = [0, 0]),
-            layer("ReLU", "relu2", [4, 2, 2]),
-            layer("MaxPool", "maxpool2", [4, 2, 2]; window = [2, 2], stride = [2, 2]),
-            layer("Flatten", "flatten1", [4, 1, 1]),
-            layer("Dense", "dense1", [4]; features = 6),
-            layer("Dense", "dense2", [6]; features = 5),
-            layer("Dense", "dense3", [5]; features = 3),
+            layer("Conv", "conv1", [3, 32, 32]; features = 16, kernel = [5, 5], stride = [1, 1], padding = [0, 0]),
+            layer("ReLU", "relu1", [16, 28, 28]),
+            layer("MaxPool", "maxpool1", [16, 28, 28]; window = [2, 2], stride = [2, 2]),
+            layer("Conv", "conv2", [16, 14, 14]; features = 8, kernel = [5, 5], stride = [1, 1], padding = [0, 0]),
+            layer("ReLU", "relu2", [8, 10, 10]),
+            layer("MaxPool", "maxpool2", [8, 10, 10]; window = [2, 2], stride = [2, 2]),
+            layer("Flatten", "flatten1", [8, 5, 5]),
+            layer("Dense", "dense1", [200]; features = 120),
+            layer("Dense", "dense2", [120]; features = 84),
+            layer("Dense", "dense3", [84]; features = 10),
         ],
         "loss" => Dict("type" => "SoftmaxCrossEntropy"),
         "optimizer" => Dict("type" => "SGD", "learning_rate" => 0.01, "momentum" => 0.9),
@@ -28,7 +29,7 @@
                 load_weight!(workload, name, array)
             end
             reset!(workload)
-            inputs, labels = rand(T, 8, 8, 3, 2, 2), [0 1; 2 0]
+            inputs, labels = rand(T, 32, 32, 3, 2, 2), [0 1; 2 0]
             place!(workload, inputs, labels)
             train_epoch!(workload)
             loss_and_gradients(workload, inputs[:, :, :, :, 1], labels[:, 1])

@@ -1,4 +1,4 @@
-# The model with its optimizer and data, and what Python asks of it: one call an epoch.
+# The model with its optimizer and data, and its training: an epoch is one call from Python.
 
 mutable struct Workload
     model::Chain
@@ -64,7 +64,8 @@ function train_epoch!(workload)
     return losses
 end
 
-# a function of its own, so that Julia compiles it for the very types of the model
+# A function of its own, so that Julia compiles it for the very types of the model. Layers that
+# train otherwise than they predict (dropout) need no switch: inside withgradient they train.
 function train!(model, state, loss, batches)
     losses = Float64[]
     for (x, y) in batches
@@ -74,17 +75,6 @@ function train!(model, state, loss, batches)
     end
     return losses
 end
-
-function loss_and_gradients(workload, inputs, labels)
-    classes = 0:(outputs(workload.model) - 1)
-    x, y = workload.device((copy(inputs), Flux.onehotbatch(labels, classes)))
-    value, gradients = Flux.withgradient(m -> workload.loss(m(x), y), workload.model)
-    return Float64(value), arrays(workload.model, workload.names, gradients[1])
-end
-
-predict(workload, inputs) = Array(cpu(workload.model(workload.device(copy(inputs)))))
-
-weights(workload) = arrays(workload.model, workload.names)
 
 # What Julia alone can tell of an epoch, from counters that run all the time.
 function counters()

@@ -6,6 +6,7 @@ Julia and torch do not share a process well, so the suites run over flux in a py
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -57,7 +58,7 @@ def test_no_julia(stand_in):
     ],
 )
 def test_a_julia_that_does_not_work_has_its_reason(stand_in, monkeypatch, script, reason):
-    monkeypatch.setattr(julia, "VERSION_SECONDS", 1)
+    monkeypatch.setattr(julia, "ANSWER_SECONDS", 1)
     exe = stand_in(script)
     with pytest.raises(Unavailable, match=reason) as caught:
         julia.find()
@@ -83,6 +84,40 @@ def without_network(monkeypatch, tmp_path):
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")  # nothing listens there
     monkeypatch.setenv("PYTHON_JULIAPKG_PROJECT", str(tmp_path / "project"))
+
+
+@pytest.fixture
+def silent_server(monkeypatch):
+    """A package server that takes connections and never says a word."""
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        monkeypatch.setenv("JULIA_PKG_SERVER", address)
+        yield address
+
+
+INSTALL = "from crossbench.adapters import get; get('flux').install('cpu')"
+
+
+def test_a_package_server_that_never_answers_is_not_waited_for(
+    stand_in, silent_server, monkeypatch, tmp_path
+):
+    """The stand-in asks the server as Pkg would, unless Pkg was told to leave it alone."""
+    if reason := adapters.get("flux").available("cpu"):
+        pytest.skip(reason)
+    monkeypatch.setenv("PYTHON_JULIAPKG_PROJECT", str(tmp_path / "project"))
+    stand_in(
+        "test $1 = --version && echo julia version 1.10.8 && exit\n"
+        'test -n "$JULIA_PKG_SERVER" && exec /bin/sleep 600\n'
+        'case "$*" in *reachable_registries*) exit 1;; esac'
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", INSTALL], capture_output=True, text=True, timeout=100
+    )
+    last = run.stderr.strip().splitlines()[-1]
+    assert "cannot be installed: the package server" in last
+    assert f"{silent_server} does not answer" in last
 
 
 @pytest.mark.usefixtures("without_network")
@@ -128,9 +163,8 @@ def flux():
     if not any(name in os.environ for name in VARIABLES) and shutil.which("julia") is None:
         pytest.skip("no Julia on the PATH, and none named by PYTHON_JULIAPKG_EXE")
     environment = adapter.environment("cpu", 2) | os.environ
-    program = "from crossbench.adapters import get; a = get('flux'); a.install('cpu')"
     ready = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+        [sys.executable, "-c", INSTALL], env=environment, capture_output=True, text=True
     )
     if ready.returncode and "CrossBenchFlux" in ready.stderr.rpartition("Traceback")[0]:
         pytest.fail(ready.stderr)  # the package itself, not what it needs
@@ -169,6 +203,37 @@ def test_the_julia_packages_own_tests(flux):
     )
     assert run.returncode == 0, run.stdout + run.stderr
     assert "CrossBenchFlux |" in run.stdout
+
+
+FIRST_EPOCH = """
+import sys
+import numpy as np
+from crossbench import adapters, models
+from crossbench.workload import Batches, Job
+lenet, random = models.get("lenet"), np.random.default_rng(0)
+workload = adapters.get("flux").build(Job(lenet, "cpu", 2, "float32"))
+workload.load_weights(lenet.initial_weights(0))
+inputs = random.random((1, 8, 3, 32, 32), np.float32)
+workload.place(Batches(inputs, random.integers(0, 10, (1, 8))))
+print("the first epoch", file=sys.stderr, flush=True)
+workload.train_epoch()
+"""
+
+
+def test_the_first_step_was_compiled_when_the_package_was_installed(flux):
+    """Only the glue to Python and to the threads is left: no layer, no gradient."""
+    environment = flux | {"PYTHON_JULIACALL_TRACE_COMPILE": "stderr"}
+    run = subprocess.run(
+        [sys.executable, "-c", FIRST_EPOCH],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    before, _, compiled = run.stderr.partition("the first epoch")
+    assert "precompile(" in before  # it is traced
+    for layer in ("maxpool", "Zygote", "withgradient", "logitcrossentropy"):
+        assert layer not in compiled
 
 
 def test_a_julia_error_comes_back_in_one_line(flux):
