@@ -1,8 +1,9 @@
 """What an adapter costs against a loop written by hand: paired epochs of the LeNet, in one process.
 
-Run by hand: python benchmarks/adapter_overhead.py torch|jax [rounds]. A ratio of 1 is no cost.
+Run by hand: python benchmarks/adapter_overhead.py torch|jax|flux [rounds]. A ratio of 1 is no cost.
 """
 
+import os
 import sys
 import time
 from statistics import median
@@ -89,6 +90,41 @@ def jax_by_hand(weights, batches):
     return epoch
 
 
+FLUX_BY_HAND = """
+import Flux: Chain, Conv, Dense, Flux, MaxPool, Momentum, relu
+function by_hand(weights, inputs, labels)
+    model = Chain(
+        Conv((5, 5), 3 => 16, relu), MaxPool((2, 2)),
+        Conv((5, 5), 16 => 8, relu), MaxPool((2, 2)),
+        Flux.flatten, Dense(200 => 120), Dense(120 => 84), Dense(84 => 10),
+    )
+    foreach(copyto!, Flux.trainables(model), weights)
+    state = Flux.setup(Momentum(0.01, 0.9), model)
+    data = [(Array{Float32}(x), Flux.onehotbatch(y, 0:9)) for (x, y) in zip(inputs, labels)]
+    return () -> epoch!(model, state, data)
+end
+function epoch!(model, state, data)
+    losses = Float32[]
+    for (x, y) in data
+        loss, gradients = Flux.withgradient(m -> Flux.logitcrossentropy(m(x), y), model)
+        Flux.update!(state, model, gradients[1])
+        push!(losses, loss)
+    end
+    return losses
+end
+"""
+
+
+def flux_by_hand(weights, batches):
+    from juliacall import Main
+
+    Main.seval(FLUX_BY_HAND)
+    # Flux convolves, and its axes are W, H, I, O and W, H, C, N
+    native = [w[:, :, ::-1, ::-1].T if w.ndim == 4 else w for w in weights.values()]
+    epoch = Main.by_hand(native, [x.T for x, _ in batches], [y for _, y in batches])
+    return lambda: np.array(epoch())
+
+
 def seconds(epoch):
     start = time.perf_counter()
     epoch()
@@ -100,11 +136,15 @@ def main(name, rounds=15):
     weights, random = model.initial_weights(0), np.random.default_rng(0)
     inputs = random.random((STEPS, BATCH, 3, 32, 32), np.float32)
     labels = random.integers(0, 10, (STEPS, BATCH))
-    adapter = adapters.get(name).build(Job(model, "cpu", len(usable_cpus()), "float32"))
+    job = Job(model, "cpu", len(usable_cpus()), "float32")
+    os.environ |= adapters.get(name).environment(job.device, job.threads)
+    adapter = adapters.get(name).build(job)
     adapter.load_weights(weights)
     adapter.place(Batches(inputs, labels))
     pairs = list(zip(inputs, labels, strict=True))
-    by_hand = {"torch": torch_by_hand, "jax": jax_by_hand}[name](weights, pairs)
+    by_hand = {"torch": torch_by_hand, "jax": jax_by_hand, "flux": flux_by_hand}[name](
+        weights, pairs
+    )
     np.testing.assert_allclose(adapter.train_epoch(), by_hand(), rtol=1e-4)  # warm, and the same
     ratios = [seconds(adapter.train_epoch) / seconds(by_hand) for _ in range(rounds)]
     print(f"{name}: adapter / by hand, {rounds} paired epochs: median {median(ratios):.3f}, "
