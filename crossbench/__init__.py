@@ -8,14 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .benchmark import run
+    from .benchmark import Interrupted, resume, run
     from .report.table import table
     from .results.comparison import Comparison, load
 
 __version__ = "0.1.0"
-__all__ = ["Comparison", "load", "run", "table"]
+__all__ = ["Comparison", "Interrupted", "load", "resume", "run", "table"]
 
 _HOMES = {
+    "Interrupted": "benchmark",
+    "resume": "benchmark",
     "run": "benchmark",
     "table": "report.table",
     "Comparison": "results.comparison",

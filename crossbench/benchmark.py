@@ -3,34 +3,58 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from . import __version__, machine
+from . import __version__, machine, models
 from . import data as datasets
 from .engine.rounds import Progress, measure
 from .engine.worker import save_arrays
-from .errors import SpecError
+from .errors import ResultsError, SpecError
 from .models import Model
 from .plan import make_plan
-from .results.comparison import SCHEMA, Comparison
-from .results.records import Data, Settings
-from .spec import Spec, make_spec
+from .results.comparison import SCHEMA, Comparison, claim, load
+from .results.records import Cell, CellResult, Data, Settings
+from .spec import (
+    AUTO,
+    EPOCHS,
+    MAX_SECONDS,
+    MODEL,
+    PRECISION,
+    ROUNDS,
+    SEED,
+    TIMEOUT,
+    make_spec,
+)
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, after all workers were ended; comparison holds what was measured until then."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        super().__init__()
+        self.comparison = comparison
 
 
 def run(
     frameworks: Iterable[str] | None = None,
     devices: Iterable[str] | None = None,
     *,
-    model: str | Model = "lenet",
-    data: str | Path = "auto",
-    rounds: int = 3,
-    epochs: int = 1,
+    model: str | Model = MODEL,
+    data: str | Path = AUTO,
+    rounds: int | str = ROUNDS,
+    precision: float = PRECISION,
+    max_seconds: float = MAX_SECONDS,
+    epochs: int = EPOCHS,
     batch_size: int | None = None,
-    seed: int = 0,
-    threads: int | None = None,
-    timeout: float = 600,
+    seed: int = SEED,
+    threads: int | Iterable[int] | None = None,
+    baseline: str | None = None,
+    price: float | str | Mapping[str, float] | None = None,
+    target_accuracy: float | None = None,
+    timeout: float = TIMEOUT,
+    json: str | Path | None = None,
     progress: Progress = lambda _: None,
 ) -> Comparison:
     """Train the same model in each framework on each device, prove the sameness, and compare.
@@ -40,55 +64,135 @@ def run(
     model: a name of the catalogue, or a Model.
     data: "auto" (CIFAR-10, or synthetic pictures where it cannot be had), "synthetic", or a
         directory of CIFAR-10's binary version.
-    rounds: how often each cell trains again after its first round; epochs: of each round.
+    rounds: how often each cell trains again after its first round; "auto": until the interval of
+        every ratio is narrower than `precision` (relative), or `max_seconds` are used up.
+    epochs: of each round.
     batch_size: images a step; None for the model's own.
-    threads: CPU threads of each framework; None for as many as this process may use.
+    threads: CPU threads of each framework, or several numbers for a cell each; None for as many
+        as this process may use.
+    baseline: the framework that the others are compared with; None for the fastest.
+    price: of an hour, of any device or by device; see crossbench/prices.py for the words.
+    target_accuracy: a fraction; after the rounds, each cell trains on from the initial weights
+        until the test images reach it, or `max_seconds` of training are used up.
     timeout: seconds that one answer of a worker (a start, a round) may take.
+    json: a new file that holds everything measured, from the first finished round on.
     progress: called with a few words as each piece of work begins.
 
-    Raises SpecError or DataError, in a line, for what cannot be run at all. What goes wrong in
-    one framework is in its CellResult, as a reason.
+    Raises SpecError, DataError or ResultsError, in a line, for what cannot be run at all, and
+    Interrupted for Ctrl-C. What goes wrong in one framework is in its CellResult, as a reason.
     """
     spec = make_spec(
-        frameworks, devices, model, data, rounds, epochs, batch_size, seed, threads, timeout
+        frameworks,
+        devices,
+        model=model,
+        data=data,
+        rounds=rounds,
+        precision=precision,
+        max_seconds=max_seconds,
+        epochs=epochs,
+        batch_size=batch_size,
+        seed=seed,
+        threads=threads,
+        baseline=baseline,
+        price=price,
+        target_accuracy=target_accuracy,
+        timeout=timeout,
     )
-    return run_spec(spec, progress)
-
-
-def run_spec(spec: Spec, progress: Progress) -> Comparison:
     cells = make_plan(spec)
     if not cells:
         raise SpecError(
             "no framework is installed: pip install 'crossbench[torch]', [jax] or [flux]"
         )
-    progress(f"data: {spec.data}")
-    dataset = datasets.load(spec.data, spec.seed)
-    batches = len(dataset.train) // spec.batch_size
+    if json is not None:
+        claim(json)
+    with tempfile.TemporaryDirectory(prefix="crossbench-") as directory:
+        try:
+            progress(f"data: {spec.settings.data}")
+            comparison = Comparison(
+                schema=SCHEMA,
+                crossbench=__version__,
+                created=_now(),
+                model=spec.model.description(),
+                data=_prepare(spec.settings, spec.batch_size, Path(directory)),
+                machine=machine.describe(),
+                settings=spec.settings,
+                results=[_result(cell) for cell in cells],
+            )
+        except BaseException:
+            if json is not None:
+                Path(json).unlink()
+            raise
+        return _measure(comparison, spec.model, Path(directory), json, progress)
+
+
+def resume(
+    json: str | Path, *, model: Model | None = None, progress: Progress = lambda _: None
+) -> Comparison:
+    """Go on with an interrupted run, from its file and into it: nothing finished is done again.
+
+    model: the one it was run with, where it is none of the catalogue's.
+
+    Raises ResultsError where the file is none, or is another crossbench's, machine's or data's.
+    """
+    comparison = load(json)
+    model = model or models.get(comparison.model["name"])
+    with tempfile.TemporaryDirectory(prefix="crossbench-") as directory:
+        data = _prepare(comparison.settings, comparison.data.batch_size, Path(directory))
+        for what, here, before in (
+            ("crossbench", __version__, comparison.crossbench),
+            ("model", model.description(), comparison.model),
+            ("machine", machine.describe(), comparison.machine),
+            ("data", data.sha256, comparison.data.sha256),
+        ):
+            if here != before:
+                raise ResultsError(f"{json} cannot be gone on with: its {what} is another one")
+        comparison.resumed.append(_now())
+        return _measure(comparison, model, Path(directory), json, progress)
+
+
+def _measure(
+    comparison: Comparison,
+    model: Model,
+    data: Path,
+    json: str | Path | None,
+    progress: Progress,
+) -> Comparison:
+    def keep(comparison: Comparison) -> None:
+        if json is not None:
+            comparison.replace(json)
+
+    try:
+        measure(comparison, model, data, progress, keep)
+    except KeyboardInterrupt:
+        raise Interrupted(comparison) from None
+    return comparison
+
+
+def _prepare(settings: Settings, batch_size: int, directory: Path) -> Data:
+    """Load the data, write it where the workers map it, and let go of it."""
+    dataset = datasets.load(settings.data, settings.seed)
+    batches = len(dataset.train) // batch_size
     if batches == 0:
         raise SpecError(
-            f"batch_size is {spec.batch_size}, but there are only {len(dataset.train)} images"
+            f"batch_size is {batch_size}, but there are only {len(dataset.train)} images"
         )
-    settings = Settings(spec.rounds, spec.epochs, spec.seed, spec.threads, spec.timeout)
-    with tempfile.TemporaryDirectory(prefix="crossbench-") as directory:
-        save_arrays(dataset, Path(directory))
-        described = Data(
-            dataset.name,
-            dataset.sha256(),
-            len(dataset.train),
-            len(dataset.test),
-            spec.batch_size,
-            batches,
-            dataset.note,
-        )
-        del dataset  # the workers map the saved arrays
-        results = measure(cells, spec.model, Path(directory), spec.batch_size, settings, progress)
-    return Comparison(
-        schema=SCHEMA,
-        crossbench=__version__,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        model=spec.model.description(),
-        data=described,
-        machine=machine.describe(),
-        settings=settings,
-        results=results,
+    save_arrays(dataset, directory)
+    return Data(
+        dataset.name,
+        dataset.sha256(),
+        len(dataset.train),
+        len(dataset.test),
+        batch_size,
+        batches,
+        dataset.note,
     )
+
+
+def _result(cell: Cell) -> CellResult:
+    if cell.unavailable:
+        return CellResult(cell, "unavailable", cell.unavailable)
+    return CellResult(cell)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

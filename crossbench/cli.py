@@ -1,4 +1,4 @@
-"""The command line: `python -m crossbench`, and `python -m crossbench doctor`.
+"""The command line: `python -m crossbench`, and its commands doctor, compare and merge.
 
 Exit status: 0, all that was asked for ran and agreed; 1, something in the table did not;
 2, nothing was run: wrong arguments or a file that cannot be used; 130, Ctrl-C.
@@ -10,16 +10,22 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from . import __version__
-from .errors import CrossbenchError
+from .errors import CrossbenchError, SpecError
+
+if TYPE_CHECKING:
+    from .results.comparison import Comparison
 
 DESCRIPTION = (
     "Train the same model in PyTorch, JAX/Flax and Flux.jl, prove that they do the same work, "
     "and print a table that compares them."
 )
-EPILOG = "python -m crossbench doctor: what is installed, which devices, and where the data is"
+EPILOG = (
+    "Other commands: doctor (what is installed, which devices, where the data is), "
+    "compare FILE FILE (what changed), merge FILE FILE (several machines in one table)."
+)
 
 
 class Parser(argparse.ArgumentParser):
@@ -33,9 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The exit status, after the output."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        if words[:1] == ["doctor"]:
-            return doctor(words[1:])
-        return compare(words)
+        command = COMMANDS.get(words[0]) if words else None
+        return command(words[1:]) if command else benchmark(words)
     except CrossbenchError as error:
         print(f"crossbench: {error}", file=sys.stderr)
         return 2
@@ -54,53 +59,150 @@ def doctor(words: list[str]) -> int:
 
 
 def compare(words: list[str]) -> int:
+    parser = Parser(
+        "crossbench compare",
+        description="Say what changed from the first results file to each of the others.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    parser.add_argument(
+        "--fail-above",
+        type=percentage,
+        metavar="P%",
+        help="exit with 1 where a cell is slower by more, or cannot be compared",
+    )
+    asked = parser.parse_args(words)
+    comparisons = _load_all(asked.files)
+    from .report.across import change_table
+    from .results.across import changes
+
+    print(change_table(comparisons))
+    found = [change for other in comparisons[1:] for change in changes(comparisons[0], other)]
+    return int(asked.fail_above is not None and any(c.fails(asked.fail_above) for c in found))
+
+
+def merge(words: list[str]) -> int:
+    parser = Parser(
+        "crossbench merge", description="Put the results files of several machines in one table."
+    )
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    comparisons = _load_all(parser.parse_args(words).files)
+    from .report.across import merged_table
+
+    print(merged_table(comparisons))
+    return 0
+
+
+def _load_all(files: list[Path]) -> list[Comparison]:
+    from .results.across import check_same_work
+    from .results.comparison import load
+
+    if len(files) < 2:
+        raise SpecError("name at least two results files")
+    comparisons = [load(file) for file in files]
+    check_same_work(comparisons)
+    return comparisons
+
+
+def benchmark(words: list[str]) -> int:
     asked = vars(_parser().parse_args(words))
-    file: Path | None = asked.pop("json")
-    from .benchmark import run
+    if "resume" in asked and len(asked) > 1:
+        raise SpecError("--resume takes all settings from its file: give no other argument")
+    from .benchmark import Interrupted, resume, run
     from .progress import ProgressLine
     from .report.table import table
-    from .results.comparison import claim
 
-    if file:
-        claim(file)
     try:
         with ProgressLine() as progress:
-            comparison = run(**asked, progress=progress)
-        if file:
-            file.write_bytes(comparison.encode())
-    except BaseException:
-        if file:
-            file.unlink()
+            if "resume" in asked:
+                comparison = resume(asked["resume"], progress=progress)
+            else:
+                comparison = run(**asked, progress=progress)
+    except Interrupted as interrupted:
+        print(table(interrupted.comparison))
+        if file := asked.get("resume") or asked.get("json"):
+            print(f"crossbench: --resume {file} goes on from here", file=sys.stderr)
         raise
     print(table(comparison))
     return 0 if comparison.complete else 1
 
 
 def _parser() -> Parser:
-    parser = Parser("crossbench", description=DESCRIPTION, epilog=EPILOG, allow_abbrev=False)
+    """What is not given is not in the namespace: the defaults are those of crossbench.run."""
+    parser = Parser(
+        "crossbench",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+    )
     add = parser.add_argument
     add("--frameworks", metavar="A,B", help="such as torch,jax,flux (default: all installed)")
     add("--devices", metavar="A,B", help="cpu,gpu (default: cpu, and gpu where there is one)")
-    add("--model", default="lenet", help="which model (default: lenet)")
+    add("--model", help="which model (default: lenet)")
     add(
         "--data",
-        default="auto",
         metavar="auto|synthetic|DIR",
         help="auto: CIFAR-10, or synthetic pictures where it cannot be had; "
         "DIR: the files of its binary version (default: auto)",
     )
-    add("--rounds", type=int, default=3, metavar="N", help="after the first round (default: 3)")
-    add("--epochs", type=int, default=1, metavar="N", help="of each round (default: 1)")
+    add(
+        "--rounds",
+        type=number_or_auto,
+        metavar="N|auto",
+        help="after the first round; auto: until the ratios are precise (default: 6)",
+    )
+    add(
+        "--precision",
+        type=percentage,
+        metavar="P%",
+        help="for --rounds auto: how narrow the ratios' intervals must be (default: 5%%)",
+    )
+    add(
+        "--max-seconds",
+        type=float,
+        metavar="N",
+        help="for --rounds auto and --target-accuracy: give up then (default: 600)",
+    )
+    add("--epochs", type=int, metavar="N", help="of each round (default: 1)")
     add("--batch-size", type=int, metavar="N", help="images a step (default: the model's)")
-    add("--seed", type=int, default=0, metavar="N", help="of the weights (default: 0)")
-    add("--threads", type=int, metavar="N", help="CPU threads (default: all CPUs)")
+    add("--seed", type=int, metavar="N", help="of the weights (default: 0)")
+    add("--threads", type=whole_numbers, metavar="N,M", help="CPU threads (default: all CPUs)")
+    add("--baseline", metavar="A", help="the framework to compare with (default: the fastest)")
+    add(
+        "--price",
+        metavar="P/h",
+        help="of an hour: 0.745/h, cpu=0.17/h,gpu=0.745/h, or FILE.toml:MACHINE",
+    )
+    add(
+        "--target-accuracy",
+        type=percentage,
+        metavar="P%",
+        help="train on until the test images reach it, and tell how long it took",
+    )
     add(
         "--timeout",
         type=float,
-        default=600,
         metavar="SECONDS",
         help="that a start or a round may take (default: 600)",
     )
-    add("--json", type=Path, metavar="FILE", help="write everything measured to a new file")
+    add("--json", type=Path, metavar="FILE", help="a new file for everything measured")
+    add("--resume", type=Path, metavar="FILE", help="go on with the interrupted run of a file")
     add("--version", action="version", version=f"crossbench {__version__}")
     return parser
+
+
+COMMANDS = {"doctor": doctor, "compare": compare, "merge": merge}
+
+
+def number_or_auto(word: str) -> int | str:
+    return word if word == "auto" else int(word)
+
+
+def percentage(word: str) -> float:
+    """A fraction, from "5%" or "0.05"."""
+    return float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
+
+
+def whole_numbers(word: str) -> list[int]:
+    return [int(number) for number in word.split(",")]

@@ -7,6 +7,7 @@ import platform
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pynvml
@@ -39,6 +40,18 @@ def gpu_names() -> list[str]:
         return [str(pynvml.nvmlDeviceGetName(handle)) for handle in handles]
     finally:
         pynvml.nvmlShutdown()
+
+
+def gpu_handle() -> Any:
+    """NVML's handle of the GPU that the frameworks take: the first that CUDA shows them.
+
+    pynvml.NVMLError where there is none.
+    """
+    pynvml.nvmlInit()
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
+    if first.isdigit():  # in the driver's order, which the workers' CUDA_DEVICE_ORDER asks for
+        return pynvml.nvmlDeviceGetHandleByIndex(int(first))
+    return pynvml.nvmlDeviceGetHandleByUUID(first)
 
 
 def describe() -> Machine:

@@ -1,4 +1,4 @@
-"""From a spec to the cells: framework x device, each available or with its reason."""
+"""From a spec to the cells: framework x device x threads, each available or with its reason."""
 
 from __future__ import annotations
 
@@ -17,16 +17,26 @@ def make_plan(spec: Spec) -> list[Cell]:
     devices = spec.devices or (DEVICES if gpus else ("cpu",))
     return [
         Cell(
+            name=_name(framework, device, threads, spec),
             framework=framework,
             title=adapters.get(framework).title,
             device=device,
-            threads=spec.threads,
+            threads=threads,
             named=bool(spec.devices or (spec.frameworks and device == "cpu")),
             unavailable=_unavailable(framework, device, gpus),
         )
         for framework in frameworks
         for device in devices
+        for threads in (spec.threads if device == "cpu" else (max(spec.threads),))
     ]
+
+
+def _name(framework: str, device: str, threads: int, spec: Spec) -> str:
+    """With the threads where they tell cells apart."""
+    name = f"{framework} {device}"
+    if device == "gpu" or len(spec.threads) == 1:
+        return name
+    return f"{name}, 1 thread" if threads == 1 else f"{name}, {threads} threads"
 
 
 def _installed() -> list[str]:

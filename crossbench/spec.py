@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import adapters, models
+from . import adapters, models, prices
 from .errors import SpecError
 from .machine import usable_cpus
 from .models import Model
+from .results.records import Settings
 from .workload import DEVICES
 
 DATA_WORDS = ("auto", "synthetic")
+AUTO = "auto"
+MODEL = "lenet"
+ROUNDS = 6
+EPOCHS = 1
+PRECISION = 0.05
+MAX_SECONDS = 600.0
+SEED = 0
+TIMEOUT = 600.0
 
 
 @dataclass(frozen=True)
@@ -22,60 +31,100 @@ class Spec:
 
     frameworks: tuple[str, ...] | None
     devices: tuple[str, ...] | None
+    threads: tuple[int, ...]
     model: Model
-    data: str
-    rounds: int
-    epochs: int
     batch_size: int
-    seed: int
-    threads: int
-    timeout: float
+    settings: Settings
 
 
 def make_spec(
     frameworks: Iterable[str] | None = None,
     devices: Iterable[str] | None = None,
-    model: str | Model = "lenet",
-    data: str | Path = "auto",
-    rounds: int = 3,
-    epochs: int = 1,
+    *,
+    model: str | Model = MODEL,
+    data: str | Path = AUTO,
+    rounds: int | str = ROUNDS,
+    precision: float = PRECISION,
+    max_seconds: float = MAX_SECONDS,
+    epochs: int = EPOCHS,
     batch_size: int | None = None,
-    seed: int = 0,
-    threads: int | None = None,
-    timeout: float = 600,
+    seed: int = SEED,
+    threads: int | Iterable[int] | None = None,
+    baseline: str | None = None,
+    price: float | str | Mapping[str, float] | None = None,
+    target_accuracy: float | None = None,
+    timeout: float = TIMEOUT,
 ) -> Spec:
     """Check every value and fill in the defaults; SpecError names the first that is wrong."""
     described = models.get(model) if isinstance(model, str) else model
-    cpus = len(usable_cpus())
-    threads = cpus if threads is None else _at_least("threads", threads, 1)
-    if threads > cpus:
-        raise SpecError(f"threads is {threads}, but this process may use only {cpus} CPUs")
-    if not math.isfinite(timeout) or timeout <= 0:
-        raise SpecError(f"timeout must be a number of seconds over 0, not {timeout}")
     if str(data) not in DATA_WORDS and not Path(data).is_dir():
         raise SpecError(
             f"data is {data!s}: it must be auto, synthetic or a directory that is there"
         )
+    chosen = _chosen("framework", frameworks, adapters.names())
+    if baseline is not None:
+        (baseline,) = _chosen("framework", [baseline], chosen or adapters.names()) or (None,)
     return Spec(
-        frameworks=_chosen("framework", frameworks, adapters.names()),
+        frameworks=chosen,
         devices=_chosen("device", devices, DEVICES),
+        threads=_threads(threads),
         model=described,
-        data=str(data),
-        rounds=_at_least("rounds", rounds, 1),
-        epochs=_at_least("epochs", epochs, 1),
         batch_size=described.batch_size
         if batch_size is None
         else _at_least("batch_size", batch_size, 1),
-        seed=_at_least("seed", seed, 0),
-        threads=threads,
-        timeout=float(timeout),
+        settings=Settings(
+            rounds=_rounds(rounds),
+            precision=_over_0("precision", precision),
+            max_seconds=_over_0("max_seconds", max_seconds),
+            epochs=_at_least("epochs", epochs, 1),
+            seed=_at_least("seed", seed, 0),
+            timeout=_over_0("timeout", timeout),
+            data=str(data) if str(data) in DATA_WORDS else str(Path(data).resolve()),
+            baseline=baseline,
+            prices=prices.parse(price),
+            target_accuracy=_accuracy(target_accuracy),
+        ),
     )
+
+
+def _rounds(rounds: int | str) -> int | None:
+    """None for auto."""
+    if rounds == AUTO:
+        return None
+    if isinstance(rounds, str):
+        raise SpecError(f"rounds must be a whole number or {AUTO}, not {rounds!r}")
+    return _at_least("rounds", rounds, 1)
+
+
+def _threads(threads: int | Iterable[int] | None) -> tuple[int, ...]:
+    cpus = len(usable_cpus())
+    if threads is None:
+        return (cpus,)
+    wanted = tuple(dict.fromkeys([threads] if isinstance(threads, int) else threads))
+    if not wanted:
+        raise SpecError("name at least one number of threads")
+    for number in wanted:
+        if _at_least("threads", number, 1) > cpus:
+            raise SpecError(f"threads is {number}, but this process may use only {cpus} CPUs")
+    return wanted
+
+
+def _accuracy(target: float | None) -> float | None:
+    if target is not None and not 0 < target <= 1:
+        raise SpecError(f"target_accuracy must be over 0 and at most 1, not {target}")
+    return target
 
 
 def _at_least(name: str, value: int, least: int) -> int:
     if value < least:
         raise SpecError(f"{name} must be at least {least}, not {value}")
     return value
+
+
+def _over_0(name: str, value: float) -> float:
+    if not math.isfinite(value) or value <= 0:
+        raise SpecError(f"{name} must be a number over 0, not {value}")
+    return float(value)
 
 
 def _chosen(

@@ -6,6 +6,7 @@ An adapter measures nothing: the engine's one clock times `train_epoch` from out
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
@@ -81,6 +82,14 @@ class Workload(Protocol):
 
     def threads(self) -> int | None:
         """The CPU threads that the framework itself says it uses; None where it cannot tell."""
+
+    def matrix_product(self, size: int) -> Callable[[], None]:
+        """A call that multiplies two float32 matrices (size, size), on as many threads as the job
+        has, and returns when the device has nothing left to do.
+        """
+
+    def copy(self, size: int) -> Callable[[], None]:
+        """A call that copies `size` bytes on the device, and returns in the same way."""
 
     def details(self) -> dict[str, str]:
         """What a reader needs to judge the figures: versions, BLAS, device name."""

@@ -2,14 +2,18 @@
 
 The post timed 50 batches of 1,000 after a warm-up: 82.47 s on an i7-7500U (2 cores) and 0.829 s
 on a GTX 1080.
+
+    python scripts/flux_post.py [auto|synthetic|DIR]
 """
+
+import sys
 
 import crossbench
 
 PUBLISHED = {"cpu": "82.47 s on an i7-7500U", "gpu": "0.829 s on a GTX 1080"}
 
-comparison = crossbench.run(model="lenet", data="auto")
-print(crossbench.table(comparison))
+comparison = crossbench.run(model="lenet", data=[*sys.argv, "auto"][1])
+print(crossbench.table(comparison), end="\n\n")
 for result in comparison.results:
     if steady := comparison.steady(result):
         published = PUBLISHED[result.cell.device]

@@ -2,42 +2,68 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 from crossbench.data import synthetic
 from crossbench.results.comparison import SCHEMA, Comparison
-from crossbench.results.records import Cell, CellResult, Data, Epoch, Machine, Parity, Settings
+from crossbench.results.records import (
+    Cell,
+    CellResult,
+    Data,
+    Epoch,
+    Machine,
+    Parity,
+    Settings,
+    Surroundings,
+)
 
 SAME = Parity(float64={"loss": 1e-15}, float32={"loss": 1e-7})
 OTHER = Parity(float64={"loss": 1e-15, "gradient of conv1.weight": 0.3}, float32={"loss": 0.1})
 
 
-def result(framework, seconds, device="cpu", status="ran", parity=SAME, named=True):
+QUIET = Surroundings(0.0, 0.0, 0.0, 0, None, None)
+SETTINGS = Settings(3, 0.05, 600.0, 1, 0, 600.0, "synthetic", None, {}, None)
+
+
+def epoch(number, seconds, surroundings=QUIET):
+    return Epoch(number, 0, 100.0 * number, seconds, 2 * seconds, [2.3, None], {}, surroundings)
+
+
+def result(
+    framework, seconds, device="cpu", status="ran", parity=SAME, named=True, threads=2, name=None
+):
     """seconds: of the first epoch, then of each round."""
     return CellResult(
-        Cell(framework, framework.title(), device, 2, named),
+        Cell(name or f"{framework} {device}", framework, framework.title(), device, threads, named),
         status=status,
         reason=None if status == "ran" else "why",
         parity=parity,
-        epochs=[Epoch(i, 0, s, 2 * s, [2.3, None], {}) for i, s in enumerate(seconds)],
+        epochs=[epoch(i, s) for i, s in enumerate(seconds)],
         test_accuracy=0.25,
         peak_memory=2**30,
         details={"version": "1"},
     )
 
 
-def comparison(*results, model=None):
+def comparison(*results, model=None, **settings):
     return Comparison(
         schema=SCHEMA,
         crossbench="0",
         created="2026-01-01T00:00:00+00:00",
         model=model
-        or {"name": "m", "parameters": 9, "optimizer": {"type": "SGD", "momentum": 0.9}},
+        or {
+            "name": "m",
+            "parameters": 9,
+            "training_flops": 1_000_000,
+            "optimizer": {"type": "SGD", "momentum": 0.9},
+        },
         data=Data("pictures", "ab", 1050, 100, 100, 10),
         machine=Machine("cpu", 2, 2**34, [], "Linux", "3.11", {}),
-        settings=Settings(3, 1, 0, 2, 600),
+        settings=replace(SETTINGS, **settings),
         results=list(results),
     )
 
@@ -51,3 +77,15 @@ def write_cifar(directory: Path, per_file: int = 20, seed: int = 0) -> Path:
     for name, part in zip(names, np.split(records, len(names)), strict=True):
         (directory / name).write_bytes(part.tobytes())
     return directory
+
+
+def rows(text):
+    """The table's cells, by its first column."""
+    first = text[text.index("\n---") :].index("\n\n") + text.index("\n---")
+    lines = text[:first].splitlines()
+    rule = next(i for i, line in enumerate(lines) if line.startswith("---"))
+    ends = [0]
+    for word in lines[rule].split():
+        ends.append(ends[-1] + len(word) + 2)
+    cut = [[line[a:b].strip() for a, b in pairwise(ends)] for line in lines]
+    return {cells[0]: dict(zip(cut[rule - 1], cells, strict=True)) for cells in cut[rule + 1 :]}

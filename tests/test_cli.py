@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 import crossbench
-from crossbench import cli
+from crossbench import cli, spec
 
 SMALL = ["--devices", "cpu", "--rounds", "1", "--batch-size", "50", "--threads", "1"]
 
@@ -31,6 +31,10 @@ def invoke(capsys, *words):
         ["--frameworks", "tensorflow"],
         ["--data", "/not/there"],
         ["--round", "1"],
+        ["--threads", "1,x"],
+        ["--precision", "x%"],
+        ["--resume", "/not/there"],
+        ["--resume", "/not/there", "--rounds", "2"],
         ["doctor", "--x"],
         ["frobnicate"],
     ],
@@ -99,27 +103,34 @@ def test_a_broken_third_party_adapter_gets_one_line(capsys):
     assert err.count("\n") == 1
 
 
-def test_ctrl_c_ends_the_workers(tmp_path, cifar_directory, plugin):
+def test_ctrl_c_ends_the_workers_and_prints_what_there_is(tmp_path, cifar_directory, plugin):
     words = ["--frameworks", "hangs", "--data", str(cifar_directory), *SMALL]
     environment = os.environ | {"PYTHONPATH": str(plugin)}
     process = subprocess.Popen(
         [sys.executable, "-m", "crossbench", *words, "--json", str(tmp_path / "r.json")],
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=environment,
     )
     assert process.stderr
+    assert process.stdout
     while "first epoch" not in process.stderr.readline():
         pass
     time.sleep(1)
     workers = psutil.Process(process.pid).children()
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=20) == 130
-    assert process.stderr.read().splitlines() == ["crossbench: interrupted; all workers are ended"]
+    file = tmp_path / "r.json"
+    assert process.stderr.read().splitlines() == [
+        f"crossbench: --resume {file} goes on from here",
+        "crossbench: interrupted; all workers are ended",
+    ]
+    assert "hangs cpu: interrupted before its last round" in process.stdout.read()
+    assert crossbench.load(file).results[0].status == "pending"
     assert workers
     psutil.wait_procs(workers, timeout=10)
     assert not any(worker.is_running() for worker in workers)
-    assert not (tmp_path / "r.json").exists()
 
 
 @pytest.mark.usefixtures("plugin")
@@ -131,3 +142,16 @@ def test_doctor(capsys):
         assert f"\n{name} " in out
     assert "does not load" in out
     assert len(out.splitlines()) < 60
+
+
+def test_the_help_gives_the_real_defaults(capsys):
+    _, out, _ = invoke(capsys, "--help")
+    text = " ".join(out.split())
+    for default in (spec.MODEL, spec.ROUNDS, spec.EPOCHS, spec.SEED, f"{spec.PRECISION:.0%}"):
+        assert f"(default: {default})" in text
+    assert text.count(f"(default: {spec.MAX_SECONDS:.0f})") == 2
+    assert spec.TIMEOUT == spec.MAX_SECONDS
+
+
+def test_percentages():
+    assert cli.percentage("5%") == cli.percentage("0.05") == 0.05

@@ -1,8 +1,7 @@
-import dataclasses
 import json
 
 import pytest
-from samples import OTHER, SAME, comparison, result
+from samples import OTHER, QUIET, SAME, comparison, result
 
 import crossbench
 from crossbench.errors import ResultsError
@@ -13,7 +12,8 @@ def test_the_first_epoch_is_not_a_steady_one():
     c = comparison(result("torch", [9.0, 2.0, 1.0, 3.0]))
     (torch,) = c.results
     assert c.first_epoch(torch).wall_seconds == 9.0
-    assert dataclasses.astuple(c.steady(torch)) == (2.0, 1.0, 3.0)
+    steady = c.steady(torch)
+    assert (steady.median, steady.minimum, steady.maximum) == (2.0, 1.0, 3.0)
     assert c.steady(torch, "cpu_seconds").median == 4.0
     assert c.images_per_second(torch) == 500  # whole batches only: 1,000 images in 2 s
 
@@ -21,7 +21,7 @@ def test_the_first_epoch_is_not_a_steady_one():
 def test_several_epochs_of_a_round_count_as_their_mean():
     torch = result("torch", [])
     torch.epochs = [
-        Epoch(r, e, s, s, [1.0], {})
+        Epoch(r, e, 0.0, s, s, [1.0], {}, QUIET)
         for r, e, s in [(0, 0, 9.0), (0, 1, 8.0), (1, 0, 1.0), (1, 1, 3.0)]
     ]
     assert comparison(torch).steady(torch).median == 2.0
@@ -32,18 +32,49 @@ def test_ranking_and_ratio():
     wrong = result("wrong", [1, 0.1, 0.1, 0.1], parity=OTHER)
     dead = result("dead", [1, 0.1], status="failed")
     c = comparison(slow, fast, wrong, dead)
-    assert c.ranked("cpu") == [fast, slow]
-    assert c.ratio_to_fastest(slow).median == 2.0
-    assert c.ratio_to_fastest(fast).median == 1.0
-    assert c.ratio_to_fastest(wrong) is None
-    assert c.ratio_to_fastest(dead) is None
+    assert c.ranked("cpu", 2) == [fast, slow]
+    assert c.base(slow) is c.base(fast) is fast
+    assert c.ratio(slow).median == 2.0
+    assert c.ratio(fast).median == 1.0
+    assert c.ratio(wrong) is None
+    assert c.ratio(dead) is None
+
+
+def test_the_baseline_may_be_another_than_the_fastest():
+    slow, fast = result("jax", [9, 4, 2, 6]), result("torch", [9, 2, 1, 3])
+    assert comparison(slow, fast, baseline="jax").ratio(fast).median == 0.5
+    without = comparison(result("jax", [9, 4], status="failed"), fast, baseline="jax")
+    assert without.base(fast) is None
+    assert without.ratio(fast) is None
+
+
+def test_threads_are_ranked_apart():
+    one = result("torch", [9, 4, 4], threads=1, name="torch cpu, 1 thread")
+    two = result("torch", [9, 2, 2], name="torch cpu, 2 threads")
+    c = comparison(one, two)
+    assert c.base(one) is one
+    assert c.ratio(two).median == 1.0
+
+
+def test_precise():
+    even, uneven = [9.0, *[2.0] * 8], [9.0, 2.0, 3.0, 2.0, 4.0, 2.0, 3.0, 2.0, 5.0]
+    assert comparison(result("torch", even)).precise
+    assert not comparison(result("torch", uneven)).precise
+    assert not comparison(result("torch", even[:4])).precise  # too few for an interval
+    # the base's own seconds do not matter, the ratio does
+    drifting = [result("torch", uneven), result("jax", [2 * s for s in uneven])]
+    assert comparison(*drifting).precise
+    assert not comparison(result("torch", even), result("jax", uneven)).precise
+    assert comparison(result("torch", even), result("jax", uneven), precision=9.0).precise
+    assert comparison(result("torch", even), result("jax", uneven, status="failed")).precise
 
 
 def test_devices_are_ranked_apart_and_joined_by_the_speedup():
     cpu, gpu = result("torch", [9, 10, 10]), result("torch", [9, 0.5, 2], device="gpu")
     c = comparison(cpu, gpu)
-    assert c.ratio_to_fastest(gpu).median == 1.0
-    assert dataclasses.astuple(c.gpu_speedup(gpu)) == (12.5, 5.0, 20.0)
+    assert c.ratio(gpu).median == 1.0
+    speedup = c.gpu_speedup(gpu)
+    assert (speedup.median, speedup.minimum, speedup.maximum) == (12.5, 5.0, 20.0)
     assert c.gpu_speedup(cpu) is None
     assert comparison(gpu).gpu_speedup(gpu) is None
 
@@ -55,6 +86,7 @@ def test_devices_are_ranked_apart_and_joined_by_the_speedup():
         ([result("torch", [1, 1]), result("flux", [], status="unavailable", named=False)], True),
         ([result("torch", [1, 1]), result("flux", [], status="unavailable")], False),
         ([result("torch", [1, 1], status="failed", named=False)], False),
+        ([result("torch", [1, 1], status="pending")], False),
         ([result("torch", [1, 1], parity=OTHER)], False),
     ],
 )
@@ -91,6 +123,16 @@ def test_a_file_is_never_overwritten(tmp_path):
     assert file.read_text() == "precious"
 
 
+def test_replacing_a_file_leaves_no_part_behind(tmp_path):
+    file = tmp_path / "r.json"
+    file.write_text("old")
+    comparison(result("torch", [9, 2])).replace(file)
+    assert crossbench.load(file).results[0].name == "torch cpu"
+    assert list(tmp_path.iterdir()) == [file]
+    with pytest.raises(ResultsError, match="cannot be written"):
+        comparison().replace(tmp_path / "none" / "r.json")
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -98,7 +140,7 @@ def test_a_file_is_never_overwritten(tmp_path):
         (lambda c: b"", "truncated"),
         (lambda c: b"[]", "Expected `object`"),
         (lambda c: b"\xff\xfe", "not a crossbench results file"),
-        (lambda c: _change(c, schema=99), "has schema 99, this crossbench reads 1"),
+        (lambda c: _change(c, schema=99), "has schema 99, this crossbench reads 2"),
         (lambda c: _change(c, results=7), r"Expected `array`, got `int` - at `\$.results`"),
         (lambda c: c.replace(b'"wall_seconds": 2.0', b'"wall_seconds": -2.0'), "wall_seconds"),
         (lambda c: c.replace(b'"batches": 10', b'"batches": 0'), "batches"),

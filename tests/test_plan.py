@@ -37,3 +37,15 @@ def test_a_gpu_adds_cells_that_were_not_named(monkeypatch):
     assert (cpu.device, cpu.named, cpu.unavailable) == ("cpu", True, None)
     assert (gpu.device, gpu.named) == ("gpu", False)
     assert gpu.unavailable == "NumPy runs on the CPU only"
+
+
+def test_several_numbers_of_threads_are_cells_of_their_own(monkeypatch):
+    monkeypatch.setattr(plan, "gpu_names", lambda: ["NVIDIA H100"])
+    monkeypatch.setattr("crossbench.spec.usable_cpus", lambda: [0, 1, 2, 3])
+    cells = plan.make_plan(make_spec("reference", threads=[1, 4]))
+    assert [(c.name, c.threads) for c in cells] == [
+        ("reference cpu, 1 thread", 1),
+        ("reference cpu, 4 threads", 4),
+        ("reference gpu", 4),
+    ]
+    assert plan.make_plan(make_spec("reference", threads=4))[0].name == "reference cpu"

@@ -1,12 +1,17 @@
 """crossbench.run from end to end, in process and from a script, with real workers."""
 
+import json
+import os
+import signal
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 
 import crossbench
-from crossbench.errors import DataError, SpecError
+from crossbench.errors import DataError, ResultsError, SpecError
+from crossbench.results.statistics import LEAST
 
 
 @pytest.fixture
@@ -35,7 +40,7 @@ def test_one_failure_takes_down_its_own_row_only(run):
     assert "in raise_error" in by_name["raises"].traceback
     assert by_name["absent"].reason == "absent is not installed: pip install absent"
     assert by_name["vanished"].reason == "it cannot be had: no network"
-    assert {r.cell.framework for r in comparison.ranked("cpu")} == {"well", "reference"}
+    assert {r.cell.framework for r in comparison.ranked("cpu", 1)} == {"well", "reference"}
     assert "conv1.weight" in by_name["wrong"].parity.disagreement
     assert not comparison.complete
 
@@ -104,3 +109,140 @@ def test_a_plain_script_without_a_main_guard(tmp_path, cifar_directory):
     assert done.returncode == 0, done.stderr
     assert "NumPy reference  cpu" in done.stdout
     assert crossbench.table(crossbench.load(tmp_path / "r.json")) == done.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("precision", "max_seconds", "rounds"), [(99.0, 600, LEAST), (1e-9, 1e-9, LEAST)]
+)
+def test_auto_rounds_end_when_precise_or_late(run, precision, max_seconds, rounds):
+    comparison = run(
+        "reference", devices="cpu", rounds="auto", precision=precision, max_seconds=max_seconds
+    )
+    (result,) = comparison.results
+    assert max(epoch.round for epoch in result.epochs) == rounds
+    assert comparison.settings.rounds is None
+
+
+def test_auto_rounds_go_on_until_they_are_precise(run, monkeypatch):
+    seen = iter([False, False, True])
+    monkeypatch.setattr(crossbench.Comparison, "precise", property(lambda _: next(seen)))
+    (result,) = run("reference", devices="cpu", rounds="auto").results
+    assert max(epoch.round for epoch in result.epochs) == LEAST + 2
+
+
+def test_every_finished_round_is_on_disk_at_once(run, tmp_path):
+    file, on_disk = tmp_path / "r.json", []
+
+    def look(what):
+        if ": round " in what:
+            on_disk.append(len(crossbench.load(file).results[0].epochs))
+
+    comparison = run("reference", devices="cpu", rounds=3, json=file, progress=look)
+    assert on_disk == [1, 2, 3]
+    assert crossbench.load(file) == comparison
+
+
+INTERRUPTED = """
+import sys, crossbench
+crossbench.run("reference,well", "cpu", data=sys.argv[1], rounds=3, batch_size=20, threads=1,
+               json=sys.argv[2], progress=lambda what: print(what, flush=True))
+"""
+
+
+@pytest.mark.parametrize("moment", ["parity", "well cpu: first epoch", "round 2 of 3"])
+def test_a_killed_run_is_gone_on_with(cifar_directory, plugin, tmp_path, moment):
+    file = tmp_path / "r.json"
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, cifar_directory, file],
+        env=os.environ | {"PYTHONPATH": str(plugin)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    while moment not in process.stdout.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = crossbench.load(file)
+    again = crossbench.resume(file)
+    assert again.complete
+    assert len(again.resumed) == 1
+    for old, new in zip(before.results, again.results, strict=True):
+        assert new.epochs[: len(old.epochs)] == old.epochs
+        assert [epoch.round for epoch in new.epochs] == [0, 1, 2, 3]
+        assert new.test_accuracy is not None
+    assert crossbench.load(file) == again
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda c: c["machine"].update(cpu="another"), "machine"),
+        (lambda c: c["data"].update(sha256="another"), "data"),
+        (lambda c: c.update(crossbench="99"), "crossbench"),
+        (lambda c: c["model"].update(parameters=1), "model"),
+    ],
+)
+def test_what_was_run_otherwise_is_not_gone_on_with(run, tmp_path, lenet, change, what):
+    file = tmp_path / "r.json"
+    run("reference", devices="cpu", rounds=1, json=file, model=lenet)
+    content = json.loads(file.read_text())
+    change(content)
+    file.write_text(json.dumps(content))
+    with pytest.raises(ResultsError, match=f"cannot be gone on with: its {what} is another one"):
+        crossbench.resume(file)
+
+
+def test_other_versions_than_before_fail_the_row(run, tmp_path, lenet):
+    file = tmp_path / "r.json"
+    run("reference", devices="cpu", rounds=1, json=file, model=lenet)
+    content = json.loads(file.read_text())
+    content["results"][0]["status"] = "pending"
+    content["results"][0]["details"] = {"numpy": "0.1"}
+    file.write_text(json.dumps(content))
+    (result,) = crossbench.resume(file).results
+    assert result.status == "failed"
+    assert "its versions are others than before the interruption" in result.reason
+
+
+def test_a_baseline_and_several_threads(run):
+    comparison = run("reference", devices="cpu", rounds=1, baseline="reference")
+    (result,) = comparison.results
+    assert comparison.base(result) is result
+
+
+def test_what_the_device_can_do_is_measured(run):
+    (result,) = run("reference", devices="cpu", rounds=1).results
+    assert result.peak.gflops > 0.1
+    assert result.peak.copy_gigabytes > 0.1
+
+
+@pytest.mark.parametrize(
+    ("target", "max_seconds", "reached"), [(0.001, 600, True), (1.0, 1e-9, False)]
+)
+def test_training_to_an_accuracy(run, target, max_seconds, reached):
+    comparison = run(
+        "reference", devices="cpu", rounds=1, target_accuracy=target, max_seconds=max_seconds
+    )
+    (result,) = comparison.results
+    *before, last = result.to_accuracy
+    assert (last.accuracy >= target) is reached
+    assert all(epoch.accuracy < target for epoch in before)
+    assert len(before) == 0 or reached  # the time was up after the first
+    # from the initial weights, as the first round
+    assert result.to_accuracy[0].accuracy == result.test_accuracy
+    assert ("given up" in crossbench.table(comparison)) is not reached
+
+
+def test_long_rounds_are_watched_from_outside(run, monkeypatch):
+    monkeypatch.setattr("crossbench.engine.sampler.INTERVAL", 0.001)
+    (result,) = run("reference", devices="cpu", rounds=2).results
+    assert {usage.round for usage in result.usage} <= {0, 1, 2}
+    assert all(usage.resident_peak > 2**20 for usage in result.usage)
+
+
+@pytest.mark.usefixtures("plugin")
+def test_the_epochs_follow_one_another(run):
+    comparison = run("reference,well", devices="cpu", rounds=2)
+    epochs = sorted((e for r in comparison.results for e in r.epochs), key=lambda e: e.started)
+    for earlier, later in pairwise(epochs):
+        assert earlier.started + earlier.wall_seconds <= later.started

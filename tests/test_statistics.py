@@ -1,19 +1,82 @@
+import numpy as np
 import pytest
 
-from crossbench.results.statistics import Estimate, estimate, paired_ratio
+from crossbench.results.statistics import LEAST, estimate, paired_ratio, unpaired_ratio
 
 
-def test_estimate():
-    assert estimate([3.0, 1.0, 2.0]) == Estimate(2.0, 1.0, 3.0)
+def test_the_median_and_the_extremes():
+    found = estimate([3.0, 1.0, 2.0])
+    assert (found.median, found.minimum, found.maximum, found.count) == (2.0, 1.0, 3.0, 3)
     with pytest.raises(ValueError, match="median"):
         estimate([])
+
+
+def test_few_values_have_no_interval():
+    values = [float(i) for i in range(LEAST)]
+    assert estimate(values).low is not None
+    few = estimate(values[1:])
+    assert (few.low, few.high, few.width) == (None, None, float("inf"))
+    assert not few.excludes(99)
+
+
+def test_what_the_interval_excludes():
+    found = estimate([1.01, 1.02, 1.03, 1.02, 1.01, 1.04, 1.02])
+    assert 1.0 < found.low <= found.median <= found.high
+    assert found.excludes(1.0)
+    assert not found.excludes(1.02)
+    assert found.width == pytest.approx((found.high - found.low) / found.median)
+
+
+@pytest.mark.parametrize("count", [LEAST, 10, 30])
+@pytest.mark.parametrize("noise", ["normal", "skewed", "outliers"])
+def test_the_interval_holds_the_true_median_as_often_as_it_says(count, noise):
+    random = np.random.default_rng(0)
+
+    def draw():
+        if noise == "skewed":
+            return random.exponential(size=count) + 1 - np.log(2)
+        spikes = random.normal(0, 8, count) * (random.random(count) < 0.1)
+        return 1 + random.normal(size=count) + (spikes if noise == "outliers" else 0)
+
+    tries = 400
+    held = sum(not estimate(list(draw())).excludes(1.0) for _ in range(tries))
+    assert held / tries > 0.93  # 0.95, less two standard errors of 400 tries
 
 
 def test_a_drift_of_the_machine_cancels_in_the_paired_ratio():
     # everything takes three times as long in round 2
     slow, fast = {1: 2.0, 2: 6.0, 3: 2.0}, {1: 1.0, 2: 3.0, 3: 1.0}
-    assert paired_ratio(slow, fast) == Estimate(2.0, 2.0, 2.0)
+    ratio = paired_ratio(slow, fast)
+    assert (ratio.median, ratio.minimum, ratio.maximum) == (2.0, 2.0, 2.0)
 
 
 def test_only_rounds_that_both_have_are_paired():
-    assert paired_ratio({1: 2.0, 2: 8.0}, {2: 2.0, 3: 1.0}) == Estimate(4.0, 4.0, 4.0)
+    ratio = paired_ratio({1: 2.0, 2: 8.0}, {2: 2.0, 3: 1.0})
+    assert (ratio.median, ratio.count) == (4.0, 1)
+
+
+def test_the_ratio_of_two_runs():
+    slow, fast = [2.0, 4.0, 6.0], [1.0, 2.0, 2.0]
+    ratio = unpaired_ratio(slow, fast)
+    assert (ratio.median, ratio.minimum, ratio.maximum) == (2.0, 1.0, 6.0)
+    assert ratio.low is None
+    random = np.random.default_rng(0)
+    base = list(random.normal(1, 0.01, 12))
+    slower = [1.05 * s for s in random.normal(1, 0.01, 12)]
+    assert unpaired_ratio(slower, base).excludes(1)
+    assert not unpaired_ratio(list(random.normal(1, 0.01, 12)), base).excludes(1)
+
+
+def test_two_equal_runs_are_called_different_as_seldom_as_the_interval_says():
+    random = np.random.default_rng(0)
+    tries = 300
+    wrong = sum(
+        unpaired_ratio(*random.normal(1, 0.03, (2, 8)).tolist()).excludes(1) for _ in range(tries)
+    )
+    assert wrong / tries < 0.075  # 0.05, and two standard errors of 300 tries
+
+
+def test_another_unit():
+    found = estimate([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).scaled(10)
+    assert (found.median, found.minimum, found.maximum) == (35.0, 10.0, 60.0)
+    assert (found.low, found.high) == (10.0, 60.0)

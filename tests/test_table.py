@@ -1,20 +1,11 @@
 from dataclasses import replace
-from itertools import pairwise
 
-from samples import OTHER, comparison, result
+import pytest
+from samples import OTHER, QUIET, comparison, epoch, result, rows
 
-from crossbench.report.table import remarks, table
-
-
-def rows(text):
-    """The table's cells, by its first column."""
-    lines = text.splitlines()
-    rule = next(i for i, line in enumerate(lines) if line.startswith("---"))
-    ends = [0]
-    for word in lines[rule].split():
-        ends.append(ends[-1] + len(word) + 2)
-    cut = [[line[a:b].strip() for a, b in pairwise(ends)] for line in lines]
-    return {cells[0]: dict(zip(cut[rule - 1], cells, strict=True)) for cells in cut[rule + 1 :]}
+from crossbench.report.remarks import remarks
+from crossbench.report.table import table
+from crossbench.results.records import Surroundings
 
 
 def test_every_figure_of_a_row():
@@ -26,8 +17,11 @@ def test_every_figure_of_a_row():
         "first epoch s": "9.00",
         "steady epoch s": "4.00 (2.00–6.00)",
         "CPU s": "8.00",
+        "cores": "2.00",
         "images/s": "250",
         "× fastest": "2.00",
+        "GFLOP/s": "0.250",
+        "of peak": "–",
         "loss": "2.300 → not finite",
         "accuracy": "25.0%",
         "deviation": "1.0e-07",
@@ -65,12 +59,78 @@ def test_what_the_reader_must_know():
     assert "50 images, less than a batch, were left over." in text
 
 
+def told(cell, *others):
+    return remarks(comparison(cell, *others), cell)
+
+
 def test_threads_that_were_not_held_are_told():
     cell = result("torch", [2, 2])
     cell.threads_reported, cell.cpus_allowed = 2, 2
-    assert remarks(cell) == []
+    assert told(cell) == []
     cell.threads_reported, cell.cpus_allowed = 1, 4
-    assert remarks(cell) == [
+    assert told(cell) == [
         "2 threads asked for, but it uses 1",
         "its threads may run on 4 CPUs: 2 asked for",
     ]
+
+
+def test_an_interval_is_named_as_what_it_is():
+    few, many = result("torch", [9, 2, 1, 3]), result("torch", [9, *[2.0, 2.2] * 4])
+    assert "their range (a 95 % interval needs 6 rounds)" in table(comparison(few))
+    assert "its 95 % interval" in table(comparison(many))
+    assert rows(table(comparison(few)))["Torch"]["steady epoch s"] == "2.00 (1.00–3.00)"
+    assert rows(table(comparison(many)))["Torch"]["steady epoch s"] == "2.10 (2.00–2.20)"
+
+
+def test_no_difference_is_said_where_the_interval_holds_1():
+    torch = result("torch", [9, *[2.0] * 8])
+    same, slower = result("jax", [9, *[1.95, 2.1] * 4]), result("jax", [9, *[2.3, 2.2] * 4])
+    assert told(same, torch) == ["no difference from torch cpu is shown"]
+    assert told(slower, torch) == []
+    assert told(torch, same) == []
+    few = result("jax", [9, 1.9, 2.2])
+    assert told(few, torch) == []  # no interval, no judgement
+
+
+def test_the_baseline_heads_its_column():
+    c = comparison(result("torch", [9, 2, 2]), result("jax", [9, 4, 4]), baseline="jax")
+    assert rows(table(c))["Torch"]["× jax"] == "0.500"
+    assert "× fastest" not in table(c)
+
+
+def test_several_numbers_of_threads_have_a_column():
+    one = result("torch", [9, 4, 4], threads=1, name="torch cpu, 1 thread")
+    text = table(comparison(one, result("torch", [9, 2, 2], name="torch cpu, 2 threads")))
+    assert "1, 2 threads" in text
+    assert rows(text)["Torch"]["threads"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("disturbance", "words"),
+    [
+        ({"others_cpu_seconds": 1.0}, "other processes used 0.5 of its CPUs meanwhile"),
+        ({"stolen_cpu_seconds": 1.0}, "the virtual machine's host took 0.5 of its CPUs"),
+        ({"held_back_seconds": 1.0}, "a CPU quota held its threads back for 50% of the time"),
+        ({"throttle_events": 1}, "the processor throttled for heat 8 times"),
+    ],
+)
+def test_a_disturbance_is_told_with_what_to_do(disturbance, words):
+    cell = result("torch", [2.0] * 9)
+    cell.epochs = [epoch(i, 2.0, replace(QUIET, **disturbance)) for i in range(9)]
+    (line,) = told(cell)
+    assert line.startswith(words)
+    assert ":" in line
+    unknown = Surroundings(None, None, None, None, None, None)
+    cell.epochs = [epoch(i, 2.0, unknown) for i in range(9)]
+    assert told(cell) == []
+
+
+def test_rounds_that_lie_apart_are_told():
+    (line,) = told(result("torch", [9, *[2.0, 3.0] * 4]))
+    assert line.startswith("the middle half of its rounds lies 40% apart: the machine is noisy")
+
+
+def test_an_interrupted_cell_has_its_figures_so_far():
+    torch = result("torch", [9, 2, 2], status="pending")
+    assert told(torch) == ["interrupted before its last round"]
+    assert rows(table(comparison(torch)))["Torch"]["steady epoch s"] == "2.00"

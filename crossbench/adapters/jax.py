@@ -7,6 +7,7 @@ a batch: on the CPU a convolution inside lax.scan takes a slow path (jax issue 1
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -162,6 +163,17 @@ class JaxWorkload:
 
     def epoch_figures(self) -> dict[str, float]:
         return {}
+
+    def matrix_product(self, size: int) -> Callable[[], None]:
+        random = np.random.default_rng(0).random((2, size, size), np.float32)
+        a, b = (self.jax.device_put(matrix, self.device) for matrix in random)
+        product = self.jax.jit(self.jax.numpy.matmul)
+        return lambda: product(a, b).block_until_ready()
+
+    def copy(self, size: int) -> Callable[[], None]:
+        source = self.jax.device_put(np.ones(size // 4, np.float32), self.device)
+        copy = self.jax.jit(self.jax.numpy.copy)
+        return lambda: copy(source).block_until_ready()
 
     def details(self) -> dict[str, str]:
         details = versions(*PACKAGES)

@@ -7,7 +7,7 @@ Checked against finite differences in tests/adapters/test_reference.py.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import singledispatch
+from functools import partial, singledispatch
 from typing import Any
 
 import numpy as np
@@ -167,6 +167,19 @@ class ReferenceWorkload:
 
     def epoch_figures(self) -> dict[str, float]:
         return {}
+
+    def matrix_product(self, size: int) -> Callable[[], None]:
+        a, b = np.random.default_rng(0).random((2, size, size), np.float32)
+        out = np.empty_like(a)
+
+        def call() -> None:
+            np.matmul(a, b, out=out)
+
+        return call
+
+    def copy(self, size: int) -> Callable[[], None]:
+        source = np.ones(size, np.uint8)
+        return partial(np.copyto, np.empty_like(source), source)
 
     def details(self) -> dict[str, str]:
         return versions("numpy")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -92,8 +92,7 @@ class TorchWorkload:
             self.optimizer.step()
             losses.append(loss.detach())
         epoch = self.torch.stack(losses).double().cpu()
-        if self.device.type == "cuda":
-            self.torch.cuda.synchronize()  # the last losses do not wait for the last update
+        self._synchronize()  # the last losses do not wait for the last update
         return epoch.numpy()
 
     def loss_and_gradients(self, inputs: np.ndarray, labels: np.ndarray) -> tuple[float, Weights]:
@@ -120,6 +119,14 @@ class TorchWorkload:
     def epoch_figures(self) -> dict[str, float]:
         return {}
 
+    def matrix_product(self, size: int) -> Callable[[], None]:
+        a, b, out = self.torch.rand((3, size, size), device=self.device)
+        return self._whole(lambda: self.torch.mm(a, b, out=out))
+
+    def copy(self, size: int) -> Callable[[], None]:
+        source, target = self.torch.rand((2, size // 4), device=self.device)
+        return self._whole(lambda: target.copy_(source))
+
     def details(self) -> dict[str, str]:
         blas = re.search(
             r"(Math Kernel Library Version \S+|BLAS_INFO=\w+)", self.torch.__config__.show()
@@ -131,6 +138,17 @@ class TorchWorkload:
                 f"{self.torch.version.cuda}, cuDNN {self.torch.backends.cudnn.version()}"
             )
         return details
+
+    def _whole(self, work: Callable[[], Any]) -> Callable[[], None]:
+        def call() -> None:
+            work()
+            self._synchronize()
+
+        return call
+
+    def _synchronize(self) -> None:
+        if self.device.type == "cuda":
+            self.torch.cuda.synchronize()
 
     def _tensor(self, array: np.ndarray) -> torch.Tensor:
         return self.torch.from_numpy(array).to(self.device)

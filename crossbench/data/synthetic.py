@@ -1,7 +1,9 @@
 """Pictures made by a formula, in CIFAR-10's shapes: for where the real ones cannot be had.
 
-Each class is a grating of its own direction, fineness and tint, at a random phase and contrast
-and under noise: learnable by a small CNN, and not by the mean colour alone.
+Each class is a grating of its own direction, fineness and tint, at a random phase and contrast;
+over it lies another grating at random, a random tint, and noise. A small CNN learns it, and not by
+the mean colour alone, but as slowly as real pictures: what is learned at once makes the LeNet's SGD
+leap, and then rounding alone decides over the loss.
 """
 
 from __future__ import annotations
@@ -28,16 +30,26 @@ def split(size: int, random: np.random.Generator) -> Split:
 
 
 def pictures(labels: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """(n, 3, 32, 32) float32 in [0, 1], one picture a label."""
+    """(n, 3, 32, 32) float32 in (0, 1), one picture a label."""
     n, kind = len(labels), labels.astype(np.float32)
-    angle = kind * np.float32(np.pi / CLASSES)
-    waves = 2 + kind % 3  # across the picture
-    phase, contrast = random.uniform((0, 0.2), (2 * np.pi, 0.4), (n, 2)).astype(np.float32).T
-    y, x = np.mgrid[0:32, 0:32].astype(np.float32) / 32
-    across = np.multiply.outer(np.cos(angle), x) + np.multiply.outer(np.sin(angle), y)
-    grating = np.sin(2 * np.pi * waves[:, None, None] * across + phase[:, None, None])
     hue = kind[:, None] * np.float32(2 * np.pi / CLASSES) + np.array([0, 2.1, 4.2], np.float32)
-    tint = 0.5 + 0.15 * np.sin(hue)
+    tint = 0.15 * np.sin(hue) + 0.1 * random.standard_normal((n, 3), np.float32)
+    phase, contrast = _uniform(random, n, (0, 2 * np.pi), (0.2, 0.4))
+    grating = contrast * _gratings(kind * np.float32(np.pi / CLASSES), 2 + kind % 3, phase)
+    grating += 0.25 * _gratings(*_uniform(random, n, (0, np.pi), (1, 6), (0, 2 * np.pi)))
     noise = 0.3 * random.random((n, 3, 32, 32), np.float32) - 0.15
-    image = tint[:, :, None, None] + (contrast[:, None, None] * grating)[:, None] + noise
-    return np.clip(image, 0, 1)
+    light = tint[:, :, None, None] + grating.transpose(2, 0, 1)[:, None] + noise
+    return 1 / (1 + np.exp(-4 * light))  # not cut off: equal neighbours would be ties in a max-pool
+
+
+def _uniform(random: np.random.Generator, n: int, *ranges: tuple[float, float]) -> np.ndarray:
+    """A row of n float32 numbers for each range."""
+    low, high = np.transpose(ranges)
+    return random.uniform(low, high, (n, len(ranges))).astype(np.float32).T
+
+
+def _gratings(angle: np.ndarray, waves: np.ndarray, phase: np.ndarray) -> np.ndarray:
+    """(32, 32, n) sine waves in [-1, 1]; waves: across the picture."""
+    y, x = np.mgrid[0:32, 0:32, 0:1][:2].astype(np.float32) / 32
+    across = x * np.cos(angle) + y * np.sin(angle)
+    return np.sin(2 * np.pi * waves * across + phase)

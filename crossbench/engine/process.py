@@ -123,4 +123,9 @@ def _environment(task: Task) -> dict[str, str]:
     """The user's environment goes before the adapter's; the threads are the spec's."""
     job = task.job
     wanted = adapters.get(task.framework).environment(job.device, job.threads)
-    return wanted | os.environ | dict.fromkeys(THREAD_VARIABLES, str(job.threads))
+    return (
+        {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # NVML's order: both must mean the same GPU
+        | wanted
+        | os.environ
+        | dict.fromkeys(THREAD_VARIABLES, str(job.threads))
+    )

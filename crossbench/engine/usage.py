@@ -1,4 +1,7 @@
-"""What a process uses, read from inside it: the one clock, its memory and its CPUs."""
+"""What a process uses and what the machine does meanwhile, read from inside the process.
+
+All of it are counters that run anyway: they are read before and after an epoch, never during it.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,18 @@ import resource
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
+
+import psutil
+import pynvml
+
+from ..machine import gpu_handle
+from ..results.records import Surroundings
+
+RAPL = Path("/sys/class/powercap")
+CPUS = Path("/sys/devices/system/cpu")
+CGROUPS = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
@@ -24,6 +37,36 @@ class Clock:
 
     def seconds(self) -> tuple[float, float]:
         return time.perf_counter() - self.wall, time.process_time() - self.cpu
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Counters of the machine, since some moment in the past; None where there is no such one."""
+
+    busy_cpu_seconds: float | None
+    own_cpu_seconds: float
+    stolen_cpu_seconds: float | None
+    held_back_seconds: float | None
+    throttle_events: float | None
+    cpu_joules: float | None
+    gpu_joules: float | None
+
+    @classmethod
+    def read(cls, device: str) -> Counters:
+        busy, stolen = _cpu_seconds()
+        gpu = _gpu_joules() if device == "gpu" else None
+        own = time.process_time()
+        return cls(busy, own, stolen, _held_back(), _throttle_events(), _cpu_joules(), gpu)
+
+    def until(self, later: Counters) -> Surroundings:
+        """What happened between the two."""
+        busy, own, stolen, held_back, throttled, cpu, gpu = (
+            None if a is None or b is None or b < a else b - a  # less: a counter has wrapped
+            for a, b in zip(astuple(self), astuple(later), strict=True)
+        )
+        others = None if busy is None or own is None else max(0.0, busy - own)
+        events = None if throttled is None else int(throttled)
+        return Surroundings(others, stolen, held_back, events, cpu, gpu)
 
 
 def reset_peak_resident() -> None:
@@ -51,3 +94,62 @@ def cpus_allowed() -> int | None:
         with suppress(ProcessLookupError):  # it ended meanwhile
             cpus |= os.sched_getaffinity(int(thread))
     return len(cpus)
+
+
+def _own_cpus() -> list[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def _cpu_seconds() -> tuple[float | None, float | None]:
+    """Busy and stolen, of the CPUs that this process may use (the kernel's ticks: 10 ms each)."""
+    times = psutil.cpu_times(percpu=True)
+    own = [times[cpu] for cpu in _own_cpus() if cpu < len(times)]
+    kinds = ("user", "nice", "system", "irq", "softirq")  # guests are in user and nice
+    busy = sum(getattr(cpu, kind, 0.0) for cpu in own for kind in kinds)
+    stolen = sum(cpu.steal for cpu in own) if hasattr(own[0], "steal") else None
+    return busy, stolen
+
+
+def _held_back() -> float | None:
+    """By the CPU quota of this process's control group (version 2)."""
+    with suppress(OSError):
+        if (group := _group()) is not None:
+            for line in (CGROUPS / group / "cpu.stat").read_text().splitlines():
+                if line.startswith("throttled_usec "):
+                    return int(line.split()[1]) / 1e6
+    return None
+
+
+def _group() -> str | None:
+    with suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            if line.startswith("0::/"):
+                return line.removeprefix("0::/")
+    return None
+
+
+def _throttle_events() -> float | None:
+    found = None
+    for cpu in _own_cpus():
+        with suppress(OSError):
+            count = CPUS / f"cpu{cpu}/thermal_throttle/core_throttle_count"
+            found = (found or 0) + int(count.read_text())
+    return found
+
+
+def _cpu_joules() -> float | None:
+    """Of all processor packages, where the counters may be read: by default only by root."""
+    found = None
+    for domain in sorted(RAPL.glob("intel-rapl:*")):  # AMD's have the same name
+        with suppress(OSError):
+            if (domain / "name").read_text().startswith("package"):
+                found = (found or 0.0) + int((domain / "energy_uj").read_text()) / 1e6
+    return found
+
+
+def _gpu_joules() -> float | None:
+    with suppress(pynvml.NVMLError):
+        return pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu_handle()) / 1e3
+    return None

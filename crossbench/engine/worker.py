@@ -11,6 +11,7 @@ import math
 import os
 import pickle
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,9 +21,14 @@ import numpy as np
 from .. import adapters
 from ..data import Dataset, Split
 from ..models import Weights
-from ..results.records import Epoch, Parity
+from ..results.records import Epoch, Parity, Peak, Trained
 from ..workload import Batches, Job, Unavailable, Workload
 from . import parity, usage
+
+MATRIX = {"cpu": 2048, "gpu": 8192}
+"""Rows and columns of the matrices of the peak: 0.02 and 1.1 TFLOP a product."""
+COPY_BYTES = 2**28
+"""Of the copy: larger than any cache."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +103,26 @@ class Worker:
         """Train from the initial weights, each epoch timed."""
         self.workload.load_weights(self.initial)
         usage.reset_peak_resident()
-        timed = [timed_epoch(self.workload, number, epoch) for epoch in range(epochs)]
+        device = self.task.job.device
+        timed = [timed_epoch(self.workload, device, number, epoch) for epoch in range(epochs)]
         peak = self.workload.peak_memory()
         return Round(timed, usage.peak_resident() if peak is None else peak, usage.cpus_allowed())
+
+    def train_on(self, anew: bool) -> Trained:
+        """One epoch more towards an accuracy, from the initial weights where it starts anew."""
+        if anew:
+            self.workload.load_weights(self.initial)
+        epoch = timed_epoch(self.workload, self.task.job.device, 0, 0)
+        return Trained(epoch.wall_seconds, self.test_accuracy())
+
+    def peak(self) -> Peak:
+        """What the framework reaches without a model: the best of several, after a first one."""
+        size = MATRIX[self.task.job.device]
+        product = self.workload.matrix_product(size)
+        copy = self.workload.copy(COPY_BYTES)
+        return Peak(
+            2 * size**3 / best_seconds(product) / 1e9, 2 * COPY_BYTES / best_seconds(copy) / 1e9
+        )
 
     def test_accuracy(self) -> float:
         """Of the weights as they are, as a fraction."""
@@ -134,14 +157,28 @@ def as_inputs(images: np.ndarray) -> np.ndarray:
     return images / np.float32(255)
 
 
-def timed_epoch(workload: Workload, number: int, epoch: int) -> Epoch:
+def best_seconds(work: Callable[[], None]) -> float:
+    """The shortest of the calls of half a second, three at least, after one that warms up."""
+    work()
+    seconds: list[float] = []
+    while len(seconds) < 3 or sum(seconds) < 0.5:
+        clock = usage.Clock.start()
+        work()
+        seconds.append(clock.seconds()[0])
+    return min(seconds)
+
+
+def timed_epoch(workload: Workload, device: str, number: int, epoch: int) -> Epoch:
     """The one place where an epoch is timed."""
     gc.collect()
+    before = usage.Counters.read(device)
     clock = usage.Clock.start()
     losses = workload.train_epoch()
     wall, cpu = clock.seconds()
+    surroundings = before.until(usage.Counters.read(device))
     finite = [float(loss) if math.isfinite(loss) else None for loss in losses]
-    return Epoch(number, epoch, wall, cpu, finite, workload.epoch_figures())
+    figures = workload.epoch_figures()
+    return Epoch(number, epoch, clock.wall, wall, cpu, finite, figures, surroundings)
 
 
 def answer(worker: Worker, request: tuple[str, tuple[Any, ...]]) -> Reply:

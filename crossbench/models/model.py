@@ -122,6 +122,8 @@ class Model:
             "loss": _plain(self.loss),
             "optimizer": _plain(self.optimizer),
             "parameters": self.parameter_count,
+            "forward_flops": self.forward_flops,
+            "training_flops": self.training_flops,
             "source": self.source,
         }
         return json.loads(json.dumps(plain))  # lists for tuples, as a results file gives them back

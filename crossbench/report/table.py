@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
-
-from tabulate import tabulate
 
 from ..results.comparison import Comparison
 from ..results.records import FLOAT64_BOUND, CellResult, worst
-from ..results.statistics import Estimate
-
-NOTHING = "–"
+from ..results.statistics import LEAST
+from .figures import NOTHING, count, grid, number, percent, spread, whole
+from .remarks import remarks
+from .sections import sections
 
 
 def table(comparison: Comparison) -> str:
     """What was done, a row for each cell, and notes on what a reader must know."""
-    rows = [_row(comparison, result) for result in comparison.results]
-    gpu = any(result.cell.device == "gpu" for result in comparison.results)
-    columns = [name for name in rows[0] if gpu or name != "GPU speed-up"]
-    body = tabulate(
-        [[row[name] for name in columns] for row in rows],
-        headers=columns,
-        tablefmt="simple",
-        disable_numparse=True,
-        colalign=["left", "left", *["right"] * (len(columns) - 2)],
-    )
-    return "\n".join([*_heading(comparison), "", body, "", *_notes(comparison)])
+    hidden = set()
+    if all(result.cell.device == "cpu" for result in comparison.results):
+        hidden.add("GPU speed-up")
+    if len({result.cell.threads for result in comparison.results}) == 1:
+        hidden.add("threads")
+    body = grid([_row(comparison, result) for result in comparison.results], hidden)
+    parts = [_heading(comparison), [body], *([s] for s in sections(comparison)), _notes(comparison)]
+    return "\n\n".join("\n".join(part) for part in parts)
 
 
 def _heading(comparison: Comparison) -> list[str]:
@@ -38,32 +35,52 @@ def _heading(comparison: Comparison) -> list[str]:
         f"({optimizer}), float32, {epochs} of {data.batches} batches of {data.batch_size:,}",
         f"Data: {data.name}, {data.train_images:,} images to train on, "
         f"{data.test_images:,} to test on",
-        f"Machine: {machine.cpu}, {_count(machine.cpus, 'CPU')}, "
+        f"Machine: {machine.cpu}, {count(machine.cpus, 'CPU')}, "
         f"{machine.memory_bytes / 2**30:.0f} GiB; {', '.join(machine.gpus) or 'no GPU'}; "
         f"{machine.system}; Python {machine.python}",
-        f"{_count(settings.threads, 'thread')}; {_count(settings.rounds, 'interleaved round')} "
-        f"after the first; {comparison.created}; crossbench {comparison.crossbench}",
+        f"{_threads(comparison)}; {_rounds(comparison)} after the first; {comparison.created}; "
+        f"crossbench {comparison.crossbench}",
     ]
+
+
+def _threads(comparison: Comparison) -> str:
+    numbers = sorted({r.cell.threads for r in comparison.results})
+    return count(numbers[0], "thread") if len(numbers) == 1 else f"{_list(numbers)} threads"
+
+
+def _rounds(comparison: Comparison) -> str:
+    """Those that were finished."""
+    done = {max((e.round for e in r.epochs), default=0) for r in comparison.results if r.epochs}
+    return count(max(done, default=0), "interleaved round")
+
+
+def _list(values: Iterable[object]) -> str:
+    return ", ".join(map(str, values))
 
 
 def _row(comparison: Comparison, result: CellResult) -> dict[str, str]:
     first = comparison.first_epoch(result)
     losses = first.losses if first else []
     cpu = comparison.steady(result, "cpu_seconds")
-    accuracy, memory = result.test_accuracy, result.peak_memory
+    gflops, peak = comparison.gflops(result), comparison.peak(result)
+    memory = result.peak_memory
     return {
         "framework": result.cell.title,
         "device": result.cell.device,
-        "first epoch s": _number(first.wall_seconds if first else None),
-        "steady epoch s": _spread(comparison.steady(result)),
-        "CPU s": _number(cpu.median if cpu else None),
-        "images/s": _whole(comparison.images_per_second(result)),
-        "× fastest": _spread(comparison.ratio_to_fastest(result)),
-        "GPU speed-up": _spread(comparison.gpu_speedup(result)),
+        "threads": str(result.cell.threads),
+        "first epoch s": number(first.wall_seconds if first else None),
+        "steady epoch s": spread(comparison.steady(result)),
+        "CPU s": number(cpu.median if cpu else None),
+        "cores": number(comparison.cores(result)),
+        "images/s": whole(comparison.images_per_second(result)),
+        f"× {comparison.settings.baseline or 'fastest'}": spread(comparison.ratio(result)),
+        "GPU speed-up": spread(comparison.gpu_speedup(result)),
+        "GFLOP/s": number(gflops),
+        "of peak": percent(gflops / peak.gflops if gflops and peak else None),
         "loss": f"{_loss(losses[0])} → {_loss(losses[-1])}" if losses else NOTHING,
-        "accuracy": NOTHING if accuracy is None else f"{accuracy:.1%}",
+        "accuracy": percent(result.test_accuracy),
         "deviation": _deviation(result),
-        "peak MiB": _whole(memory and memory / 2**20),
+        "peak MiB": whole(memory and memory / 2**20),
     }
 
 
@@ -74,43 +91,35 @@ def _notes(comparison: Comparison) -> list[str]:
     if left_over:
         notes.append(f"{left_over:,} images, less than a batch, were left over.")
     for result in results:
-        notes += [f"{result.name}: {line}" for line in remarks(result)]
+        notes += [f"{result.name}: {line}" for line in remarks(comparison, result)]
     notes += [
         f"{result.name}: {_details(comparison, result)}" for result in results if result.details
     ]
-    notes.append(_parity_note(results))
+    notes += [_parity_note(results), _peak_note(results)]
     notes += [
-        "first epoch: with compilation. steady epoch, × fastest: median (minimum–maximum) of the "
-        "rounds, × fastest paired by round.",
-        "CPU s: of all threads, in a steady epoch. loss: of the first epoch's first and last "
-        "batch. accuracy: on the test images, after the first round.",
+        "first epoch: with compilation. steady epoch, ×: the rounds' median and "
+        f"{_range_note(results)}, × paired by round.",
+        "CPU s: of all threads, in a steady epoch; cores: CPU s by the epoch's seconds. loss: of "
+        "the first epoch's first and last batch. accuracy: on the test images, after the first "
+        "round.",
         "deviation: in float32, of the tensor furthest from the reference, ‖a - b‖ / ‖b‖. "
         "peak MiB: resident memory on the CPU, the framework's allocator on a GPU.",
     ]
     return [note for note in notes if note]
 
 
-def remarks(result: CellResult) -> list[str]:
-    """What a reader must know of one cell: why it has no figures or no rank."""
-    threads, cell = result.threads_reported, result.cell
-    lines = [f"did not run: {result.reason}"] if result.status == "unavailable" else []
-    if result.status == "failed":
-        lines.append(f"failed: {result.reason}")
-    if result.parity and not result.parity.agrees:
-        lines.append(f"not ranked, it does not do the same work: {result.parity.disagreement}")
-    if cell.device == "cpu" and threads is not None and threads != cell.threads:
-        lines.append(f"{_count(cell.threads, 'thread')} asked for, but it uses {threads}")
-    if result.cpus_allowed is not None and result.cpus_allowed > cell.threads:
-        lines.append(f"its threads may run on {result.cpus_allowed} CPUs: {cell.threads} asked for")
-    return lines
+def _range_note(results: list[CellResult]) -> str:
+    if any(result.has_round(LEAST) for result in results):
+        return "its 95 % interval (bootstrap)"
+    return f"their range (a 95 % interval needs {LEAST} rounds)"
 
 
 def _details(comparison: Comparison, result: CellResult) -> str:
     """Versions and BLAS, then what only the framework's runtime can tell."""
     words = [", ".join(f"{name} {value}" for name, value in result.details.items())]
-    words.append(f"{_number(result.start_seconds)} s from its start to the data in place")
+    words.append(f"{number(result.start_seconds)} s from its start to the data in place")
     words += [
-        f"{name} {_number(first)} in the first epoch, {_number(steady)} in a steady one"
+        f"{name} {number(first)} in the first epoch, {number(steady)} in a steady one"
         for name, (first, steady) in comparison.runtime_figures(result).items()
     ]
     return "; ".join(words) + "."
@@ -128,6 +137,20 @@ def _parity_note(results: list[CellResult]) -> str:
     )
 
 
+def _peak_note(results: list[CellResult]) -> str:
+    peaks = [
+        f"{r.name} {number(r.peak.gflops)} GFLOP/s, {number(r.peak.copy_gigabytes)} GB/s"
+        for r in results
+        if r.peak
+    ]
+    if not peaks:
+        return ""
+    return (
+        f"GFLOP/s: the model's products, forward and backward. of peak: of the most that a float32 "
+        f"matrix product reached on the device (product and copy: {'; '.join(peaks)})."
+    )
+
+
 def _deviation(result: CellResult) -> str:
     if result.parity is None:
         return NOTHING
@@ -135,32 +158,5 @@ def _deviation(result: CellResult) -> str:
     return "differs" if not result.parity.agrees or value is None else f"{value:.1e}"
 
 
-def _spread(estimate: Estimate | None) -> str:
-    if estimate is None:
-        return NOTHING
-    if estimate.minimum == estimate.maximum:
-        return _number(estimate.median)
-    low, high = _number(estimate.minimum), _number(estimate.maximum)
-    return f"{_number(estimate.median)} ({low}–{high})"
-
-
-def _number(value: float | None) -> str:
-    """Three significant digits, without an exponent."""
-    if value is None:
-        return NOTHING
-    if value >= 100:
-        return f"{value:,.0f}"
-    digits = 2 if value >= 1 or value == 0 else 3 if value >= 0.1 else 4
-    return f"{value:.{digits}f}"
-
-
-def _whole(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:,.0f}"
-
-
 def _loss(value: Any) -> str:
     return "not finite" if value is None else f"{value:.3f}"
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

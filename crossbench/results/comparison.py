@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from ..errors import ResultsError
-from .records import CellResult, Data, Epoch, Machine, Settings
+from .records import CellResult, Data, Epoch, Machine, Peak, Settings
 from .statistics import Estimate, estimate, paired_ratio
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass
@@ -31,6 +31,8 @@ class Comparison:
     machine: Machine
     settings: Settings
     results: list[CellResult]
+    resumed: list[str] = field(default_factory=list)
+    """When it was gone on with after an interruption; UTC, ISO 8601."""
 
     def __repr__(self) -> str:
         cells = ", ".join(f"{r.name}: {r.status}" for r in self.results)
@@ -42,8 +44,12 @@ class Comparison:
 
     def steady(self, result: CellResult, figure: str = "wall_seconds") -> Estimate | None:
         """Seconds of a steady epoch over the rounds; None where no steady round was finished."""
-        by_round = self._by_round(result, figure)
-        return estimate(list(by_round.values())) if by_round else None
+        seconds = self.seconds(result, figure)
+        return estimate(seconds) if seconds else None
+
+    def seconds(self, result: CellResult, figure: str = "wall_seconds") -> list[float]:
+        """Of a steady epoch, of each round."""
+        return list(self._by_round(result, figure).values())
 
     def runtime_figures(self, result: CellResult) -> dict[str, tuple[float, float | None]]:
         """What the framework's runtime told: of the first epoch, and the steady ones' median."""
@@ -54,43 +60,145 @@ class Comparison:
             for name, value in (first.figures if first else {}).items()
         }
 
+    def cores(self, result: CellResult) -> float | None:
+        """CPU seconds of a steady epoch by its wall seconds."""
+        wall, cpu = self.steady(result), self.steady(result, "cpu_seconds")
+        return cpu.median / wall.median if wall and cpu else None
+
     def images_per_second(self, result: CellResult) -> float | None:
         steady = self.steady(result)
         return self.data.batches * self.data.batch_size / steady.median if steady else None
 
-    def ranked(self, device: str) -> list[CellResult]:
-        """The cells of a device that ran to the end and did the same work, the fastest first."""
+    def ranked(self, device: str, threads: int) -> list[CellResult]:
+        """The cells of a device and its threads that did the same work, the fastest first."""
         speed = {
             i: steady.median
             for i, r in enumerate(self.results)
-            if r.cell.device == device and _counts(r) and (steady := self.steady(r))
+            if (r.cell.device, r.cell.threads) == (device, threads)
+            and _counts(r)
+            and (steady := self.steady(r))
         }
         return [self.results[i] for i in sorted(speed, key=speed.__getitem__)]
 
-    def ratio_to_fastest(self, result: CellResult) -> Estimate | None:
-        """Times as long as the device's fastest, paired by round; None where it is not ranked."""
-        ranked = self.ranked(result.cell.device)
-        return self._ratio(result, ranked[0]) if any(r is result for r in ranked) else None
+    def base(self, result: CellResult) -> CellResult | None:
+        """What a cell is compared with: the baseline, or the fastest, on its device and threads.
+
+        None where the cell itself, or the baseline, is not ranked.
+        """
+        ranked = self.ranked(result.cell.device, result.cell.threads)
+        if not any(r is result for r in ranked):
+            return None
+        baseline = self.settings.baseline
+        return next((r for r in ranked if baseline in (None, r.cell.framework)), None)
+
+    def ratio(self, result: CellResult) -> Estimate | None:
+        """Times as long as its base, paired by round; None without a base."""
+        base = self.base(result)
+        return self._ratio(result, base) if base else None
 
     def gpu_speedup(self, result: CellResult) -> Estimate | None:
-        """How many times faster a GPU cell is than its framework's CPU cell, paired by round."""
-        if result.cell.device != "gpu" or not _counts(result):
+        """How many times faster a GPU cell is than its framework's CPU cell with the most threads,
+        paired by round.
+        """
+        if result.cell.device != "gpu" or not _counts(result) or not self.steady(result):
             return None
-        framework = result.cell.framework
-        cpu = [r for r in self.ranked("cpu") if r.cell.framework == framework]
-        return self._ratio(cpu[0], result) if cpu else None
+        cpu = self._thread_cells(result.cell.framework)
+        return self._ratio(cpu[-1], result) if cpu else None
+
+    def paired(self, numerator: CellResult, denominator: CellResult) -> Estimate | None:
+        """The ratio of two cells' steady epochs, paired by round; None where either has none."""
+        if not (_counts(numerator) and _counts(denominator)):
+            return None
+        if not (self.seconds(numerator) and self.seconds(denominator)):
+            return None
+        return self._ratio(numerator, denominator)
+
+    def thread_speedup(self, result: CellResult) -> Estimate | None:
+        """How many times faster than its framework's CPU cell with the fewest threads, paired by
+        round; None where it is that cell, or either is not ranked.
+        """
+        cells = self._thread_cells(result.cell.framework)
+        if result.cell.device != "cpu" or len(cells) < 2 or result is cells[0]:
+            return None
+        return self._ratio(cells[0], result) if any(r is result for r in cells) else None
+
+    def efficiency(self, result: CellResult) -> Estimate | None:
+        """The speed-up by the factor of the threads: 1 where they are all of use."""
+        speedup = self.thread_speedup(result)
+        fewest = self._thread_cells(result.cell.framework)
+        return speedup.scaled(fewest[0].cell.threads / result.cell.threads) if speedup else None
+
+    def gflops(self, result: CellResult) -> float | None:
+        """10^9 floating-point operations per second in a steady epoch, those of the model."""
+        images = self.images_per_second(result)
+        return images * self.model["training_flops"] / 1e9 if images else None
+
+    def peak(self, result: CellResult) -> Peak | None:
+        """The most that any framework reached on the cell's device and threads."""
+        group = (result.cell.device, result.cell.threads)
+        peaks = [
+            r.peak for r in self.results if (r.cell.device, r.cell.threads) == group and r.peak
+        ]
+        if not peaks:
+            return None
+        return Peak(max(p.gflops for p in peaks), max(p.copy_gigabytes for p in peaks))
+
+    def cost(self, result: CellResult) -> Estimate | None:
+        """Of a steady epoch, by the device's price; None without a price."""
+        price, steady = self.settings.prices.get(result.cell.device), self.steady(result)
+        return steady.scaled(price / 3600) if price is not None and steady else None
+
+    def cost_ratio(self, result: CellResult) -> Estimate | None:
+        """Times the cost of the cheapest of all ranked cells, paired by round.
+
+        With a baseline, of that framework's cheapest.
+        """
+        baseline = self.settings.baseline
+        cells = [r for r in self.results if _counts(r) and self.cost(r)]
+        bases = [r for r in cells if baseline in (None, r.cell.framework)]
+        if not bases or not any(r is result for r in cells):
+            return None
+        base = min(bases, key=lambda r: self.cost(r).median)  # type: ignore[union-attr]
+        prices = self.settings.prices
+        factor = prices[result.cell.device] / prices[base.cell.device]
+        return self._ratio(result, base).scaled(factor)
+
+    @property
+    def precise(self) -> bool:
+        """Whether every ratio's interval is narrower than the precision that was asked for; of a
+        cell without another to compare with, that of its seconds.
+        """
+        return all(
+            estimate.width < self.settings.precision
+            for result in self.results
+            if (estimate := self._refined(result))
+        )
 
     @property
     def complete(self) -> bool:
         """Whether all that was named ran, and nothing failed or disagreed."""
         return all(
-            _counts(r) or (r.status == "unavailable" and not r.cell.named) for r in self.results
+            (r.status == "ran" and _counts(r)) or (r.status == "unavailable" and not r.cell.named)
+            for r in self.results
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a new file; ResultsError where it exists already or cannot be written."""
         claim(path)
-        Path(path).write_bytes(self.encode())
+        self.replace(path)
+
+    def replace(self, path: str | os.PathLike[str]) -> None:
+        """Write the file in one go: whatever happens, it holds the old comparison or this one."""
+        path = Path(path)
+        part = path.with_name(f".{path.name}.part")
+        try:
+            with open(part, "wb") as file:
+                file.write(self.encode())
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+        except OSError as error:
+            raise ResultsError(f"{path} cannot be written: {error.strerror}") from None
 
     def encode(self) -> bytes:
         """The file's content: JSON."""
@@ -104,6 +212,24 @@ class Comparison:
                 rounds.setdefault(epoch.round, []).append(getattr(epoch, figure))
         return {number: fmean(values) for number, values in rounds.items()}
 
+    def _thread_cells(self, framework: str) -> list[CellResult]:
+        """The framework's ranked CPU cells, the fewest threads first."""
+        cells = [
+            r
+            for r in self.results
+            if (r.cell.framework, r.cell.device) == (framework, "cpu")
+            and _counts(r)
+            and self.steady(r)
+        ]
+        return sorted(cells, key=lambda r: r.cell.threads)
+
+    def _refined(self, result: CellResult) -> Estimate | None:
+        base = self.base(result)
+        if base is not result:
+            return self.ratio(result)
+        alone = len(self.ranked(result.cell.device, result.cell.threads)) == 1
+        return self.steady(result) if alone else None
+
     def _ratio(self, numerator: CellResult, denominator: CellResult) -> Estimate:
         return paired_ratio(
             self._by_round(numerator, "wall_seconds"), self._by_round(denominator, "wall_seconds")
@@ -111,7 +237,9 @@ class Comparison:
 
 
 def _counts(result: CellResult) -> bool:
-    return result.status == "ran" and result.parity is not None and result.parity.agrees
+    """Whether its figures may be compared: so far, where it has not come to the end."""
+    going = result.status in ("ran", "pending")
+    return going and result.parity is not None and result.parity.agrees
 
 
 def claim(path: str | os.PathLike[str]) -> None:

@@ -16,7 +16,7 @@ FLOAT32_BOUND = 1e-2
 # checked where a file is read
 Positive = Annotated[int, Meta(gt=0)]
 Count = Annotated[int, Meta(ge=0)]
-Seconds = Annotated[float, Meta(gt=0)]
+Over0 = Annotated[float, Meta(gt=0)]
 Deviations = Annotated[dict[str, float | None], Meta(min_length=1)]
 
 
@@ -51,23 +51,84 @@ def worst(deviations: dict[str, float | None]) -> tuple[str, float | None]:
 
 
 @dataclass(frozen=True)
+class Surroundings:
+    """What the machine did while an epoch ran; None where it does not tell."""
+
+    others_cpu_seconds: float | None
+    """Of other processes, on the CPUs that this one may use."""
+    stolen_cpu_seconds: float | None
+    """That a virtual machine's host took from those CPUs."""
+    held_back_seconds: float | None
+    """That a quota of the control group kept this process's threads waiting."""
+    throttle_events: int | None
+    """Of those CPUs, for heat."""
+    cpu_joules: float | None
+    """Of the whole processor packages (RAPL), so of other processes too."""
+    gpu_joules: float | None
+    """Of the GPU (NVML)."""
+
+
+@dataclass(frozen=True)
 class Epoch:
     """One timed epoch. Round 0 is the first of its process: its epoch 0 holds compilation."""
 
     round: Count
     epoch: Count
-    wall_seconds: Seconds
+    started: float
+    """Seconds of a clock that all processes of the machine share, from some moment."""
+    wall_seconds: Over0
     cpu_seconds: Annotated[float, Meta(ge=0)]
     losses: list[float | None]
     """Of each step; None where it was not finite."""
     figures: dict[str, float]
     """What only the framework's runtime can tell, by name with its unit."""
+    surroundings: Surroundings
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What was seen of a worker from outside, during the epochs of a round; None: not told."""
+
+    round: Count
+    samples: Positive
+    sampler_cores: float
+    """What the sampling itself took, in CPU seconds per second."""
+    cores_peak: float | None
+    """The most cores in use from one sample to the next."""
+    resident_peak: Count
+    """Bytes."""
+    gpu_busy: float | None
+    """The mean share of the time in which the GPU worked (NVML's utilisation)."""
+    gpu_memory_peak: int | None
+    """Bytes in use on the whole GPU, the driver's figure."""
+    gpu_watts: float | None
+    """The mean."""
+
+
+@dataclass(frozen=True)
+class Peak:
+    """What a framework reaches on a device without a model: the roofline's two edges."""
+
+    gflops: Over0
+    """10^9 FLOPs per second of a large float32 matrix product."""
+    copy_gigabytes: Over0
+    """10^9 bytes per second of a large copy, read and written counted each."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One epoch on the way to the target accuracy, and the accuracy after it."""
+
+    wall_seconds: Over0
+    accuracy: Annotated[float, Meta(ge=0, le=1)]
 
 
 @dataclass(frozen=True)
 class Cell:
     """What was asked for: one framework on one device, and why it cannot run, if it cannot."""
 
+    name: str
+    """How the table's notes call it: "torch cpu". Unique in a comparison."""
     framework: str
     title: str
     device: str
@@ -98,10 +159,18 @@ class CellResult:
     cpus_allowed: int | None = None
     """CPUs on which any of the process's threads may run, read while it trained."""
     details: dict[str, str] = field(default_factory=dict)
+    usage: list[Usage] = field(default_factory=list)
+    """Of each round that was long enough to be sampled."""
+    peak: Peak | None = None
+    to_accuracy: list[Trained] = field(default_factory=list)
+    """The epochs from the initial weights until the target accuracy was reached, or given up."""
 
     @property
     def name(self) -> str:
-        return f"{self.cell.framework} {self.cell.device}"
+        return self.cell.name
+
+    def has_round(self, number: int) -> bool:
+        return any(epoch.round == number for epoch in self.epochs)
 
 
 @dataclass(frozen=True)
@@ -134,8 +203,18 @@ class Machine:
 class Settings:
     """What was asked for, as far as it is not in the model, the data and the cells."""
 
-    rounds: int
-    epochs: int
-    seed: int
-    threads: int
-    timeout: float
+    rounds: Count | None
+    """None: until the ratios' intervals are narrower than precision, or max_seconds are used up."""
+    precision: Over0
+    max_seconds: Over0
+    epochs: Positive
+    seed: Count
+    timeout: Over0
+    data: str
+    """As it was asked for: auto, synthetic, or a directory."""
+    baseline: str | None
+    """The framework that the others are compared with; None for the fastest."""
+    prices: dict[str, Over0]
+    """Of an hour, by device."""
+    target_accuracy: Annotated[float, Meta(gt=0, le=1)] | None
+    """On the test images, as a fraction; None to train for the epochs only."""

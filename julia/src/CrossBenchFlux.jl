@@ -8,7 +8,7 @@ module CrossBenchFlux
 
 using Flux
 using JSON
-using LinearAlgebra: BLAS
+using LinearAlgebra: BLAS, mul!
 using PrecompileTools: @compile_workload, @setup_workload
 
 include("model.jl")
@@ -16,6 +16,7 @@ include("weights.jl")
 include("training.jl")
 include("parity.jl")
 include("device.jl")
+include("peak.jl")
 include("precompile.jl")
 
 end

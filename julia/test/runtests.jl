@@ -137,6 +137,16 @@ end
         @test memory[6] == 60
     end
 
+    @testset "the peak's work" begin
+        @test CrossBenchFlux.matrix_product(identity, 8)() === nothing
+        source, target = rand(Float32, 1001), zeros(Float32, 1001)
+        CrossBenchFlux.copy_all!(target, source)
+        @test target == source
+        before = CrossBenchFlux.BLAS.get_num_threads()
+        CrossBenchFlux.matrix_product(identity, 8)()
+        @test CrossBenchFlux.BLAS.get_num_threads() == before
+    end
+
     @testset "details" begin
         details = CrossBenchFlux.details()
         @test details["Julia"] == string(VERSION)

@@ -105,7 +105,7 @@ def test_predict_takes_any_number_of_images(adapter, small_model, random):
 def test_an_epoch_is_timed_and_its_losses_kept(adapter, small_model, random):
     workload, batches = ready(adapter, small_model, random)
     loss, _ = workload.loss_and_gradients(batches.inputs[0], batches.labels[0])
-    epoch = timed_epoch(workload, 1, 0)
+    epoch = timed_epoch(workload, "cpu", 1, 0)
     assert epoch.wall_seconds > 0
     assert len(epoch.losses) == 3
     assert epoch.losses[0] == pytest.approx(loss, rel=1e-5)
@@ -114,7 +114,14 @@ def test_an_epoch_is_timed_and_its_losses_kept(adapter, small_model, random):
 def test_a_loss_that_is_not_finite_is_kept_as_none(adapter, small_model, random):
     workload, batches = ready(adapter, small_model, random)
     workload.place(Batches(batches.inputs * np.float32(np.nan), batches.labels))
-    assert timed_epoch(workload, 1, 0).losses == [None, None, None]
+    assert timed_epoch(workload, "cpu", 1, 0).losses == [None, None, None]
+
+
+def test_the_peaks_work_returns_nothing_and_can_be_called_again(adapter, small_model):
+    workload = adapter.build(Job(small_model, "cpu", THREADS, "float32"))
+    for work in (workload.matrix_product(16), workload.copy(4096)):
+        work()
+        work()
 
 
 def test_details_are_words(adapter, small_model, random):

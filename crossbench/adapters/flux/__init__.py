@@ -7,6 +7,7 @@ An epoch is one call into Julia. Arrays cross as addresses: nothing is copied on
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,12 @@ class FluxWorkload:
 
     def threads(self) -> int | None:
         return int(self.details()["Julia threads"])
+
+    def matrix_product(self, size: int) -> Callable[[], None]:
+        return self.julia.matrix_product(self.workload.device, size)
+
+    def copy(self, size: int) -> Callable[[], None]:
+        return self.julia.array_copy(self.workload.device, size // 4)
 
     def details(self) -> dict[str, str]:
         found = dict(self.julia.details())

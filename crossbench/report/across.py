@@ -1,0 +1,87 @@
+"""Several comparisons in one table: what changed against the first, or the rows of all machines."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from ..results.across import changes
+from ..results.comparison import Comparison
+from ..results.statistics import unpaired_ratio
+from .figures import NOTHING, count, grid, number, percent, spread, whole
+
+
+def change_table(comparisons: list[Comparison]) -> str:
+    """Every later comparison against the first, cell by cell."""
+    base, *others = comparisons
+    rows = [
+        {
+            "cell": change.name,
+            "run": number_of,
+            "× run 1": spread(change.seconds),
+            "against its fastest": number(change.against_others),
+            "": change.verdict,
+        }
+        for number_of, other in _numbered(others, 2)
+        for change in changes(base, other)
+    ]
+    notes = [
+        "× run 1: seconds of a steady epoch, times those of run 1: the medians' ratio, unpaired, "
+        "and its 95 % interval (bootstrap).",
+        "against its fastest: the same of the ratio to the fastest cell of its own run, paired by "
+        "round there: a machine that was slower as a whole does not show in it.",
+    ]
+    return "\n".join([*_legend(comparisons), "", grid(rows), "", *notes])
+
+
+def merged_table(comparisons: list[Comparison]) -> str:
+    """The rows of all, with the machine's number; × fastest is over all of them, unpaired."""
+    cells = [
+        (number_of, comparison, result)
+        for number_of, comparison in _numbered(comparisons)
+        for result in comparison.results
+        if comparison.first_epoch(result)
+    ]
+    counted = [(c, r) for _, c, r in cells if r.parity and r.parity.agrees and c.seconds(r)]
+    fastest = min((c.seconds(r) for c, r in counted), key=median, default=[])
+    rows = []
+    for number_of, comparison, result in cells:
+        first = comparison.first_epoch(result)
+        ranked = any(r is result for _, r in counted)
+        memory = result.peak_memory
+        rows.append(
+            {
+                "machine": number_of,
+                "framework": result.cell.title,
+                "device": result.cell.device,
+                "threads": str(result.cell.threads),
+                "first epoch s": number(first.wall_seconds if first else None),
+                "steady epoch s": spread(comparison.steady(result)),
+                "images/s": whole(comparison.images_per_second(result)),
+                "× fastest": spread(unpaired_ratio(comparison.seconds(result), fastest))
+                if ranked
+                else NOTHING,
+                "accuracy": percent(result.test_accuracy),
+                "peak MiB": whole(memory and memory / 2**20),
+            }
+        )
+    return "\n".join([*_legend(comparisons), "", grid(rows, words=3)])
+
+
+def _numbered(comparisons: list[Comparison], start: int = 1) -> list[tuple[str, Comparison]]:
+    return [(str(number_of), comparison) for number_of, comparison in enumerate(comparisons, start)]
+
+
+def _legend(comparisons: list[Comparison]) -> list[str]:
+    lines = []
+    for number_of, comparison in _numbered(comparisons):
+        machine = comparison.machine
+        versions = "; ".join(
+            f"{r.name}: {', '.join(f'{k} {v}' for k, v in r.details.items())}"
+            for r in comparison.results
+            if r.details
+        )
+        lines.append(
+            f"{number_of}: {comparison.created}, {machine.cpu}, {count(machine.cpus, 'CPU')}, "
+            f"{', '.join(machine.gpus) or 'no GPU'}, {machine.system}; {versions}"
+        )
+    return lines

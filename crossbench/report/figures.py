@@ -1,0 +1,55 @@
+"""Figures as a reader wants them: three significant digits, intervals, and a dash for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tabulate import tabulate
+
+from ..results.statistics import Estimate
+
+NOTHING = "–"
+
+
+def grid(rows: list[dict[str, str]], hidden: Iterable[str] = (), words: int = 2) -> str:
+    """Rows under the names of their first; the first `words` columns are words, not figures."""
+    columns = [name for name in rows[0] if name not in hidden]
+    return tabulate(
+        [[row[name] for name in columns] for row in rows],
+        headers=columns,
+        tablefmt="simple",
+        disable_numparse=True,
+        colalign=["left"] * words + ["right"] * (len(columns) - words),
+    )
+
+
+def count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def percent(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.1%}"
+
+
+def spread(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return NOTHING
+    if estimate.minimum == estimate.maximum:
+        return number(estimate.median)
+    low = estimate.minimum if estimate.low is None else estimate.low
+    high = estimate.maximum if estimate.high is None else estimate.high
+    return f"{number(estimate.median)} ({number(low)}–{number(high)})"
+
+
+def number(value: float | None) -> str:
+    """Three significant digits, without an exponent."""
+    if value is None:
+        return NOTHING
+    if value >= 100:
+        return f"{value:,.0f}"
+    digits = 2 if value >= 1 or value == 0 else 3 if value >= 0.1 else 4
+    return f"{value:.{digits}f}"
+
+
+def whole(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:,.0f}"

@@ -1,0 +1,84 @@
+"""The counters and the sampler, with a real process that uses the CPU."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from crossbench.engine import usage
+from crossbench.engine.sampler import Sampler
+from crossbench.engine.usage import Counters
+from crossbench.results.records import Epoch, Surroundings
+
+SPIN = "import time\nend = time.monotonic() + {}\nwhile time.monotonic() < end: pass"
+
+
+def spin(seconds):
+    return [sys.executable, "-c", SPIN.format(seconds)]
+
+
+def test_other_processes_are_seen_and_this_one_is_not_one_of_them():
+    before = Counters.read("cpu")
+    end = time.process_time() + 0.5
+    while time.process_time() < end:
+        pass
+    own = before.until(Counters.read("cpu"))
+    before = Counters.read("cpu")
+    subprocess.run(spin(1.0), check=True)
+    other = before.until(Counters.read("cpu"))
+    assert other.others_cpu_seconds > 0.4  # most of a second, unless the machine is overloaded
+    assert own.others_cpu_seconds < other.others_cpu_seconds
+    assert own.gpu_joules is None
+
+
+def test_what_the_machine_does_not_tell_is_none():
+    nothing = Counters(None, 0.0, None, None, None, None, None)
+    assert nothing.until(nothing) == Surroundings(None, None, None, None, None, None)
+    # a counter that has wrapped tells nothing either
+    before = Counters(5.0, 1.0, 0.0, 0.0, 3, 100.0, None)
+    after = Counters(9.0, 2.0, 0.5, 0.25, 5, 1.0, None)
+    assert before.until(after) == Surroundings(3.0, 0.5, 0.25, 2, None, None)
+
+
+def test_the_files_of_the_kernel(tmp_path, monkeypatch):
+    """In a tree of the kernel's form: this machine may have no such counters."""
+    for name in ("RAPL", "CPUS", "CGROUPS"):
+        monkeypatch.setattr(usage, name, tmp_path / name)
+    domains = {"intel-rapl:0": "package-0", "intel-rapl:1": "package-1", "intel-rapl:0:0": "core"}
+    for domain, name in domains.items():
+        (tmp_path / "RAPL" / domain).mkdir(parents=True)
+        (tmp_path / "RAPL" / domain / "name").write_text(f"{name}\n")
+        (tmp_path / "RAPL" / domain / "energy_uj").write_text("2500000\n")
+    for cpu in usage._own_cpus():
+        (tmp_path / f"CPUS/cpu{cpu}/thermal_throttle").mkdir(parents=True)
+        (tmp_path / f"CPUS/cpu{cpu}/thermal_throttle/core_throttle_count").write_text("2\n")
+    group = usage._group()
+    if group is not None:
+        (tmp_path / "CGROUPS" / group).mkdir(parents=True, exist_ok=True)
+        stat = "usage_usec 7\nnr_throttled 1\nthrottled_usec 1500000\n"
+        (tmp_path / "CGROUPS" / group / "cpu.stat").write_text(stat)
+    counters = Counters.read("cpu")
+    assert counters.cpu_joules == 5.0
+    assert counters.throttle_events == 2 * len(usage._own_cpus())
+    assert counters.held_back_seconds == (None if group is None else 1.5)
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_the_sampler_sees_a_process_from_outside(gone):
+    process = subprocess.Popen(spin(0.5 if gone else 60))
+    start = time.perf_counter()
+    with Sampler(process.pid, "cpu", interval=0.02) as sampler:
+        time.sleep(1.5)
+    epoch = Epoch(3, 0, start + 0.2, 1.2, 1.0, [1.0], {}, Surroundings(*[None] * 6))
+    found = sampler.usage([epoch])
+    process.kill()
+    process.wait()
+    assert found.round == 3
+    assert 3 < found.samples < 70
+    assert found.cores_peak > 0.3
+    assert found.resident_peak > 2**20
+    assert 0 < found.sampler_cores < 0.5
+    assert (found.gpu_busy, found.gpu_memory_peak, found.gpu_watts) == (None, None, None)
+    early = Epoch(3, 0, start - 10, 1.0, 1.0, [1.0], {}, Surroundings(*[None] * 6))
+    assert sampler.usage([early]) is None

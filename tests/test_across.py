@@ -1,0 +1,119 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from samples import OTHER, comparison, result
+
+from crossbench import cli
+from crossbench.results.across import changes
+
+EVEN = [9.0, 2.0, 2.01, 1.99, 2.0, 2.02, 1.98, 2.0]
+
+
+def times(factor, seconds=EVEN):
+    return [factor * s for s in seconds]
+
+
+def verdict(before, after):
+    (change,) = changes(comparison(before), comparison(after))
+    return change.verdict
+
+
+def test_verdicts():
+    base = result("torch", EVEN)
+    assert verdict(base, result("torch", times(1.05))) == "slower"
+    assert verdict(base, result("torch", times(0.9))) == "faster"
+    assert verdict(base, result("torch", times(1.001))) == "no difference shown"
+    assert verdict(base, result("torch", times(2)[:4])) == "too few rounds to tell"
+    assert verdict(base, result("jax", EVEN)) == "not compared: only the first file has it"
+    assert verdict(base, result("torch", EVEN, parity=OTHER)) == (
+        "not compared: it did not do the same work"
+    )
+    failed = result("torch", EVEN[:1], status="failed")
+    assert verdict(base, failed).startswith("not compared: no figures of 2026")
+
+
+def test_a_machine_that_is_slower_as_a_whole_does_not_show_against_its_fastest():
+    before = comparison(result("torch", EVEN), result("jax", times(3)))
+    after = comparison(result("torch", times(2)), result("jax", times(6)))
+    torch, jax = changes(before, after)
+    assert torch.seconds.median == jax.seconds.median == pytest.approx(2)
+    assert jax.against_others == pytest.approx(1)
+    assert torch.against_others is None
+
+
+@pytest.mark.parametrize(
+    ("factor", "above", "fails"), [(1.2, 0.1, True), (1.05, 0.1, False), (0.5, 0.1, False)]
+)
+def test_fail_above(factor, above, fails):
+    (change,) = changes(
+        comparison(result("torch", EVEN)), comparison(result("torch", times(factor)))
+    )
+    assert change.fails(above) is fails
+
+
+def test_what_nobody_can_tell_fails():
+    (change,) = changes(comparison(result("torch", EVEN)), comparison(result("torch", EVEN[:3])))
+    assert change.fails(0.1)
+
+
+@pytest.fixture
+def files(tmp_path, lenet):
+    """A base, the same 20 % slower, and one on other data."""
+    base = comparison(result("torch", EVEN), result("jax", times(3)), model=lenet.description())
+    slow = comparison(
+        result("torch", times(1.2)), result("jax", times(3)), model=lenet.description()
+    )
+    slow.machine = replace(slow.machine, cpu="another cpu")
+    other = comparison(result("torch", EVEN), model=lenet.description())
+    other.data = replace(other.data, sha256="another")
+    names = []
+    for name, content in {"base": base, "slow": slow, "other": other}.items():
+        names.append(str(tmp_path / f"{name}.json"))
+        content.save(names[-1])
+    return names
+
+
+def test_compare(files, capsys):
+    base, slow, _ = files
+    assert cli.main(["compare", base, slow]) == 0
+    out = capsys.readouterr().out
+    (torch,) = [line for line in out.splitlines() if line.startswith("torch cpu")]
+    assert "1.20 (1.19–1.21)" in torch or "1.20 (1.18–1.22)" in torch
+    assert "slower" in torch
+    assert "another cpu" in out
+    assert cli.main(["compare", base, slow, "--fail-above", "30%"]) == 0
+    assert cli.main(["compare", base, slow, "--fail-above", "10%"]) == 1
+
+
+def test_merge(files, capsys):
+    base, slow, _ = files
+    assert cli.main(["merge", slow, base]) == 0
+    out = capsys.readouterr().out
+    assert len([line for line in out.splitlines() if " cpu " in line and "Torch" in line]) == 2
+    rows = [line.split() for line in out.splitlines() if "Torch  " in line]
+    assert [row[0] for row in rows] == ["1", "2"]
+    assert "1.20" in " ".join(rows[0])
+
+
+@pytest.mark.parametrize("command", ["compare", "merge"])
+def test_files_that_do_not_go_together_get_one_line(files, command, capsys):
+    base, _, other = files
+    assert cli.main([command, base, other]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("crossbench: the runs of 2026")
+    assert err.endswith("cannot be compared: another data\n")
+    assert cli.main([command, base]) == 2
+    assert capsys.readouterr().err == "crossbench: name at least two results files\n"
+
+
+def test_a_file_that_was_cut_off_gets_one_line(files, tmp_path, capsys):
+    base, slow, _ = files
+    content = json.loads(Path(slow).read_text())
+    cut = tmp_path / "cut.json"
+    cut.write_text(json.dumps(content)[:500])
+    assert cli.main(["compare", base, str(cut)]) == 2
+    err = capsys.readouterr().err
+    assert "cut.json is not a crossbench results file" in err
+    assert err.count("\n") == 1

@@ -1,0 +1,94 @@
+"""The tables below the table."""
+
+from dataclasses import replace
+
+from samples import QUIET, comparison, epoch, result, rows
+
+from crossbench.report.sections import accuracy, cost, threads, usage
+from crossbench.report.table import table
+from crossbench.results.records import Peak, Trained, Usage
+
+
+def scaled(*seconds):
+    """Torch with 1, 2, 4, … threads, each with its seconds of every round."""
+    return [
+        result("torch", [9, s, s], threads=2**i, name=f"torch cpu, {2**i} threads")
+        for i, s in enumerate(seconds)
+    ]
+
+
+def test_speedup_and_efficiency_by_threads():
+    c = comparison(*scaled(8, 5, 4))
+    assert [c.thread_speedup(r) and c.thread_speedup(r).median for r in c.results] == [
+        None,
+        1.6,
+        2.0,
+    ]
+    assert [c.efficiency(r).median for r in c.results[1:]] == [0.8, 0.5]
+    text = threads(c)
+    assert "0.800" in text
+    assert "slower" not in text
+    assert text in table(c)
+
+
+def test_more_threads_that_are_slower_are_told():
+    text = threads(comparison(*scaled(8, 5, 6)))
+    assert text.splitlines()[-1] == "Torch: 4 threads are slower than 2"
+
+
+def test_no_section_that_was_not_asked_for():
+    c = comparison(result("torch", [9, 2]))
+    assert (threads(c), cost(c), accuracy(c)) == (None, None, None)
+
+
+def test_cost():
+    cpu, gpu = result("torch", [9, 10, 10]), result("torch", [9, 1, 1], device="gpu")
+    c = comparison(cpu, gpu, prices={"cpu": 0.36, "gpu": 7.2})
+    assert c.cost(cpu).median == 0.001
+    assert c.cost(gpu).median == 0.002
+    assert c.cost_ratio(cpu).median == 1.0
+    assert c.cost_ratio(gpu).median == 2.0
+    assert "× cheapest" in cost(c)
+    assert "× jax" in cost(comparison(cpu, prices={"cpu": 1.0}, baseline="jax"))
+    assert comparison(cpu, gpu, prices={"cpu": 0.36}).cost(gpu) is None
+    assert comparison(cpu, gpu, prices={"cpu": 0.36}).cost_ratio(gpu) is None
+
+
+def test_time_to_accuracy():
+    there, not_there = result("torch", [9, 2]), result("jax", [9, 2])
+    there.to_accuracy = [Trained(2.0, 0.3), Trained(1.0, 0.6)]
+    not_there.to_accuracy = [Trained(2.0, 0.3)]
+    text = accuracy(comparison(there, not_there, result("flux", [9, 2]), target_accuracy=0.5))
+    torch, jax, flux = text.splitlines()[-3:]
+    assert torch.split() == ["Torch", "cpu", "3.00", "2", "60.0%"]
+    assert jax.split() == ["Jax", "cpu", "–", "1", "30.0%", *["given", "up", "after", "2.00", "s"]]
+    assert flux.split() == ["Flux", "cpu", "–", "–", "–"]
+
+
+def test_usage_is_shown_where_there_is_more_to_tell_than_in_the_table():
+    cpu, gpu = result("torch", [9, 2, 2]), result("torch", [9, 1, 1], device="gpu")
+    gpu.usage = [Usage(i, 9, 0.001, 1.5, 2**30, 0.8, 2**31, 200.0) for i in range(3)]
+    metered = [
+        epoch(i, 1.0, replace(QUIET, cpu_joules=50.0, gpu_joules=100.0 * i)) for i in range(4)
+    ]
+    gpu.epochs = metered
+    text = usage(comparison(cpu, gpu))
+    assert text in table(comparison(cpu, gpu))
+    assert "GPU busy" not in table(comparison(cpu))
+    first, second = text.splitlines()[-2:]
+    assert first.split() == ["Torch", "cpu", "2.00", *["–"] * 7]
+    assert second.split()[2:] == ["2.00", "1.50", "1,024", "80.0%", "2,048", "200", "50.00", "200"]
+    cpu.epochs = metered
+    assert usage(comparison(cpu)) in table(comparison(cpu))  # the energy
+
+
+def test_the_roofline_is_of_the_best_product_on_the_device():
+    torch, jax = result("torch", [9, 2]), result("jax", [9, 4])
+    torch.peak, jax.peak = Peak(1.0, 20.0), Peak(0.5, 30.0)
+    c = comparison(torch, jax)
+    assert c.gflops(torch) == 0.5  # 1,000 images of 1 MFLOP in 2 s
+    assert c.peak(jax) == Peak(1.0, 30.0)
+    cells = rows(table(c))
+    assert cells["Torch"]["of peak"] == "50.0%"
+    assert cells["Jax"]["of peak"] == "25.0%"
+    assert "jax cpu 0.500 GFLOP/s, 30.00 GB/s" in table(c)
