@@ -6,7 +6,7 @@ from statistics import median
 
 from ..results.across import changes
 from ..results.comparison import Comparison
-from ..results.statistics import unpaired_ratio
+from ..results.statistics import LEAST, unpaired_ratio
 from .figures import NOTHING, count, grid, number, percent, spread, whole
 
 
@@ -26,7 +26,7 @@ def change_table(comparisons: list[Comparison]) -> str:
     ]
     notes = [
         "× run 1: seconds of a steady epoch, times those of run 1: the medians' ratio, unpaired, "
-        "and its 95 % interval (bootstrap).",
+        f"and its 95 % interval (bootstrap), or their range with fewer than {LEAST} rounds.",
         "against its fastest: the same of the ratio to the fastest cell of its own run, paired by "
         "round there: a machine that was slower as a whole does not show in it.",
     ]

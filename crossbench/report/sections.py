@@ -23,14 +23,14 @@ def threads(comparison: Comparison) -> str | None:
     scaled = [r for r in comparison.results if comparison.thread_speedup(r)]
     if not scaled:
         return None
-    frameworks = {r.cell.framework for r in scaled}
+    frameworks = list(dict.fromkeys(r.cell.framework for r in scaled))
     cells = sorted(
         (
             r
             for r in comparison.results
             if r.cell.framework in frameworks and r.cell.device == "cpu"
         ),
-        key=lambda r: (r.cell.framework, r.cell.threads),
+        key=lambda r: (frameworks.index(r.cell.framework), r.cell.threads),
     )
     rows = [
         {
@@ -95,6 +95,7 @@ def accuracy(comparison: Comparison) -> str | None:
             {
                 "framework": r.cell.title,
                 "device": r.cell.device,
+                "threads": str(r.cell.threads),
                 f"seconds to {target:.0%}": number(seconds) if reached else NOTHING,
                 "epochs": str(len(r.to_accuracy)) if r.to_accuracy else NOTHING,
                 "accuracy": percent(r.to_accuracy[-1].accuracy if r.to_accuracy else None),
