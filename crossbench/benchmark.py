@@ -53,6 +53,7 @@ def run(
     baseline: str | None = None,
     price: float | str | Mapping[str, float] | None = None,
     target_accuracy: float | None = None,
+    trace_memory: bool = False,
     timeout: float = TIMEOUT,
     json: str | Path | None = None,
     progress: Progress = lambda _: None,
@@ -74,6 +75,7 @@ def run(
     price: of an hour, of any device or by device; see crossbench/prices.py for the words.
     target_accuracy: a fraction; after the rounds, each cell trains on from the initial weights
         until the test images reach it, or `max_seconds` of training are used up.
+    trace_memory: after the rounds, trace what an epoch allocates, in processes of their own.
     timeout: seconds that one answer of a worker (a start, a round) may take.
     json: a new file that holds everything measured, from the first finished round on.
     progress: called with a few words as each piece of work begins.
@@ -96,6 +98,7 @@ def run(
         baseline=baseline,
         price=price,
         target_accuracy=target_accuracy,
+        trace_memory=trace_memory,
         timeout=timeout,
     )
     cells = make_plan(spec)

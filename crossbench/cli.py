@@ -181,6 +181,11 @@ def _parser() -> Parser:
         help="train on until the test images reach it, and tell how long it took",
     )
     add(
+        "--trace-memory",
+        action="store_true",
+        help="after the rounds, tell how much memory an epoch allocates, all in all",
+    )
+    add(
         "--timeout",
         type=float,
         metavar="SECONDS",

@@ -53,6 +53,7 @@ def make_spec(
     baseline: str | None = None,
     price: float | str | Mapping[str, float] | None = None,
     target_accuracy: float | None = None,
+    trace_memory: bool = False,
     timeout: float = TIMEOUT,
 ) -> Spec:
     """Check every value and fill in the defaults; SpecError names the first that is wrong."""
@@ -83,6 +84,7 @@ def make_spec(
             baseline=baseline,
             prices=prices.parse(price),
             target_accuracy=_accuracy(target_accuracy),
+            trace_memory=trace_memory,
         ),
     )
 

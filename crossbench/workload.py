@@ -83,6 +83,11 @@ class Workload(Protocol):
     def threads(self) -> int | None:
         """The CPU threads that the framework itself says it uses; None where it cannot tell."""
 
+    def allocated(self) -> int | None:
+        """Train an epoch and tell how many bytes it allocated on the device, all in all; None
+        where the framework cannot tell. It may trace, so it is never timed.
+        """
+
     def matrix_product(self, size: int) -> Callable[[], None]:
         """A call that multiplies two float32 matrices (size, size), on as many threads as the job
         has, and returns when the device has nothing left to do.

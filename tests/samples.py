@@ -26,7 +26,7 @@ OTHER = Parity(float64={"loss": 1e-15, "gradient of conv1.weight": 0.3}, float32
 
 
 QUIET = Surroundings(0.0, 0.0, 0.0, 0, None, None)
-SETTINGS = Settings(3, 0.05, 600.0, 1, 0, 600.0, "synthetic", None, {}, None)
+SETTINGS = Settings(3, 0.05, 600.0, 1, 0, 600.0, "synthetic", None, {}, None, False)
 
 
 def epoch(number, seconds, surroundings=QUIET):

@@ -164,6 +164,15 @@ class JaxWorkload:
     def epoch_figures(self) -> dict[str, float]:
         return {}
 
+    def allocated(self) -> int | None:
+        """By XLA's own plan of the step's buffers, which it follows to the byte."""
+        step = self.step.lower(self.parameters, self.state, *self.batches[0]).compile()
+        plan = step.memory_analysis()
+        if plan is None:
+            return None
+        new = plan.temp_size_in_bytes + plan.output_size_in_bytes - plan.alias_size_in_bytes
+        return new * len(self.batches)
+
     def matrix_product(self, size: int) -> Callable[[], None]:
         random = np.random.default_rng(0).random((2, size, size), np.float32)
         a, b = (self.jax.device_put(matrix, self.device) for matrix in random)

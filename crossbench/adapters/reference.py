@@ -168,6 +168,9 @@ class ReferenceWorkload:
     def epoch_figures(self) -> dict[str, float]:
         return {}
 
+    def allocated(self) -> int | None:
+        return None
+
     def matrix_product(self, size: int) -> Callable[[], None]:
         a, b = np.random.default_rng(0).random((2, size, size), np.float32)
         out = np.empty_like(a)

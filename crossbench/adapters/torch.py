@@ -119,6 +119,17 @@ class TorchWorkload:
     def epoch_figures(self) -> dict[str, float]:
         return {}
 
+    def allocated(self) -> int | None:
+        if self.device.type == "cuda":
+            counter = "allocated_bytes.all.allocated"
+            before = self.torch.cuda.memory_stats()[counter]
+            self.train_epoch()
+            return self.torch.cuda.memory_stats()[counter] - before
+        with self.torch.profiler.profile(profile_memory=True) as profile:
+            self.train_epoch()
+        events = profile.profiler.kineto_results.events()
+        return sum(e.nbytes() for e in events if e.name() == "[memory]" and e.nbytes() > 0)
+
     def matrix_product(self, size: int) -> Callable[[], None]:
         a, b, out = self.torch.rand((3, size, size), device=self.device)
         return self._whole(lambda: self.torch.mm(a, b, out=out))

@@ -10,12 +10,14 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 
+from ..machine import usable_cpus
 from ..models import Model
 from ..results.comparison import Comparison
-from ..results.records import CellResult, Settings, Trained
+from ..results.records import CellResult, Trained
 from ..results.statistics import LEAST
 from ..workload import Job
 from . import parity
@@ -39,144 +41,169 @@ def measure(
     """Prove and time every cell that is pending, from where it is; data is where save_arrays
     wrote it.
     """
-    results, settings = comparison.results, comparison.settings
-    tasks = {
-        result.name: Task(
-            result.cell.framework,
-            Job(model, result.cell.device, result.cell.threads, "float32"),
-            data,
-            comparison.data.batch_size,
-            settings.seed,
-        )
-        for result in results
-    }
-    keep(comparison)
-    progress("parity")
-    _prove_all(_pending(results), tasks, settings, progress)
-    keep(comparison)
     with ExitStack() as stack:
-        workers = {}
-        for result in _pending(results):
-            progress(f"{result.name}: first epoch")
-            clock = Clock.start()
-            worker = stack.enter_context(WorkerProcess(tasks[result.name], settings.timeout))
-            workers[result.name] = worker
-            with _failing("in its first round", result):
-                _first_round(worker, clock, result, settings.epochs)
-            keep(comparison)
-        for number in _numbers(comparison):
-            for result in _shuffled(_pending(results), settings.seed, number):
-                if result.has_round(number):  # before an interruption
-                    continue
-                progress(
-                    f"{result.name}: round {number} of {settings.rounds or 'as many as needed'}"
-                )
-                with _failing(f"in round {number}", result):
-                    _round(workers[result.name], result, number, settings.epochs)
-                keep(comparison)
-        for result in _pending(results):
-            progress(f"{result.name}: what the device can do")
-            with _failing("measuring the device's peak", result):
-                result.peak = result.peak or workers[result.name].ask("peak")
-            keep(comparison)
-        if settings.target_accuracy is not None:
-            for result in [r for r in _pending(results) if not r.to_accuracy]:
-                with _failing("on the way to the target accuracy", result):
-                    _to_accuracy(workers[result.name], result, settings, progress)
-                keep(comparison)
-    for result in _pending(results):
-        result.status = "ran"
-    keep(comparison)
+        Measurement(comparison, model, data, progress, keep, stack).run()
 
 
-def _to_accuracy(
-    worker: WorkerProcess, result: CellResult, settings: Settings, progress: Progress
-) -> None:
-    """Whole only: what was interrupted starts anew."""
-    target, epochs = settings.target_accuracy or 1.0, list[Trained]()
-    while sum(epoch.wall_seconds for epoch in epochs) < settings.max_seconds:
-        progress(f"{result.name}: epoch {len(epochs) + 1} to an accuracy of {target:.0%}")
-        epochs.append(worker.ask("train_on", not epochs))
-        if epochs[-1].accuracy >= target:
-            break
-    result.to_accuracy = epochs
+class Measurement:
+    """A comparison on its way, with the workers of its cells, which end with the stack."""
 
+    def __init__(
+        self,
+        comparison: Comparison,
+        model: Model,
+        data: Path,
+        progress: Progress,
+        keep: Keep,
+        stack: ExitStack,
+    ) -> None:
+        self.comparison, self.settings = comparison, comparison.settings
+        self.progress, self.keep, self.stack = progress, keep, stack
+        self.workers: dict[str, WorkerProcess] = {}
+        self.tasks = {
+            result.name: Task(
+                result.cell.framework,
+                Job(model, result.cell.device, result.cell.threads, "float32"),
+                data,
+                comparison.data.batch_size,
+                self.settings.seed,
+            )
+            for result in comparison.results
+        }
 
-def _numbers(comparison: Comparison) -> Iterator[int]:
-    """Of the rounds: as many as asked for, or until they are precise, or the time is used up."""
-    settings, start = comparison.settings, time.monotonic()
-    for number in count(1):
-        if settings.rounds is not None and number > settings.rounds:
-            return
-        if settings.rounds is None and number > LEAST:
-            late = time.monotonic() - start > settings.max_seconds
-            if late or comparison.precise:
+    def run(self) -> None:
+        """What was done before an interruption is not done again."""
+        self.keep(self.comparison)
+        self.prove_all()
+        self.each(self.pending(), "in its first round", self.first_round)
+        for number in self.numbers():
+            left = [result for result in self.pending() if not result.has_round(number)]
+            random.Random(f"{self.settings.seed} {number}").shuffle(left)
+            self.each(left, f"in round {number}", partial(self.round, number))
+        unknown = [result for result in self.pending() if result.peak is None]
+        self.each(unknown, "measuring the device's peak", self.peak)
+        if self.settings.target_accuracy is not None:
+            left = [result for result in self.pending() if not result.to_accuracy]
+            self.each(left, "on the way to the target accuracy", self.train_to_accuracy)
+        if self.settings.trace_memory:
+            left = [result for result in self.pending() if result.allocated is None]
+            self.each(left, "tracing its memory", self.trace)
+        for result in self.pending():
+            result.status = "ran"
+        self.keep(self.comparison)
+
+    def pending(self) -> list[CellResult]:
+        return [result for result in self.comparison.results if result.status == "pending"]
+
+    def each(
+        self, results: list[CellResult], where: str, work: Callable[[CellResult], None]
+    ) -> None:
+        for result in results:
+            with _failing(where, result):
+                work(result)
+            self.keep(self.comparison)
+
+    def numbers(self) -> Iterator[int]:
+        """Of the rounds: as many as asked for, or until they are precise, or time is up."""
+        settings, start = self.settings, time.monotonic()
+        for number in count(1):
+            if settings.rounds is not None and number > settings.rounds:
                 return
-        yield number
+            if settings.rounds is None and number > LEAST:
+                late = time.monotonic() - start > settings.max_seconds
+                if late or self.comparison.precise:
+                    return
+            yield number
 
+    def prove_all(self) -> None:
+        """In processes of their own, which leave the timed ones cold; nothing is timed then."""
+        unproved = [result for result in self.pending() if result.parity is None]
+        if not unproved:
+            return
+        self.progress("parity")
+        # three at a time, or as many as there are CPUs: each builds and compiles the model twice
+        with ThreadPoolExecutor(1 + min(len(unproved), max(3, len(usable_cpus())))) as pool:
+            expected = pool.submit(parity.reference, self.tasks[unproved[0].name].job.model)
+            started: list[WorkerProcess] = []
 
-def _shuffled(results: list[CellResult], seed: int, number: int) -> list[CellResult]:
-    return random.Random(f"{seed} {number}").sample(results, len(results))
+            def start(result: CellResult, timeout: float, show: bool = False) -> WorkerProcess:
+                started.append(WorkerProcess(self.tasks[result.name], timeout, show))
+                return started[-1]
 
+            def prove(result: CellResult) -> None:
+                with (
+                    _failing("in parity", result),
+                    start(result, self.settings.timeout) as worker,
+                ):
+                    if what := worker.ask("to_install"):
+                        self.progress(f"{result.name}: {what}")
+                        with start(result, INSTALL_SECONDS, show=True) as installer:
+                            installer.ask("install")
+                    result.parity = worker.ask("parity", expected.result())
 
-def _prove_all(
-    results: list[CellResult], tasks: dict[str, Task], settings: Settings, progress: Progress
-) -> None:
-    """In processes of their own, which leave the timed ones cold; nothing is timed meanwhile."""
-    workers: list[WorkerProcess] = []
+            try:
+                list(pool.map(prove, unproved))
+            except BaseException:  # Ctrl-C: the pool would wait for the answers
+                pool.shutdown(wait=False, cancel_futures=True)
+                for worker in started:
+                    worker.kill()
+                raise
+        self.keep(self.comparison)
 
-    def start(result: CellResult, timeout: float, show: bool = False) -> WorkerProcess:
-        workers.append(WorkerProcess(tasks[result.name], timeout, show))
-        return workers[-1]
+    def first_round(self, result: CellResult) -> None:
+        """Of the process. After an interruption its figures are there already: it warms up only."""
+        self.progress(f"{result.name}: first epoch")
+        clock = Clock.start()
+        worker = WorkerProcess(self.tasks[result.name], self.settings.timeout)
+        self.workers[result.name] = self.stack.enter_context(worker)
+        started: Started = worker.ask("start")
+        start_seconds, _ = clock.seconds()
+        if result.has_round(0):
+            if started.details != result.details:
+                raise WorkerFailure("its versions are others than before the interruption")
+            worker.ask("round", 0, 1)
+            return
+        result.start_seconds = start_seconds
+        result.details, result.threads_reported = started.details, started.threads
+        self.timed(result, 0)
+        result.test_accuracy = worker.ask("test_accuracy")
 
-    def prove(result: CellResult) -> None:
-        with _failing("in parity", result), start(result, settings.timeout) as worker:
-            if what := worker.ask("to_install"):
-                progress(f"{result.name}: {what}")
-                with start(result, INSTALL_SECONDS, show=True) as installer:
-                    installer.ask("install")
-            result.parity = worker.ask("parity", expected.result())
+    def round(self, number: int, result: CellResult) -> None:
+        rounds = self.settings.rounds or "as many as needed"
+        self.progress(f"{result.name}: round {number} of {rounds}")
+        self.timed(result, number)
 
-    unproved = [result for result in results if result.parity is None]
-    if not unproved:
-        return
-    with ThreadPoolExecutor(len(unproved) + 1) as pool:
-        expected = pool.submit(parity.reference, tasks[unproved[0].name].job.model)
-        try:
-            list(pool.map(prove, unproved))
-        except BaseException:  # Ctrl-C: the pool would wait for the answers
-            for worker in workers:
-                worker.kill()
-            raise
+    def timed(self, result: CellResult, number: int) -> None:
+        worker = self.workers[result.name]
+        with Sampler(worker.process.pid, result.cell.device) as sampler:
+            done: Round = worker.ask("round", number, self.settings.epochs)
+        result.epochs += done.epochs
+        if usage := sampler.usage(done.epochs):
+            result.usage.append(usage)
+        result.peak_memory = max(result.peak_memory or 0, done.peak_memory)
+        result.cpus_allowed = done.cpus_allowed
 
+    def peak(self, result: CellResult) -> None:
+        self.progress(f"{result.name}: what the device can do")
+        result.peak = self.workers[result.name].ask("peak")
 
-def _first_round(worker: WorkerProcess, clock: Clock, result: CellResult, epochs: int) -> None:
-    """Of the process. After an interruption its figures are there already: it warms up only."""
-    started: Started = worker.ask("start")
-    start_seconds, _ = clock.seconds()
-    if result.has_round(0):
-        if started.details != result.details:
-            raise WorkerFailure("its versions are others than before the interruption")
-        worker.ask("round", 0, 1)
-        return
-    result.start_seconds = start_seconds
-    result.details, result.threads_reported = started.details, started.threads
-    _round(worker, result, 0, epochs)
-    result.test_accuracy = worker.ask("test_accuracy")
+    def train_to_accuracy(self, result: CellResult) -> None:
+        """Kept as a whole: what was interrupted starts anew."""
+        target, epochs = self.settings.target_accuracy or 1.0, list[Trained]()
+        while sum(epoch.wall_seconds for epoch in epochs) < self.settings.max_seconds:
+            what = f"epoch {len(epochs) + 1} to an accuracy of {target:.0%}"
+            self.progress(f"{result.name}: {what}")
+            epochs.append(self.workers[result.name].ask("train_on", not epochs))
+            if epochs[-1].accuracy >= target:
+                break
+        result.to_accuracy = epochs
 
-
-def _round(worker: WorkerProcess, result: CellResult, number: int, epochs: int) -> None:
-    with Sampler(worker.process.pid, result.cell.device) as sampler:
-        done: Round = worker.ask("round", number, epochs)
-    result.epochs += done.epochs
-    if usage := sampler.usage(done.epochs):
-        result.usage.append(usage)
-    result.peak_memory = max(result.peak_memory or 0, done.peak_memory)
-    result.cpus_allowed = done.cpus_allowed
-
-
-def _pending(results: list[CellResult]) -> list[CellResult]:
-    return [result for result in results if result.status == "pending"]
+    def trace(self, result: CellResult) -> None:
+        """In a process of its own: tracing slows down what comes after it."""
+        self.progress(f"{result.name}: what an epoch allocates")
+        with WorkerProcess(self.tasks[result.name], self.settings.timeout) as worker:
+            worker.ask("start")
+            result.allocated = worker.ask("allocated")
 
 
 @contextmanager

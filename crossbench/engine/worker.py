@@ -124,6 +124,9 @@ class Worker:
             2 * size**3 / best_seconds(product) / 1e9, 2 * COPY_BYTES / best_seconds(copy) / 1e9
         )
 
+    def allocated(self) -> int | None:
+        return self.workload.allocated()
+
     def test_accuracy(self) -> float:
         """Of the weights as they are, as a fraction."""
         test, size = self._split("test"), self.task.batch_size

@@ -41,12 +41,11 @@ def merged_table(comparisons: list[Comparison]) -> str:
         for result in comparison.results
         if comparison.first_epoch(result)
     ]
-    counted = [(c, r) for _, c, r in cells if r.parity and r.parity.agrees and c.seconds(r)]
+    counted = [(c, r) for _, c, r in cells if c.counts(r)]
     fastest = min((c.seconds(r) for c, r in counted), key=median, default=[])
     rows = []
     for number_of, comparison, result in cells:
         first = comparison.first_epoch(result)
-        ranked = any(r is result for _, r in counted)
         memory = result.peak_memory
         rows.append(
             {
@@ -58,7 +57,7 @@ def merged_table(comparisons: list[Comparison]) -> str:
                 "steady epoch s": spread(comparison.steady(result)),
                 "images/s": whole(comparison.images_per_second(result)),
                 "× fastest": spread(unpaired_ratio(comparison.seconds(result), fastest))
-                if ranked
+                if comparison.counts(result)
                 else NOTHING,
                 "accuracy": percent(result.test_accuracy),
                 "peak MiB": whole(memory and memory / 2**20),

@@ -20,6 +20,8 @@ def table(comparison: Comparison) -> str:
         hidden.add("GPU speed-up")
     if len({result.cell.threads for result in comparison.results}) == 1:
         hidden.add("threads")
+    if not comparison.settings.trace_memory:
+        hidden.add("allocated MiB")
     body = grid([_row(comparison, result) for result in comparison.results], hidden)
     parts = [_heading(comparison), [body], *([s] for s in sections(comparison)), _notes(comparison)]
     return "\n\n".join("\n".join(part) for part in parts)
@@ -81,6 +83,7 @@ def _row(comparison: Comparison, result: CellResult) -> dict[str, str]:
         "accuracy": percent(result.test_accuracy),
         "deviation": _deviation(result),
         "peak MiB": whole(memory and memory / 2**20),
+        "allocated MiB": whole(result.allocated and result.allocated / 2**20),
     }
 
 

@@ -44,9 +44,9 @@ class Change:
 
 def changes(base: Comparison, other: Comparison) -> list[Change]:
     """For each cell that was to run in the base."""
-    there = {result.name: result for result in other.results}
+    there = {_place(result): result for result in other.results}
     return [
-        _change(base, result, other, there.get(result.name))
+        _change(base, result, other, there.get(_place(result)))
         for result in base.results
         if result.cell.named or result.status != "unavailable"
     ]
@@ -69,16 +69,21 @@ def check_same_work(comparisons: list[Comparison]) -> None:
                 )
 
 
+def _place(result: CellResult) -> tuple[str, str, int]:
+    return result.cell.framework, result.cell.device, result.cell.threads
+
+
 def _change(
     base: Comparison, before: CellResult, other: Comparison, after: CellResult | None
 ) -> Change:
     if after is None:
         return Change(before.name, problem="only the first file has it")
     for comparison, result in ((base, before), (other, after)):
-        if comparison.base(result) is None and not comparison.seconds(result):
-            return Change(before.name, problem=f"no figures of {comparison.created}")
-        if result.parity is None or not result.parity.agrees:
+        if result.parity and not result.parity.agrees:
             return Change(before.name, problem="it did not do the same work")
+        if not comparison.counts(result):
+            reason = result.reason or "no steady round"
+            return Change(before.name, problem=f"{reason}, in the run of {comparison.created}")
     ratio = unpaired_ratio(other.seconds(after), base.seconds(before))
     a, b = base.ratio(before), other.ratio(after)
     own = a and b and base.base(before) is not before and other.base(after) is not after

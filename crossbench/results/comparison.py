@@ -71,23 +71,28 @@ class Comparison:
 
     def ranked(self, device: str, threads: int) -> list[CellResult]:
         """The cells of a device and its threads that did the same work, the fastest first."""
-        speed = {
-            i: steady.median
-            for i, r in enumerate(self.results)
-            if (r.cell.device, r.cell.threads) == (device, threads)
-            and _counts(r)
-            and (steady := self.steady(r))
-        }
-        return [self.results[i] for i in sorted(speed, key=speed.__getitem__)]
+        cells = [
+            r
+            for r in self.results
+            if (r.cell.device, r.cell.threads) == (device, threads) and self.counts(r)
+        ]
+        return sorted(cells, key=self._median)
+
+    def counts(self, result: CellResult) -> bool:
+        """Whether its figures may be compared: it did the same work, did not fail, and has a
+        steady round. One that was interrupted counts with the rounds that it has.
+        """
+        same = result.parity is not None and result.parity.agrees
+        return same and result.status in ("ran", "pending") and bool(self.seconds(result))
 
     def base(self, result: CellResult) -> CellResult | None:
         """What a cell is compared with: the baseline, or the fastest, on its device and threads.
 
         None where the cell itself, or the baseline, is not ranked.
         """
-        ranked = self.ranked(result.cell.device, result.cell.threads)
-        if not any(r is result for r in ranked):
+        if not self.counts(result):
             return None
+        ranked = self.ranked(result.cell.device, result.cell.threads)
         baseline = self.settings.baseline
         return next((r for r in ranked if baseline in (None, r.cell.framework)), None)
 
@@ -100,27 +105,24 @@ class Comparison:
         """How many times faster a GPU cell is than its framework's CPU cell with the most threads,
         paired by round.
         """
-        if result.cell.device != "gpu" or not _counts(result) or not self.steady(result):
+        if result.cell.device != "gpu" or not self.counts(result):
             return None
         cpu = self._thread_cells(result.cell.framework)
         return self._ratio(cpu[-1], result) if cpu else None
 
     def paired(self, numerator: CellResult, denominator: CellResult) -> Estimate | None:
-        """The ratio of two cells' steady epochs, paired by round; None where either has none."""
-        if not (_counts(numerator) and _counts(denominator)):
-            return None
-        if not (self.seconds(numerator) and self.seconds(denominator)):
-            return None
-        return self._ratio(numerator, denominator)
+        """The ratio of two cells' steady epochs, paired by round; None where either counts not."""
+        both = self.counts(numerator) and self.counts(denominator)
+        return self._ratio(numerator, denominator) if both else None
 
     def thread_speedup(self, result: CellResult) -> Estimate | None:
         """How many times faster than its framework's CPU cell with the fewest threads, paired by
         round; None where it is that cell, or either is not ranked.
         """
         cells = self._thread_cells(result.cell.framework)
-        if result.cell.device != "cpu" or len(cells) < 2 or result is cells[0]:
+        if result.cell.device != "cpu" or not self.counts(result) or result is cells[0]:
             return None
-        return self._ratio(cells[0], result) if any(r is result for r in cells) else None
+        return self._ratio(cells[0], result)
 
     def efficiency(self, result: CellResult) -> Estimate | None:
         """The speed-up by the factor of the threads: 1 where they are all of use."""
@@ -153,13 +155,15 @@ class Comparison:
 
         With a baseline, of that framework's cheapest.
         """
-        baseline = self.settings.baseline
-        cells = [r for r in self.results if _counts(r) and self.cost(r)]
-        bases = [r for r in cells if baseline in (None, r.cell.framework)]
-        if not bases or not any(r is result for r in cells):
+        baseline, prices = self.settings.baseline, self.settings.prices
+        bases = [
+            r
+            for r in self.results
+            if baseline in (None, r.cell.framework) and r.cell.device in prices and self.counts(r)
+        ]
+        if not bases or result.cell.device not in prices or not self.counts(result):
             return None
-        base = min(bases, key=lambda r: self.cost(r).median)  # type: ignore[union-attr]
-        prices = self.settings.prices
+        base = min(bases, key=lambda r: self._median(r) * prices[r.cell.device])
         factor = prices[result.cell.device] / prices[base.cell.device]
         return self._ratio(result, base).scaled(factor)
 
@@ -178,7 +182,8 @@ class Comparison:
     def complete(self) -> bool:
         """Whether all that was named ran, and nothing failed or disagreed."""
         return all(
-            (r.status == "ran" and _counts(r)) or (r.status == "unavailable" and not r.cell.named)
+            (r.status == "ran" and self.counts(r))
+            or (r.status == "unavailable" and not r.cell.named)
             for r in self.results
         )
 
@@ -204,6 +209,9 @@ class Comparison:
         """The file's content: JSON."""
         return msgspec.json.format(msgspec.json.encode(self), indent=1)
 
+    def _median(self, result: CellResult) -> float:
+        return median(self.seconds(result))
+
     def _by_round(self, result: CellResult, figure: str) -> dict[int, float]:
         """The mean epoch of each steady round."""
         rounds: dict[int, list[float]] = {}
@@ -217,9 +225,7 @@ class Comparison:
         cells = [
             r
             for r in self.results
-            if (r.cell.framework, r.cell.device) == (framework, "cpu")
-            and _counts(r)
-            and self.steady(r)
+            if (r.cell.framework, r.cell.device) == (framework, "cpu") and self.counts(r)
         ]
         return sorted(cells, key=lambda r: r.cell.threads)
 
@@ -234,12 +240,6 @@ class Comparison:
         return paired_ratio(
             self._by_round(numerator, "wall_seconds"), self._by_round(denominator, "wall_seconds")
         )
-
-
-def _counts(result: CellResult) -> bool:
-    """Whether its figures may be compared: so far, where it has not come to the end."""
-    going = result.status in ("ran", "pending")
-    return going and result.parity is not None and result.parity.agrees
 
 
 def claim(path: str | os.PathLike[str]) -> None:

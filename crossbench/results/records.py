@@ -161,6 +161,8 @@ class CellResult:
     details: dict[str, str] = field(default_factory=dict)
     usage: list[Usage] = field(default_factory=list)
     """Of each round that was long enough to be sampled."""
+    allocated: int | None = None
+    """Bytes that an epoch allocates on the device, all in all, where it was asked for."""
     peak: Peak | None = None
     to_accuracy: list[Trained] = field(default_factory=list)
     """The epochs from the initial weights until the target accuracy was reached, or given up."""
@@ -218,3 +220,4 @@ class Settings:
     """Of an hour, by device."""
     target_accuracy: Annotated[float, Meta(gt=0, le=1)] | None
     """On the test images, as a fraction; None to train for the epochs only."""
+    trace_memory: bool

@@ -117,6 +117,18 @@ def test_a_loss_that_is_not_finite_is_kept_as_none(adapter, small_model, random)
     assert timed_epoch(workload, "cpu", 1, 0).losses == [None, None, None]
 
 
+def test_what_an_epoch_allocates(adapter, small_model, random):
+    workload, _ = ready(adapter, small_model, random, steps=3)
+    workload.train_epoch()
+    three = workload.allocated()
+    if three is None:
+        pytest.skip(f"{adapter.title} does not tell")
+    workload, _ = ready(adapter, small_model, random, steps=6)
+    workload.train_epoch()
+    assert three > 4 * 3 * 32 * 32  # bytes: more than one picture
+    assert workload.allocated() == pytest.approx(2 * three, rel=0.2)
+
+
 def test_the_peaks_work_returns_nothing_and_can_be_called_again(adapter, small_model):
     workload = adapter.build(Job(small_model, "cpu", THREADS, "float32"))
     for work in (workload.matrix_product(16), workload.copy(4096)):

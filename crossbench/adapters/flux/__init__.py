@@ -58,6 +58,12 @@ class FluxWorkload:
     def threads(self) -> int | None:
         return int(self.details()["Julia threads"])
 
+    def allocated(self) -> int | None:
+        if self.device == "gpu":  # Julia's counter does not see CUDA.jl's memory
+            return None
+        self.train_epoch()
+        return int(self.epoch_figures()["allocated MiB"] * 2**20)
+
     def matrix_product(self, size: int) -> Callable[[], None]:
         return self.julia.matrix_product(self.workload.device, size)
 
