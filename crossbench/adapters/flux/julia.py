@@ -116,7 +116,8 @@ def _silent_package_server() -> str | None:
     except urllib.error.HTTPError:  # an answer, if only that it wants to know who asks
         return None
     except (OSError, ValueError) as error:
-        return f"the package server {server} does not answer ({error})"
+        why = getattr(error, "reason", error)  # a URLError wraps what happened
+        return f"the package server {server} does not answer ({why})"
     return None
 
 
