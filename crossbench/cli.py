@@ -7,6 +7,7 @@ Exit status: 0, all that was asked for ran and agreed; 1, something in the table
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -205,8 +206,11 @@ def number_or_auto(word: str) -> int | str:
 
 
 def percentage(word: str) -> float:
-    """A fraction, from "5%" or "0.05"."""
-    return float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
+    """A fraction, from "5%" or "0.05"; a bare 5 is more likely 5 % than 500."""
+    value = float(word.removesuffix("%"))
+    if not 0 < value < math.inf or (value > 1 and not word.endswith("%")):
+        raise argparse.ArgumentTypeError(f"{word}: write 5% or 0.05")
+    return value / 100 if word.endswith("%") else value
 
 
 def whole_numbers(word: str) -> list[int]:

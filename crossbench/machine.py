@@ -43,15 +43,16 @@ def gpu_names() -> list[str]:
 
 
 def gpu_handle() -> Any:
-    """NVML's handle of the GPU that the frameworks take: the first that CUDA shows them.
-
-    pynvml.NVMLError where there is none.
+    """NVML's handle of the GPU that the frameworks take, the first that CUDA shows them; None
+    where NVML does not know it.
     """
-    pynvml.nvmlInit()
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
-    if first.isdigit():  # in the driver's order, which the workers' CUDA_DEVICE_ORDER asks for
-        return pynvml.nvmlDeviceGetHandleByIndex(int(first))
-    return pynvml.nvmlDeviceGetHandleByUUID(first)
+    with suppress(pynvml.NVMLError):
+        pynvml.nvmlInit()
+        if first.isdigit():  # in the driver's order, which the workers' CUDA_DEVICE_ORDER asks for
+            return pynvml.nvmlDeviceGetHandleByIndex(int(first))
+        return pynvml.nvmlDeviceGetHandleByUUID(first)
+    return None
 
 
 def describe() -> Machine:

@@ -84,8 +84,8 @@ class Workload(Protocol):
         """The CPU threads that the framework itself says it uses; None where it cannot tell."""
 
     def allocated(self) -> int | None:
-        """Train an epoch and tell how many bytes it allocated on the device, all in all; None
-        where the framework cannot tell. It may trace, so it is never timed.
+        """The bytes that an epoch allocates on the device, all in all; None where the framework
+        cannot tell. It may train one under a tracer, so it is never timed.
         """
 
     def matrix_product(self, size: int) -> Callable[[], None]:

@@ -155,3 +155,12 @@ def test_the_help_gives_the_real_defaults(capsys):
 
 def test_percentages():
     assert cli.percentage("5%") == cli.percentage("0.05") == 0.05
+    assert cli.percentage("150%") == 1.5
+
+
+@pytest.mark.parametrize("word", ["10", "nan", "-5%", "inf%", "0"])
+def test_a_bare_10_is_not_taken_for_1000_percent(capsys, word):
+    status, _, err = invoke(capsys, "compare", "a", "b", "--fail-above", word)
+    assert status == 2
+    assert "write 5% or 0.05" in err or "expected one argument" in err
+    assert err.count("\n") == 1

@@ -150,6 +150,7 @@ def _cpu_joules() -> float | None:
 
 
 def _gpu_joules() -> float | None:
+    gpu = gpu_handle()
     with suppress(pynvml.NVMLError):
-        return pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu_handle()) / 1e3
+        return pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3 if gpu else None
     return None

@@ -26,7 +26,7 @@ def change_table(comparisons: list[Comparison]) -> str:
     ]
     notes = [
         "× run 1: seconds of a steady epoch, times those of run 1: the medians' ratio, unpaired, "
-        f"and its 95 % interval (bootstrap), or their range with fewer than {LEAST} rounds.",
+        f"and (its 95 % interval, bootstrap) or, of fewer than {LEAST} rounds, [their range].",
         "against its fastest: the same of the ratio to the fastest cell of its own run, paired by "
         "round there: a machine that was slower as a whole does not show in it.",
     ]

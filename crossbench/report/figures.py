@@ -32,13 +32,15 @@ def percent(value: float | None) -> str:
 
 
 def spread(estimate: Estimate | None) -> str:
+    """The median with its 95 % interval in (), or, of too few values for one, its range in []."""
     if estimate is None:
         return NOTHING
     if estimate.minimum == estimate.maximum:
         return number(estimate.median)
-    low = estimate.minimum if estimate.low is None else estimate.low
-    high = estimate.maximum if estimate.high is None else estimate.high
-    return f"{number(estimate.median)} ({number(low)}–{number(high)})"
+    if estimate.low is None or estimate.high is None:
+        low, high = number(estimate.minimum), number(estimate.maximum)
+        return f"{number(estimate.median)} [{low}–{high}]"
+    return f"{number(estimate.median)} ({number(estimate.low)}–{number(estimate.high)})"
 
 
 def number(value: float | None) -> str:

@@ -20,14 +20,14 @@ SPREAD = 0.1
 def remarks(comparison: Comparison, result: CellResult) -> list[str]:
     """Failures first, then threads, then noise, each with what to do next."""
     return [
-        *_status(comparison, result),
+        *_status(result),
         *_threads(result),
         *_no_difference(comparison, result),
-        *_noise(comparison, result),
+        *_noise(result),
     ]
 
 
-def _status(comparison: Comparison, result: CellResult) -> list[str]:
+def _status(result: CellResult) -> list[str]:
     lines = []
     if result.status == "unavailable":
         lines.append(f"did not run: {result.reason}")
@@ -56,8 +56,8 @@ def _no_difference(comparison: Comparison, result: CellResult) -> list[str]:
     return [] if ratio.excludes(1) else [f"no difference from {base.name} is shown"]
 
 
-def _noise(comparison: Comparison, result: CellResult) -> list[str]:
-    """From the steady epochs; the worst of them where one is enough to spoil the figures."""
+def _noise(result: CellResult) -> list[str]:
+    """From the steady epochs, taken together."""
     epochs = [epoch for epoch in result.epochs if epoch.round > 0]
     if not epochs:
         return []

@@ -59,7 +59,7 @@ def _slower(comparison: Comparison, cells: list[CellResult]) -> list[str]:
 
 
 def cost(comparison: Comparison) -> str | None:
-    """Of a steady epoch, and of the way to the target accuracy."""
+    """Of a steady epoch, by the price of the device."""
     prices = comparison.settings.prices
     if not prices:
         return None

@@ -100,8 +100,8 @@ def _notes(comparison: Comparison) -> list[str]:
     ]
     notes += [_parity_note(results), _peak_note(results)]
     notes += [
-        "first epoch: with compilation. steady epoch, ×: the rounds' median and "
-        f"{_range_note(results)}, × paired by round.",
+        "first epoch: with compilation. steady epoch, ×: the rounds' median and (its 95 % "
+        f"interval, bootstrap) or, of fewer than {LEAST} rounds, [their range]; × paired by round.",
         "CPU s: of all threads, in a steady epoch; cores: CPU s by the epoch's seconds. loss: of "
         "the first epoch's first and last batch. accuracy: on the test images, after the first "
         "round.",
@@ -109,12 +109,6 @@ def _notes(comparison: Comparison) -> list[str]:
         "peak MiB: resident memory on the CPU, the framework's allocator on a GPU.",
     ]
     return [note for note in notes if note]
-
-
-def _range_note(results: list[CellResult]) -> str:
-    if any(result.has_round(LEAST) for result in results):
-        return "its 95 % interval (bootstrap)"
-    return f"their range (a 95 % interval needs {LEAST} rounds)"
 
 
 def _details(comparison: Comparison, result: CellResult) -> str:
