@@ -25,13 +25,12 @@ def main(directory, rounds=40):
         ratios, cores = [], []
         with WorkerProcess(Task("torch", job, Path(arrays), 1000, 0), timeout=600) as worker:
             worker.ask("start")
-            worker.ask("round", 0, 1)
             for number in range(1, rounds + 1):
                 seconds = {}
                 for watched in (True, False) if number % 2 else (False, True):
                     sampler = Sampler(worker.process.pid, "cpu") if watched else nullcontext()
                     with sampler:
-                        epochs = worker.ask("round", number, 1).epochs
+                        epochs = worker.ask("round", number, 1).epochs[1:]
                     seconds[watched] = epochs[0].wall_seconds
                     if watched:
                         cores.append(sampler.usage(epochs).sampler_cores)

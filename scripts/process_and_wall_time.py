@@ -26,7 +26,8 @@ for result in comparison.results:
     first, wall = comparison.first_epoch(result), comparison.steady(result)
     if first and wall:
         cpu = comparison.steady(result, "cpu_seconds").median
-        times = [first.wall_seconds, first.cpu_seconds, wall.median, cpu]
+        first_cpu = comparison.first_epoch(result, "cpu_seconds").median
+        times = [first.median, first_cpu, wall.median, cpu]
         rows.append([result.cell.title, result.cell.device, *times])
 print(crossbench.table(comparison), end="\n\n")
 print(tabulate.tabulate(rows + PUBLISHED, HEADERS, floatfmt=".3g", missingval="not given"))

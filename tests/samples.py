@@ -29,20 +29,28 @@ QUIET = Surroundings(0.0, 0.0, 0.0, 0, None, None)
 SETTINGS = Settings(3, 0.05, 600.0, 1, 0, 600.0, "synthetic", None, {}, None, False)
 
 
-def epoch(number, seconds, surroundings=QUIET):
-    return Epoch(number, 0, 100.0 * number, seconds, 2 * seconds, [2.3, None], {}, surroundings)
+def epoch(number, seconds, surroundings=QUIET, at=1):
+    """The steady one of a round; at: 0 for the first."""
+    return Epoch(number, at, 100.0 * number, seconds, 2 * seconds, [2.3, None], {}, surroundings)
+
+
+def epochs(seconds):
+    """A round's first epoch, which all rounds have alike, and the steady one of each round."""
+    first, *steady = seconds
+    rounds = [(epoch(i, first, at=0), epoch(i, s)) for i, s in enumerate(steady, 1)]
+    return [e for pair in rounds for e in pair] or [epoch(1, first, at=0)]
 
 
 def result(
     framework, seconds, device="cpu", status="ran", parity=SAME, named=True, threads=2, name=None
 ):
-    """seconds: of the first epoch, then of each round."""
+    """seconds: of the first epoch of every round, then of the steady one of each."""
     return CellResult(
         Cell(name or f"{framework} {device}", framework, framework.title(), device, threads, named),
         status=status,
         reason=None if status == "ran" else "why",
         parity=parity,
-        epochs=[epoch(i, s) for i, s in enumerate(seconds)],
+        epochs=epochs(seconds) if seconds else [],
         test_accuracy=0.25,
         peak_memory=2**30,
         details={"version": "1"},

@@ -75,9 +75,9 @@ def test_time_to_accuracy():
 
 def test_usage_is_shown_where_there_is_more_to_tell_than_in_the_table():
     cpu, gpu = result("torch", [9, 2, 2]), result("torch", [9, 1, 1], device="gpu")
-    gpu.usage = [Usage(i, 9, 0.001, 1.5, 2**30, 0.8, 2**31, 200.0) for i in range(3)]
+    gpu.usage = [Usage(i, 9, 0.001, 1.5, 2**30, 0.8, 2**31, 200.0) for i in (1, 2, 3)]
     metered = [
-        epoch(i, 1.0, replace(QUIET, cpu_joules=50.0, gpu_joules=100.0 * i)) for i in range(4)
+        epoch(i, 1.0, replace(QUIET, cpu_joules=50.0, gpu_joules=100.0 * i)) for i in (1, 2, 3)
     ]
     gpu.epochs = metered
     text = usage(comparison(cpu, gpu))

@@ -117,12 +117,12 @@ def test_several_numbers_of_threads_have_a_column():
 )
 def test_a_disturbance_is_told_with_what_to_do(disturbance, words):
     cell = result("torch", [2.0] * 9)
-    cell.epochs = [epoch(i, 2.0, replace(QUIET, **disturbance)) for i in range(9)]
+    cell.epochs = [epoch(i, 2.0, replace(QUIET, **disturbance)) for i in range(1, 9)]
     (line,) = told(cell)
     assert line.startswith(words)
     assert ":" in line
     unknown = Surroundings(None, None, None, None, None, None)
-    cell.epochs = [epoch(i, 2.0, unknown) for i in range(9)]
+    cell.epochs = [epoch(i, 2.0, unknown) for i in range(1, 9)]
     assert told(cell) == []
 
 

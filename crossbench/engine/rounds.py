@@ -1,4 +1,4 @@
-"""The order of the work: parity for every cell, a first round each, then interleaved rounds.
+"""The order of the work: parity for every cell, then interleaved rounds.
 
 One worker trains at a time. A worker that fails takes its own cell down, and no other.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -41,12 +41,14 @@ def measure(
     """Prove and time every cell that is pending, from where it is; data is where save_arrays
     wrote it.
     """
-    with ExitStack() as stack:
-        Measurement(comparison, model, data, progress, keep, stack).run()
+    Measurement(comparison, model, data, progress, keep).run()
 
 
 class Measurement:
-    """A comparison on its way, with the workers of its cells, which end with the stack."""
+    """A comparison on its way. Every round of a cell has a process of its own: where memory and
+    threads happen to lie makes one process some per cent faster than another for as long as it
+    lives, and rounds of one process alone would take that for a difference.
+    """
 
     def __init__(
         self,
@@ -55,11 +57,9 @@ class Measurement:
         data: Path,
         progress: Progress,
         keep: Keep,
-        stack: ExitStack,
     ) -> None:
         self.comparison, self.settings = comparison, comparison.settings
-        self.progress, self.keep, self.stack = progress, keep, stack
-        self.workers: dict[str, WorkerProcess] = {}
+        self.progress, self.keep = progress, keep
         self.tasks = {
             result.name: Task(
                 result.cell.framework,
@@ -75,13 +75,10 @@ class Measurement:
         """What was done before an interruption is not done again."""
         self.keep(self.comparison)
         self.prove_all()
-        self.each(self.pending(), "in its first round", self.first_round)
         for number in self.numbers():
             left = [result for result in self.pending() if not result.has_round(number)]
             random.Random(f"{self.settings.seed} {number}").shuffle(left)
             self.each(left, f"in round {number}", partial(self.round, number))
-        unknown = [result for result in self.pending() if result.peak is None]
-        self.each(unknown, "measuring the device's peak", self.peak)
         if self.settings.target_accuracy is not None:
             left = [result for result in self.pending() if not result.to_accuracy]
             self.each(left, "on the way to the target accuracy", self.train_to_accuracy)
@@ -116,7 +113,7 @@ class Measurement:
             yield number
 
     def prove_all(self) -> None:
-        """In processes of their own, which leave the timed ones cold; nothing is timed then."""
+        """Nothing is timed meanwhile."""
         unproved = [result for result in self.pending() if result.parity is None]
         if not unproved:
             return
@@ -142,68 +139,58 @@ class Measurement:
                     result.parity = worker.ask("parity", expected.result())
 
             try:
-                list(pool.map(prove, unproved))
+                for proof in as_completed([pool.submit(prove, result) for result in unproved]):
+                    proof.result()
+                    self.keep(self.comparison)
             except BaseException:  # Ctrl-C: the pool would wait for the answers
                 pool.shutdown(wait=False, cancel_futures=True)
                 for worker in started:
                     worker.kill()
                 raise
-        self.keep(self.comparison)
-
-    def first_round(self, result: CellResult) -> None:
-        """Of the process. After an interruption its figures are there already: it warms up only."""
-        self.progress(f"{result.name}: first epoch")
-        clock = Clock.start()
-        worker = WorkerProcess(self.tasks[result.name], self.settings.timeout)
-        self.workers[result.name] = self.stack.enter_context(worker)
-        started: Started = worker.ask("start")
-        start_seconds, _ = clock.seconds()
-        if result.has_round(0):
-            if started.details != result.details:
-                raise WorkerFailure("its versions are others than before the interruption")
-            worker.ask("round", 0, 1)
-            return
-        result.start_seconds = start_seconds
-        result.details, result.threads_reported = started.details, started.threads
-        self.timed(result, 0)
-        result.test_accuracy = worker.ask("test_accuracy")
 
     def round(self, number: int, result: CellResult) -> None:
         rounds = self.settings.rounds or "as many as needed"
         self.progress(f"{result.name}: round {number} of {rounds}")
-        self.timed(result, number)
-
-    def timed(self, result: CellResult, number: int) -> None:
-        worker = self.workers[result.name]
-        with Sampler(worker.process.pid, result.cell.device) as sampler:
-            done: Round = worker.ask("round", number, self.settings.epochs)
+        clock = Clock.start()
+        with self.worker(result) as worker:
+            started: Started = worker.ask("start")
+            if number == 1:
+                result.start_seconds, _ = clock.seconds()
+                result.details, result.threads_reported = started.details, started.threads
+            if started.details != result.details:
+                raise WorkerFailure("its versions are others than in the rounds before")
+            with Sampler(worker.process.pid, result.cell.device) as sampler:
+                done: Round = worker.ask("round", number, self.settings.epochs)
+            if number == 1:
+                result.test_accuracy, result.peak = worker.ask("test_accuracy"), worker.ask("peak")
         result.epochs += done.epochs
-        if usage := sampler.usage(done.epochs):
+        if usage := sampler.usage([epoch for epoch in done.epochs if epoch.epoch > 0]):
             result.usage.append(usage)
         result.peak_memory = max(result.peak_memory or 0, done.peak_memory)
         result.cpus_allowed = done.cpus_allowed
 
-    def peak(self, result: CellResult) -> None:
-        self.progress(f"{result.name}: what the device can do")
-        result.peak = self.workers[result.name].ask("peak")
-
     def train_to_accuracy(self, result: CellResult) -> None:
         """Kept as a whole: what was interrupted starts anew."""
         target, epochs = self.settings.target_accuracy or 1.0, list[Trained]()
-        while sum(epoch.wall_seconds for epoch in epochs) < self.settings.max_seconds:
-            what = f"epoch {len(epochs) + 1} to an accuracy of {target:.0%}"
-            self.progress(f"{result.name}: {what}")
-            epochs.append(self.workers[result.name].ask("train_on", not epochs))
-            if epochs[-1].accuracy >= target:
-                break
+        with self.worker(result) as worker:
+            worker.ask("start")
+            while sum(epoch.wall_seconds for epoch in epochs) < self.settings.max_seconds:
+                what = f"epoch {len(epochs) + 1} to an accuracy of {target:.0%}"
+                self.progress(f"{result.name}: {what}")
+                epochs.append(worker.ask("train_on", not epochs))
+                if epochs[-1].accuracy >= target:
+                    break
         result.to_accuracy = epochs
 
     def trace(self, result: CellResult) -> None:
         """In a process of its own: tracing slows down what comes after it."""
         self.progress(f"{result.name}: what an epoch allocates")
-        with WorkerProcess(self.tasks[result.name], self.settings.timeout) as worker:
+        with self.worker(result) as worker:
             worker.ask("start")
             result.allocated = worker.ask("allocated")
+
+    def worker(self, result: CellResult) -> WorkerProcess:
+        return WorkerProcess(self.tasks[result.name], self.settings.timeout)
 
 
 @contextmanager

@@ -100,11 +100,13 @@ class Worker:
         return Started(self.workload.details(), self.workload.threads())
 
     def round(self, number: int, epochs: int) -> Round:
-        """Train from the initial weights, each epoch timed."""
-        self.workload.load_weights(self.initial)
+        """Train a first epoch, then, from the initial weights again, `epochs` more; all timed."""
         usage.reset_peak_resident()
-        device = self.task.job.device
-        timed = [timed_epoch(self.workload, device, number, epoch) for epoch in range(epochs)]
+        timed = []
+        for epoch in range(1 + epochs):
+            if epoch <= 1:
+                self.workload.load_weights(self.initial)
+            timed.append(timed_epoch(self.workload, self.task.job.device, number, epoch))
         peak = self.workload.peak_memory()
         return Round(timed, usage.peak_resident() if peak is None else peak, usage.cpus_allowed())
 
@@ -112,7 +114,7 @@ class Worker:
         """One epoch more towards an accuracy, from the initial weights where it starts anew."""
         if anew:
             self.workload.load_weights(self.initial)
-        epoch = timed_epoch(self.workload, self.task.job.device, 0, 0)
+        epoch = timed_epoch(self.workload, self.task.job.device, 1, 0)
         return Trained(epoch.wall_seconds, self.test_accuracy())
 
     def peak(self) -> Peak:

@@ -39,13 +39,12 @@ def merged_table(comparisons: list[Comparison]) -> str:
         (number_of, comparison, result)
         for number_of, comparison in _numbered(comparisons)
         for result in comparison.results
-        if comparison.first_epoch(result)
+        if result.epochs
     ]
     counted = [(c, r) for _, c, r in cells if c.counts(r)]
     fastest = min((c.seconds(r) for c, r in counted), key=median, default=[])
     rows = []
     for number_of, comparison, result in cells:
-        first = comparison.first_epoch(result)
         memory = result.peak_memory
         rows.append(
             {
@@ -53,7 +52,7 @@ def merged_table(comparisons: list[Comparison]) -> str:
                 "framework": result.cell.title,
                 "device": result.cell.device,
                 "threads": str(result.cell.threads),
-                "first epoch s": number(first.wall_seconds if first else None),
+                "first epoch s": spread(comparison.first_epoch(result)),
                 "steady epoch s": spread(comparison.steady(result)),
                 "images/s": whole(comparison.images_per_second(result)),
                 "× fastest": spread(unpaired_ratio(comparison.seconds(result), fastest))

@@ -58,7 +58,7 @@ def _no_difference(comparison: Comparison, result: CellResult) -> list[str]:
 
 def _noise(result: CellResult) -> list[str]:
     """From the steady epochs, taken together."""
-    epochs = [epoch for epoch in result.epochs if epoch.round > 0]
+    epochs = result.steady
     if not epochs:
         return []
     lines = []

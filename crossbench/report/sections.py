@@ -133,11 +133,11 @@ def _has_energy(comparison: Comparison) -> bool:
 
 
 def _seen(result: CellResult, figure: str) -> float | None:
-    return _median([getattr(u, figure) for u in result.usage if u.round > 0])
+    return _median([getattr(u, figure) for u in result.usage])
 
 
 def _joules(result: CellResult, figure: str) -> float | None:
-    return _median([getattr(e.surroundings, figure) for e in result.epochs if e.round > 0])
+    return _median([getattr(e.surroundings, figure) for e in result.steady])
 
 
 def _median(values: list[float | None]) -> float | None:

@@ -40,7 +40,7 @@ def _heading(comparison: Comparison) -> list[str]:
         f"Machine: {machine.cpu}, {count(machine.cpus, 'CPU')}, "
         f"{machine.memory_bytes / 2**30:.0f} GiB; {', '.join(machine.gpus) or 'no GPU'}; "
         f"{machine.system}; Python {machine.python}",
-        f"{_threads(comparison)}; {_rounds(comparison)} after the first; {comparison.created}; "
+        f"{_threads(comparison)}; {_rounds(comparison)}; {comparison.created}; "
         f"crossbench {comparison.crossbench}",
     ]
 
@@ -61,8 +61,7 @@ def _list(values: Iterable[object]) -> str:
 
 
 def _row(comparison: Comparison, result: CellResult) -> dict[str, str]:
-    first = comparison.first_epoch(result)
-    losses = first.losses if first else []
+    losses = result.epochs[0].losses if result.epochs else []
     cpu = comparison.steady(result, "cpu_seconds")
     gflops, peak = comparison.gflops(result), comparison.peak(result)
     memory = result.peak_memory
@@ -70,7 +69,7 @@ def _row(comparison: Comparison, result: CellResult) -> dict[str, str]:
         "framework": result.cell.title,
         "device": result.cell.device,
         "threads": str(result.cell.threads),
-        "first epoch s": number(first.wall_seconds if first else None),
+        "first epoch s": spread(comparison.first_epoch(result)),
         "steady epoch s": spread(comparison.steady(result)),
         "CPU s": number(cpu.median if cpu else None),
         "cores": number(comparison.cores(result)),
@@ -100,11 +99,12 @@ def _notes(comparison: Comparison) -> list[str]:
     ]
     notes += [_parity_note(results), _peak_note(results)]
     notes += [
-        "first epoch: with compilation. steady epoch, ×: the rounds' median and (its 95 % "
-        f"interval, bootstrap) or, of fewer than {LEAST} rounds, [their range]; × paired by round.",
+        "first epoch: of a cold process, with compilation; steady epoch: after it; each the "
+        f"rounds' median and (its 95 % interval, bootstrap) or, of fewer than {LEAST} rounds, "
+        "[their range]. ×: of steady epochs, paired by round. A round is a new process.",
         "CPU s: of all threads, in a steady epoch; cores: CPU s by the epoch's seconds. loss: of "
-        "the first epoch's first and last batch. accuracy: on the test images, after the first "
-        "round.",
+        "an epoch's first and last batch. accuracy: on the test images, after the first round's "
+        "steady epochs.",
         "deviation: in float32, of the tensor furthest from the reference, ‖a - b‖ / ‖b‖. "
         "peak MiB: resident memory on the CPU, the framework's allocator on a GPU.",
     ]

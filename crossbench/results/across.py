@@ -82,7 +82,7 @@ def _change(
         if result.parity and not result.parity.agrees:
             return Change(before.name, problem="it did not do the same work")
         if not comparison.counts(result):
-            reason = result.reason or "no steady round"
+            reason = result.reason or "no finished round"
             return Change(before.name, problem=f"{reason}, in the run of {comparison.created}")
     ratio = unpaired_ratio(other.seconds(after), base.seconds(before))
     a, b = base.ratio(before), other.ratio(after)

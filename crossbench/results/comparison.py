@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from ..errors import ResultsError
-from .records import CellResult, Data, Epoch, Machine, Peak, Settings
+from .records import CellResult, Data, Machine, Peak, Settings
 from .statistics import Estimate, estimate, paired_ratio
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 @dataclass
@@ -38,12 +38,13 @@ class Comparison:
         cells = ", ".join(f"{r.name}: {r.status}" for r in self.results)
         return f"<Comparison of {self.model['name']} ({cells})>"
 
-    def first_epoch(self, result: CellResult) -> Epoch | None:
-        """The epoch that held compilation."""
-        return result.epochs[0] if result.epochs else None
+    def first_epoch(self, result: CellResult, figure: str = "wall_seconds") -> Estimate | None:
+        """Seconds of a cold process' first epoch, with compilation, over the rounds."""
+        seconds = [getattr(epoch, figure) for epoch in result.cold]
+        return estimate(seconds) if seconds else None
 
     def steady(self, result: CellResult, figure: str = "wall_seconds") -> Estimate | None:
-        """Seconds of a steady epoch over the rounds; None where no steady round was finished."""
+        """Seconds of a steady epoch over the rounds; None where no round was finished."""
         seconds = self.seconds(result, figure)
         return estimate(seconds) if seconds else None
 
@@ -52,12 +53,14 @@ class Comparison:
         return list(self._by_round(result, figure).values())
 
     def runtime_figures(self, result: CellResult) -> dict[str, tuple[float, float | None]]:
-        """What the framework's runtime told: of the first epoch, and the steady ones' median."""
-        first = self.first_epoch(result)
-        steady = [epoch.figures for epoch in result.epochs if epoch.round > 0]
+        """What the framework's runtime told: the medians of the first and of the steady epochs."""
+        first, steady = ([e.figures for e in some] for some in (result.cold, result.steady))
         return {
-            name: (value, median(f[name] for f in steady) if steady else None)
-            for name, value in (first.figures if first else {}).items()
+            name: (
+                median(f[name] for f in first),
+                median(f[name] for f in steady) if steady else None,
+            )
+            for name in (first[0] if first else {})
         }
 
     def cores(self, result: CellResult) -> float | None:
@@ -80,7 +83,7 @@ class Comparison:
 
     def counts(self, result: CellResult) -> bool:
         """Whether its figures may be compared: it did the same work, did not fail, and has a
-        steady round. One that was interrupted counts with the rounds that it has.
+        finished round. One that was interrupted counts with the rounds that it has.
         """
         same = result.parity is not None and result.parity.agrees
         return same and result.status in ("ran", "pending") and bool(self.seconds(result))
@@ -213,11 +216,10 @@ class Comparison:
         return median(self.seconds(result))
 
     def _by_round(self, result: CellResult, figure: str) -> dict[int, float]:
-        """The mean epoch of each steady round."""
+        """The mean steady epoch of each round."""
         rounds: dict[int, list[float]] = {}
-        for epoch in result.epochs:
-            if epoch.round > 0:
-                rounds.setdefault(epoch.round, []).append(getattr(epoch, figure))
+        for epoch in result.steady:
+            rounds.setdefault(epoch.round, []).append(getattr(epoch, figure))
         return {number: fmean(values) for number, values in rounds.items()}
 
     def _thread_cells(self, framework: str) -> list[CellResult]:

@@ -70,9 +70,11 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class Epoch:
-    """One timed epoch. Round 0 is the first of its process: its epoch 0 holds compilation."""
+    """One timed epoch. Rounds count from 1, and each has a process of its own: its epoch 0 is cold
+    and holds compilation, the others are steady.
+    """
 
-    round: Count
+    round: Positive
     epoch: Count
     started: float
     """Seconds of a clock that all processes of the machine share, from some moment."""
@@ -148,7 +150,7 @@ class CellResult:
     traceback: str | None = None
     parity: Parity | None = None
     start_seconds: float | None = None
-    """From the start of the process to the data in place, wall."""
+    """From the start of the first round's process to the data in place, wall."""
     epochs: list[Epoch] = field(default_factory=list)
     test_accuracy: float | None = None
     """After the first round, as a fraction."""
@@ -170,6 +172,16 @@ class CellResult:
     @property
     def name(self) -> str:
         return self.cell.name
+
+    @property
+    def cold(self) -> list[Epoch]:
+        """The first epoch of each round."""
+        return [epoch for epoch in self.epochs if epoch.epoch == 0]
+
+    @property
+    def steady(self) -> list[Epoch]:
+        """The other epochs of all rounds."""
+        return [epoch for epoch in self.epochs if epoch.epoch > 0]
 
     def has_round(self, number: int) -> bool:
         return any(epoch.round == number for epoch in self.epochs)
@@ -210,6 +222,7 @@ class Settings:
     precision: Over0
     max_seconds: Over0
     epochs: Positive
+    """Steady ones of each round."""
     seed: Count
     timeout: Over0
     data: str
