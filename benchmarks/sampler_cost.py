@@ -25,15 +25,16 @@ def main(directory, rounds=40):
         ratios, cores = [], []
         with WorkerProcess(Task("torch", job, Path(arrays), 1000, 0), timeout=600) as worker:
             worker.ask("start")
+            worker.ask("epoch", 0, 0)
             for number in range(1, rounds + 1):
                 seconds = {}
                 for watched in (True, False) if number % 2 else (False, True):
                     sampler = Sampler(worker.process.pid, "cpu") if watched else nullcontext()
                     with sampler:
-                        epochs = worker.ask("round", number, 1).epochs[1:]
-                    seconds[watched] = epochs[0].wall_seconds
+                        epoch = worker.ask("epoch", number, 1)
+                    seconds[watched] = epoch.wall_seconds
                     if watched:
-                        cores.append(sampler.usage(epochs).sampler_cores)
+                        cores.append(sampler.usage(epoch).sampler_cores)
                 ratios.append(seconds[True] / seconds[False])
     ratio = estimate(ratios)
     print(f"with / without the sampler, {rounds} paired rounds: {ratio.median:.4f} "

@@ -19,11 +19,11 @@ def test_the_first_epoch_is_not_a_steady_one():
     assert c.images_per_second(torch) == 500  # whole batches only: 1,000 images in 2 s
 
 
-def test_several_epochs_of_a_round_count_as_their_mean():
+def test_several_epochs_of_a_round_count_as_their_median():
     torch = result("torch", [])
     torch.epochs = [
         Epoch(r, e, 0.0, s, s, [1.0], {}, QUIET)
-        for r, e, s in [(1, 0, 9.0), (1, 1, 1.0), (1, 2, 3.0)]
+        for r, e, s in [(1, 0, 9.0), (1, 1, 1.0), (1, 2, 2.0), (1, 3, 99.0)]
     ]
     assert comparison(torch).steady(torch).median == 2.0
 

@@ -62,17 +62,19 @@ def test_rounds_and_epochs(run):
     assert comparison.complete
     assert result.start_seconds > 0
     assert comparison.data.batches == 5
-    assert "reference cpu: round 2 of 2" in progress
+    assert progress[-5:-1] == [
+        f"reference cpu: round 2 of 2, {what}"
+        for what in ("first epoch", "epoch 1 of 3", "epoch 2 of 3", "epoch 3 of 3")
+    ]
 
 
-def test_the_rounds_are_interleaved(run, plugin):
+def test_the_epochs_of_a_round_are_interleaved(run, plugin):
     progress = []
-    run("reference,well", devices="cpu", rounds=3, progress=progress.append)
-    for number in (1, 2, 3):
-        of_round = [what for what in progress if f"round {number} of 3" in what]
-        first = progress.index(of_round[0])
-        assert progress[first : first + 2] == of_round
-        assert len(of_round) == 2
+    run("reference,well", devices="cpu", rounds=2, epochs=2, progress=progress.append)
+    told = [what.split(": ") for what in progress if "round" in what]
+    assert [what for _, what in told[::2]] == [what for _, what in told[1::2]]
+    assert all(a != b for (a, _), (b, _) in zip(told[::2], told[1::2], strict=True))
+    assert len(told) == 2 * 2 * 3
 
 
 def test_the_seed_makes_the_weights(run):
@@ -132,7 +134,7 @@ def test_every_finished_round_is_on_disk_at_once(run, tmp_path):
     file, on_disk = tmp_path / "r.json", []
 
     def look(what):
-        if ": round " in what:
+        if "first epoch" in what:
             on_disk.append(len(crossbench.load(file).results[0].epochs))
 
     comparison = run("reference", devices="cpu", rounds=3, json=file, progress=look)

@@ -1,4 +1,4 @@
-"""The order of the work: parity for every cell, then interleaved rounds.
+"""The order of the work: parity for every cell, then rounds of interleaved epochs.
 
 One worker trains at a time. A worker that fails takes its own cell down, and no other.
 """
@@ -9,22 +9,21 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
-from functools import partial
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 
 from ..machine import usable_cpus
 from ..models import Model
 from ..results.comparison import Comparison
-from ..results.records import CellResult, Trained
+from ..results.records import CellResult, Epoch, Trained, Usage
 from ..results.statistics import LEAST
 from ..workload import Job
 from . import parity
 from .process import WorkerFailure, WorkerProcess
 from .sampler import Sampler
 from .usage import Clock
-from .worker import Round, Started, Task
+from .worker import Started, Task
 
 INSTALL_SECONDS = 3600.0
 
@@ -47,7 +46,8 @@ def measure(
 class Measurement:
     """A comparison on its way. Every round of a cell has a process of its own: where memory and
     threads happen to lie makes one process some per cent faster than another for as long as it
-    lives, and rounds of one process alone would take that for a difference.
+    lives, and rounds of one process alone would take that for a difference. Within a round the
+    cells' epochs take turns, so that a drift of the machine's speed hits all alike.
     """
 
     def __init__(
@@ -77,8 +77,8 @@ class Measurement:
         self.prove_all()
         for number in self.numbers():
             left = [result for result in self.pending() if not result.has_round(number)]
-            random.Random(f"{self.settings.seed} {number}").shuffle(left)
-            self.each(left, f"in round {number}", partial(self.round, number))
+            if left:
+                self.round(number, left)
         if self.settings.target_accuracy is not None:
             left = [result for result in self.pending() if not result.to_accuracy]
             self.each(left, "on the way to the target accuracy", self.train_to_accuracy)
@@ -148,26 +148,28 @@ class Measurement:
                     worker.kill()
                 raise
 
-    def round(self, number: int, result: CellResult) -> None:
+    def round(self, number: int, results: list[CellResult]) -> None:
+        """A first epoch of each in turn, then the steady ones, interleaved; kept as a whole."""
         rounds = self.settings.rounds or "as many as needed"
-        self.progress(f"{result.name}: round {number} of {rounds}")
-        clock = Clock.start()
-        with self.worker(result) as worker:
-            started: Started = worker.ask("start")
-            if number == 1:
-                result.start_seconds, _ = clock.seconds()
-                result.details, result.threads_reported = started.details, started.threads
-            if started.details != result.details:
-                raise WorkerFailure("its versions are others than in the rounds before")
-            with Sampler(worker.process.pid, result.cell.device) as sampler:
-                done: Round = worker.ask("round", number, self.settings.epochs)
-            if number == 1:
-                result.test_accuracy, result.peak = worker.ask("test_accuracy"), worker.ask("peak")
-        result.epochs += done.epochs
-        if usage := sampler.usage([epoch for epoch in done.epochs if epoch.epoch > 0]):
-            result.usage.append(usage)
-        result.peak_memory = max(result.peak_memory or 0, done.peak_memory)
-        result.cpus_allowed = done.cpus_allowed
+        shuffle = random.Random(f"{self.settings.seed} {number}").shuffle
+        with ExitStack() as stack:
+            cells = [RoundOfCell(result, number) for result in results]
+            for epoch in range(1 + self.settings.epochs):
+                shuffle(cells)
+                for cell in cells:
+                    if cell.failed:
+                        continue
+                    what = f"epoch {epoch} of {self.settings.epochs}" if epoch else "first epoch"
+                    self.progress(f"{cell.result.name}: round {number} of {rounds}, {what}")
+                    with _failing(f"in round {number}", cell.result):
+                        if epoch == 0:
+                            cell.start(stack.enter_context(self.worker(cell.result)))
+                        cell.train(epoch)
+            for cell in cells:
+                with _failing(f"in round {number}", cell.result):
+                    if not cell.failed:
+                        cell.finish()
+        self.keep(self.comparison)
 
     def train_to_accuracy(self, result: CellResult) -> None:
         """Kept as a whole: what was interrupted starts anew."""
@@ -191,6 +193,47 @@ class Measurement:
 
     def worker(self, result: CellResult) -> WorkerProcess:
         return WorkerProcess(self.tasks[result.name], self.settings.timeout)
+
+
+class RoundOfCell:
+    """One cell in one round: its process, and what is to be kept when the round is done."""
+
+    def __init__(self, result: CellResult, number: int) -> None:
+        self.result, self.number = result, number
+        self.epochs: list[Epoch] = []
+        self.usage: list[Usage] = []
+
+    @property
+    def failed(self) -> bool:
+        return self.result.status != "pending"
+
+    def start(self, worker: WorkerProcess) -> None:
+        clock = Clock.start()
+        self.worker = worker
+        started: Started = worker.ask("start")
+        if not self.result.epochs:
+            self.result.start_seconds, _ = clock.seconds()
+            self.result.details = started.details
+            self.result.threads_reported = started.threads
+        if started.details != self.result.details:
+            raise WorkerFailure("its versions are others than in the rounds before")
+
+    def train(self, epoch: int) -> None:
+        with Sampler(self.worker.process.pid, self.result.cell.device) as sampler:
+            done: Epoch = self.worker.ask("epoch", self.number, epoch)
+        self.epochs.append(done)
+        if epoch > 0 and (usage := sampler.usage(done)):
+            self.usage.append(usage)
+
+    def finish(self) -> None:
+        result, trail = self.result, self.worker.ask("trail")
+        if not result.epochs:
+            result.test_accuracy = self.worker.ask("test_accuracy")
+            result.peak = self.worker.ask("peak")
+        result.epochs += self.epochs
+        result.usage += self.usage
+        result.peak_memory = max(result.peak_memory or 0, trail.peak_memory)
+        result.cpus_allowed = trail.cpus_allowed
 
 
 @contextmanager

@@ -56,22 +56,21 @@ class Sampler:
         self.thread.join()
         self.seconds = time.perf_counter() - self.start
 
-    def usage(self, epochs: list[Epoch]) -> Usage | None:
-        """Of the samples that were taken while an epoch ran; None where none was."""
-        spans = [(epoch.started, epoch.started + epoch.wall_seconds) for epoch in epochs]
-        within = [s for s in self.samples if any(a <= s.at <= b for a, b in spans)]
+    def usage(self, epoch: Epoch) -> Usage | None:
+        """Of the samples that were taken while the epoch ran; None where none was."""
+        end = epoch.started + epoch.wall_seconds
+        within = [sample for sample in self.samples if epoch.started <= sample.at <= end]
         if not within:
             return None
         cores = [
             (later.cpu_seconds - sample.cpu_seconds) / (later.at - sample.at)
             for sample, later in itertools.pairwise(within)
-            if later.at - sample.at < 2 * self.interval  # not across the gap between two epochs
         ]
         busy = [s.gpu_busy for s in within if s.gpu_busy is not None]
         memory = [s.gpu_memory for s in within if s.gpu_memory is not None]
         watts = [s.gpu_watts for s in within if s.gpu_watts is not None]
         return Usage(
-            round=epochs[0].round,
+            round=epoch.round,
             samples=len(within),
             sampler_cores=self.cost / self.seconds,
             cores_peak=max(cores, default=None),

@@ -62,8 +62,9 @@ class Started:
 
 
 @dataclass(frozen=True)
-class Round:
-    epochs: list[Epoch]
+class Trail:
+    """What a process that has trained leaves to be read: bytes, and CPUs."""
+
     peak_memory: int
     cpus_allowed: int | None
 
@@ -99,16 +100,17 @@ class Worker:
         self.workload.place(batches(self._split("train"), self.task.batch_size))
         return Started(self.workload.details(), self.workload.threads())
 
-    def round(self, number: int, epochs: int) -> Round:
-        """Train a first epoch, then, from the initial weights again, `epochs` more; all timed."""
-        usage.reset_peak_resident()
-        timed = []
-        for epoch in range(1 + epochs):
-            if epoch <= 1:
-                self.workload.load_weights(self.initial)
-            timed.append(timed_epoch(self.workload, self.task.job.device, number, epoch))
+    def epoch(self, number: int, epoch: int) -> Epoch:
+        """The round's first epoch, or a further one: both begin with the initial weights."""
+        if epoch == 0:
+            usage.reset_peak_resident()
+        if epoch <= 1:
+            self.workload.load_weights(self.initial)
+        return timed_epoch(self.workload, self.task.job.device, number, epoch)
+
+    def trail(self) -> Trail:
         peak = self.workload.peak_memory()
-        return Round(timed, usage.peak_resident() if peak is None else peak, usage.cpus_allowed())
+        return Trail(usage.peak_resident() if peak is None else peak, usage.cpus_allowed())
 
     def train_on(self, anew: bool) -> Trained:
         """One epoch more towards an accuracy, from the initial weights where it starts anew."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 
 import msgspec
@@ -216,11 +216,11 @@ class Comparison:
         return median(self.seconds(result))
 
     def _by_round(self, result: CellResult, figure: str) -> dict[int, float]:
-        """The mean steady epoch of each round."""
+        """The median of the steady epochs of each round."""
         rounds: dict[int, list[float]] = {}
         for epoch in result.steady:
             rounds.setdefault(epoch.round, []).append(getattr(epoch, figure))
-        return {number: fmean(values) for number, values in rounds.items()}
+        return {number: median(values) for number, values in rounds.items()}
 
     def _thread_cells(self, framework: str) -> list[CellResult]:
         """The framework's ranked CPU cells, the fewest threads first."""

@@ -89,7 +89,7 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Usage:
-    """What was seen of a worker from outside, during the epochs of a round; None: not told."""
+    """What was seen of a worker from outside, during a steady epoch; None: not told."""
 
     round: Count
     samples: Positive
@@ -162,7 +162,7 @@ class CellResult:
     """CPUs on which any of the process's threads may run, read while it trained."""
     details: dict[str, str] = field(default_factory=dict)
     usage: list[Usage] = field(default_factory=list)
-    """Of each round that was long enough to be sampled."""
+    """Of each steady epoch that was long enough to be sampled."""
     allocated: int | None = None
     """Bytes that an epoch allocates on the device, all in all, where it was asked for."""
     peak: Peak | None = None

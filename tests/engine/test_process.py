@@ -38,28 +38,29 @@ def test_a_round_and_its_accuracy(worker):
     process = worker("reference")
     started = process.ask("start")
     assert "numpy" in started.details
-    done = process.ask("round", 2, 2)
-    assert [(e.round, e.epoch, len(e.losses)) for e in done.epochs] == [
+    epochs = [process.ask("epoch", 2, number) for number in range(3)]
+    assert [(e.round, e.epoch, len(e.losses)) for e in epochs] == [
         (2, 0, 10),
         (2, 1, 10),
         (2, 2, 10),
     ]
-    assert all(e.wall_seconds > 0 and e.cpu_seconds > 0 for e in done.epochs)
-    assert done.peak_memory > 10_000_000
+    assert all(e.wall_seconds > 0 and e.cpu_seconds > 0 for e in epochs)
+    assert process.ask("trail").peak_memory > 10_000_000
     assert 0 <= process.ask("test_accuracy") <= 1
 
 
 def test_the_first_epoch_and_the_steady_ones_start_from_the_same_weights(worker):
     process = worker("reference")
     process.ask("start")
-    cold, steady, further = process.ask("round", 1, 2).epochs
+    cold, steady, further = (process.ask("epoch", 1, number) for number in range(3))
     assert cold.losses == steady.losses != further.losses
 
 
 def test_threads_are_held_by_the_affinity(worker):
     process = worker("reference", threads=1)
     process.ask("start")
-    assert process.ask("round", 1, 1).cpus_allowed == 1
+    process.ask("epoch", 1, 0)
+    assert process.ask("trail").cpus_allowed == 1
     assert psutil.Process(process.process.pid).cpu_affinity() == usable_cpus()[:1]
     assert os.sched_getaffinity(0) == set(usable_cpus())  # the parent's own is left alone
 
@@ -77,7 +78,7 @@ def test_a_failure_has_its_reason_in_a_line(worker, framework, reason):
     process = worker(framework, timeout=5 if framework == "hangs" else 60)
     process.ask("start")
     with pytest.raises(WorkerFailure, match=reason):
-        process.ask("round", 1, 1)
+        process.ask("epoch", 1, 0)
     if framework == "raises":  # it lives on, and tells where it was
         assert process.ask("start")
     else:
@@ -88,7 +89,7 @@ def test_an_error_carries_its_traceback(worker):
     process = worker("raises")
     process.ask("start")
     with pytest.raises(WorkerFailure) as caught:
-        process.ask("round", 1, 1)
+        process.ask("epoch", 1, 0)
     assert "in raise_error" in caught.value.traceback
     assert not caught.value.unavailable
 
@@ -103,7 +104,7 @@ def test_the_standard_streams_are_left_to_the_framework(worker):
     process = worker("prints")
     process.ask("start")
     for number in (1, 2):
-        assert len(process.ask("round", number, 1).epochs) == 2
+        assert process.ask("epoch", number, 0).round == number
         time.sleep(0.5)  # the worker waits for its next request
 
 
@@ -112,7 +113,7 @@ def test_the_parent_waits_without_using_a_core(worker):
     process.ask("start")
     cpu, wall = time.process_time(), time.perf_counter()
     with pytest.raises(WorkerFailure, match="no answer"):
-        process.ask("round", 1, 1)
+        process.ask("epoch", 1, 0)
     used = (time.process_time() - cpu) / (time.perf_counter() - wall)
     assert used < 0.1
 
@@ -120,7 +121,7 @@ def test_the_parent_waits_without_using_a_core(worker):
 def test_an_idle_worker_uses_no_core(worker):
     process = worker("reference", threads=len(usable_cpus()))
     process.ask("start")
-    process.ask("round", 1, 1)
+    process.ask("epoch", 1, 0)
     idle = psutil.Process(process.process.pid)
     before = sum(idle.cpu_times()[:2])
     time.sleep(2)

@@ -75,7 +75,7 @@ def test_the_sampler_sees_a_process_from_outside(gone):
     with Sampler(process.pid, "cpu", interval=0.02) as sampler:
         time.sleep(1.5)
     epoch = Epoch(3, 0, start + 0.2, 1.2, 1.0, [1.0], {}, Surroundings(*[None] * 6))
-    found = sampler.usage([epoch])
+    found = sampler.usage(epoch)
     process.kill()
     process.wait()
     assert found.round == 3
@@ -85,4 +85,4 @@ def test_the_sampler_sees_a_process_from_outside(gone):
     assert 0 < found.sampler_cores < 0.5
     assert (found.gpu_busy, found.gpu_memory_peak, found.gpu_watts) == (None, None, None)
     early = Epoch(3, 0, start - 10, 1.0, 1.0, [1.0], {}, Surroundings(*[None] * 6))
-    assert sampler.usage([early]) is None
+    assert sampler.usage(early) is None
