@@ -1,15 +1,19 @@
-"""Is a slowdown of 3 % found, and are two equal runs not called different? The counts.
+"""Is a slowdown of 3 % found, and are two equal adapters not called different? The counts.
 
-Run by hand: python benchmarks/planted_slowdown.py DIR [tries] [rounds]. Each try is a run of
-crossbench with two adapters: torch against torch, or torch against torch made slower by 3 %, on
-one batch of 1,000. DIR: files of CIFAR-10's binary version.
+Run by hand: python benchmarks/planted_slowdown.py [tries] [rounds] [epochs] [threads]. Each try is a
+run of crossbench on 200 synthetic pictures with three adapters: torch, torch again, and torch made
+slower by 3 %; both others are compared with the first.
 """
 
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
+
 import crossbench
+from crossbench.data import synthetic
 
 PLUGIN = """
 import time
@@ -41,7 +45,6 @@ class Slow(TorchAdapter):
 
 EQUAL, SLOW = Equal(), Slow()
 """
-RECORD = 1 + 3 * 32 * 32
 ENTRY_POINTS = "[crossbench.adapters]\nequal = planted:EQUAL\nslow = planted:SLOW\n"
 
 
@@ -55,33 +58,37 @@ def install(directory):
     sys.path.insert(0, str(directory))
 
 
-def shorten(source, directory):
-    """The first 200 pictures of every file."""
+def pictures(directory):
+    """200 to train on and 40 to test on, as files of CIFAR-10's binary version."""
     directory.mkdir()
-    for file in Path(source).glob("*.bin"):
-        (directory / file.name).write_bytes(file.read_bytes()[: 200 * RECORD])
+    names = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
+    for seed, name in enumerate(names):
+        split = synthetic.split(40, np.random.default_rng(seed))
+        records = np.column_stack([split.labels, split.images.reshape(40, -1)])
+        (directory / name).write_bytes(records.tobytes())
     return directory
 
 
-def main(source, tries=20, rounds=40):
+def main(tries=20, rounds=8, epochs=40, threads=1):
+    verdicts = {"equal": [], "slow": []}
     with tempfile.TemporaryDirectory() as directory:
         install(Path(directory))
-        data = shorten(source, Path(directory) / "data")
-        for other in ("equal", "slow"):
-            verdicts = []
-            for seed in range(tries):
-                comparison = crossbench.run(
-                    ["torch", other], ["cpu"], data=data, rounds=rounds, seed=seed,
-                    baseline="torch",
-                )  # fmt: skip
-                ratio = comparison.ratio(comparison.results[1])
-                verdicts.append(ratio.excludes(1) and ("slower" if ratio.median > 1 else "faster"))
-                print(f"{other} {seed}: {ratio.median:.4f} ({ratio.low:.4f}-{ratio.high:.4f}) "
-                      f"{verdicts[-1] or 'no difference shown'}", flush=True)  # fmt: skip
-            print(f"{other}: of {tries} tries {verdicts.count('slower')} slower, "
-                  f"{verdicts.count('faster')} faster, "
-                  f"{verdicts.count(False)} no difference shown", flush=True)  # fmt: skip
+        data = pictures(Path(directory) / "data")
+        for seed in range(tries):
+            comparison = crossbench.run(
+                ["torch", *verdicts], ["cpu"], data=data, batch_size=100, rounds=rounds,
+                epochs=epochs, threads=threads, seed=seed, baseline="torch",
+            )  # fmt: skip
+            for result in comparison.results[1:]:
+                ratio = comparison.ratio(result)
+                slower = "slower" if ratio.median > 1 else "faster"
+                verdict = slower if ratio.excludes(1) else "no difference shown"
+                verdicts[result.cell.framework].append(verdict)
+                print(f"{seed}: {result.name} {ratio.median:.4f} "
+                      f"({ratio.low:.4f}-{ratio.high:.4f}) {verdict}", flush=True)  # fmt: skip
+    for name, of_all in verdicts.items():
+        print(f"{name}, {tries} tries:", dict(Counter(of_all)))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:]))
+    main(*map(int, sys.argv[1:]))
