@@ -1,8 +1,10 @@
 """Is a slowdown of 3 % found, and are two equal adapters not called different? The counts.
 
-Run by hand: python benchmarks/planted_slowdown.py [tries] [rounds] [epochs] [threads]. Each try is a
-run of crossbench on 200 synthetic pictures with three adapters: torch, torch again, and torch made
-slower by 3 %; both others are compared with the first.
+Run by hand: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 python benchmarks/planted_slowdown.py
+[tries] [rounds] [epochs] [threads]. Each try is a run of crossbench on 100 synthetic pictures with
+three adapters: torch, torch again, and torch made slower by 3 %; both others are compared with the
+first. Without huge pages, where its memory happens to lie makes one torch process 4 % faster than
+another (benchmarks/process_spread.py), and 3 % would take hours to find.
 """
 
 import sys
@@ -59,17 +61,17 @@ def install(directory):
 
 
 def pictures(directory):
-    """200 to train on and 40 to test on, as files of CIFAR-10's binary version."""
+    """100 to train on and 20 to test on, as files of CIFAR-10's binary version."""
     directory.mkdir()
     names = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
     for seed, name in enumerate(names):
-        split = synthetic.split(40, np.random.default_rng(seed))
-        records = np.column_stack([split.labels, split.images.reshape(40, -1)])
+        split = synthetic.split(20, np.random.default_rng(seed))
+        records = np.column_stack([split.labels, split.images.reshape(20, -1)])
         (directory / name).write_bytes(records.tobytes())
     return directory
 
 
-def main(tries=20, rounds=8, epochs=40, threads=1):
+def main(tries=20, rounds=8, epochs=80, threads=1):
     verdicts = {"equal": [], "slow": []}
     with tempfile.TemporaryDirectory() as directory:
         install(Path(directory))
