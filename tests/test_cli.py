@@ -83,7 +83,7 @@ def test_no_empty_file_is_left_behind(capsys, tmp_path, cifar_directory):
     [
         ("absent", "absent cpu: did not run: absent is not installed: pip install absent"),
         ("wrong", "wrong cpu: not ranked, it does not do the same work: "),
-        ("raises", "raises cpu: failed: RuntimeError: out of luck (in its first round)"),
+        ("raises", "raises cpu: failed: RuntimeError: out of luck (in round 1)"),
     ],
 )
 def test_what_was_named_and_did_not_do_it_is_status_1(capsys, cifar_directory, framework, words):
