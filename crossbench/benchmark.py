@@ -65,9 +65,10 @@ def run(
     model: a name of the catalogue, or a Model.
     data: "auto" (CIFAR-10, or synthetic pictures where it cannot be had), "synthetic", or a
         directory of CIFAR-10's binary version.
-    rounds: how often each cell trains again after its first round; "auto": until the interval of
-        every ratio is narrower than `precision` (relative), or `max_seconds` are used up.
-    epochs: of each round.
+    rounds: how often each cell trains a first and a steady epoch in a new process; "auto": until
+        the interval of every ratio is narrower than `precision` (relative), or `max_seconds` are
+        used up.
+    epochs: steady ones of each round, which take turns with the other cells'.
     batch_size: images a step; None for the model's own.
     threads: CPU threads of each framework, or several numbers for a cell each; None for as many
         as this process may use.

@@ -151,7 +151,7 @@ def _parser() -> Parser:
         "--rounds",
         type=number_or_auto,
         metavar="N|auto",
-        help="after the first round; auto: until the ratios are precise (default: 6)",
+        help="each in new processes; auto: until the ratios are precise (default: 6)",
     )
     add(
         "--precision",
@@ -165,7 +165,7 @@ def _parser() -> Parser:
         metavar="N",
         help="for --rounds auto and --target-accuracy: give up then (default: 600)",
     )
-    add("--epochs", type=int, metavar="N", help="of each round (default: 1)")
+    add("--epochs", type=int, metavar="N", help="steady ones of each round (default: 1)")
     add("--batch-size", type=int, metavar="N", help="images a step (default: the model's)")
     add("--seed", type=int, metavar="N", help="of the weights (default: 0)")
     add("--threads", type=whole_numbers, metavar="N,M", help="CPU threads (default: all CPUs)")
