@@ -1,10 +1,10 @@
 """Is a slowdown of 3 % found, and are two equal adapters not called different? The counts.
 
 Run by hand: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 python benchmarks/planted_slowdown.py
-[tries] [rounds] [epochs] [threads] [first seed]. Each try is a run of crossbench on 100 synthetic pictures with
-three adapters: torch, torch again, and torch made slower by 3 %; both others are compared with the
-first. Without huge pages, where its memory happens to lie makes one torch process 4 % faster than
-another (benchmarks/process_spread.py), and 3 % would take hours to find.
+[tries] [rounds] [epochs] [threads] [first seed]. Each try is a run of crossbench on 100 synthetic
+pictures with three adapters: torch, torch again, and torch made slower by 3 %; both others are
+compared with the first. Without huge pages, where its memory happens to lie makes one torch process
+4 % faster than another (benchmarks/process_spread.py), and 3 % would take hours to find.
 """
 
 import sys
@@ -71,12 +71,12 @@ def pictures(directory):
     return directory
 
 
-def main(tries=20, rounds=8, epochs=80, threads=1, seed=0):
+def main(tries=20, rounds=8, epochs=80, threads=1, first=0):
     verdicts = {"equal": [], "slow": []}
     with tempfile.TemporaryDirectory() as directory:
         install(Path(directory))
         data = pictures(Path(directory) / "data")
-        for seed in range(seed, seed + tries):
+        for seed in range(first, first + tries):
             comparison = crossbench.run(
                 ["torch", *verdicts], ["cpu"], data=data, batch_size=100, rounds=rounds,
                 epochs=epochs, threads=threads, seed=seed, baseline="torch",
