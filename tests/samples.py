@@ -88,12 +88,14 @@ def write_cifar(directory: Path, per_file: int = 20, seed: int = 0) -> Path:
 
 
 def rows(text):
-    """The table's cells, by its first column."""
-    first = text[text.index("\n---") :].index("\n\n") + text.index("\n---")
-    lines = text[:first].splitlines()
-    rule = next(i for i, line in enumerate(lines) if line.startswith("---"))
-    ends = [0]
-    for word in lines[rule].split():
-        ends.append(ends[-1] + len(word) + 2)
-    cut = [[line[a:b].strip() for a, b in pairwise(ends)] for line in lines]
-    return {cells[0]: dict(zip(cut[rule - 1], cells, strict=True)) for cells in cut[rule + 1 :]}
+    """The cells of the table's two grids, by the framework."""
+    found = {}
+    grids = [part for part in text.split("\n\n") if "\n---" in part]
+    for lines in (grid.splitlines() for grid in grids[:2]):
+        ends = [0]
+        for word in lines[1].split():
+            ends.append(ends[-1] + len(word) + 2)
+        head, _, *body = [[line[a:b].strip() for a, b in pairwise(ends)] for line in lines]
+        for cells in body:
+            found.setdefault(cells[0], {}).update(zip(head, cells, strict=True))
+    return found

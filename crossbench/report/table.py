@@ -14,7 +14,7 @@ from .sections import sections
 
 
 def table(comparison: Comparison) -> str:
-    """What was done, a row for each cell, and notes on what a reader must know."""
+    """What was done, the times, what was done in them, and notes on what a reader must know."""
     hidden = set()
     if all(result.cell.device == "cpu" for result in comparison.results):
         hidden.add("GPU speed-up")
@@ -22,8 +22,11 @@ def table(comparison: Comparison) -> str:
         hidden.add("threads")
     if not comparison.settings.trace_memory:
         hidden.add("allocated MiB")
-    body = grid([_row(comparison, result) for result in comparison.results], hidden)
-    parts = [_heading(comparison), [body], *([s] for s in sections(comparison)), _notes(comparison)]
+    grids = [
+        [grid([row(comparison, result) for result in comparison.results], hidden)]
+        for row in (_times, _work)
+    ]
+    parts = [_heading(comparison), *grids, *([s] for s in sections(comparison)), _notes(comparison)]
     return "\n\n".join("\n".join(part) for part in parts)
 
 
@@ -60,15 +63,17 @@ def _list(values: Iterable[object]) -> str:
     return ", ".join(map(str, values))
 
 
-def _row(comparison: Comparison, result: CellResult) -> dict[str, str]:
-    losses = result.epochs[0].losses if result.epochs else []
-    cpu = comparison.steady(result, "cpu_seconds")
-    gflops, peak = comparison.gflops(result), comparison.peak(result)
-    memory = result.peak_memory
+def _cell(result: CellResult) -> dict[str, str]:
     return {
         "framework": result.cell.title,
         "device": result.cell.device,
         "threads": str(result.cell.threads),
+    }
+
+
+def _times(comparison: Comparison, result: CellResult) -> dict[str, str]:
+    cpu = comparison.steady(result, "cpu_seconds")
+    return _cell(result) | {
         "first epoch s": spread(comparison.first_epoch(result)),
         "steady epoch s": spread(comparison.steady(result)),
         "CPU s": number(cpu.median if cpu else None),
@@ -76,6 +81,14 @@ def _row(comparison: Comparison, result: CellResult) -> dict[str, str]:
         "images/s": whole(comparison.images_per_second(result)),
         f"× {comparison.settings.baseline or 'fastest'}": spread(comparison.ratio(result)),
         "GPU speed-up": spread(comparison.gpu_speedup(result)),
+    }
+
+
+def _work(comparison: Comparison, result: CellResult) -> dict[str, str]:
+    losses = result.epochs[0].losses if result.epochs else []
+    gflops, peak = comparison.gflops(result), comparison.peak(result)
+    memory = result.peak_memory
+    return _cell(result) | {
         "GFLOP/s": number(gflops),
         "of peak": percent(gflops / peak.gflops if gflops and peak else None),
         "loss": f"{_loss(losses[0])} → {_loss(losses[-1])}" if losses else NOTHING,
