@@ -8,6 +8,7 @@ import sys
 from itertools import pairwise
 
 import pytest
+from samples import write_cifar
 
 import crossbench
 from crossbench.errors import DataError, ResultsError, SpecError
@@ -173,6 +174,23 @@ def test_a_killed_run_is_gone_on_with(cifar_directory, plugin, tmp_path, moment)
     assert crossbench.load(file) == again
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The content of a finished run's file."""
+    directory = tmp_path_factory.mktemp("finished")
+    write_cifar(directory / "cifar")
+    crossbench.run(
+        "reference",
+        "cpu",
+        data=directory / "cifar",
+        rounds=1,
+        batch_size=20,
+        threads=1,
+        json=directory / "r.json",
+    )
+    return (directory / "r.json").read_text()
+
+
 @pytest.mark.parametrize(
     ("change", "what"),
     [
@@ -182,20 +200,16 @@ def test_a_killed_run_is_gone_on_with(cifar_directory, plugin, tmp_path, moment)
         (lambda c: c["model"].update(parameters=1), "model"),
     ],
 )
-def test_what_was_run_otherwise_is_not_gone_on_with(run, tmp_path, lenet, change, what):
-    file = tmp_path / "r.json"
-    run("reference", devices="cpu", rounds=1, json=file, model=lenet)
-    content = json.loads(file.read_text())
+def test_what_was_run_otherwise_is_not_gone_on_with(finished, tmp_path, change, what):
+    file, content = tmp_path / "r.json", json.loads(finished)
     change(content)
     file.write_text(json.dumps(content))
     with pytest.raises(ResultsError, match=f"cannot be gone on with: its {what} is another one"):
         crossbench.resume(file)
 
 
-def test_other_versions_than_before_fail_the_row(run, tmp_path, lenet):
-    file = tmp_path / "r.json"
-    run("reference", devices="cpu", rounds=1, json=file, model=lenet)
-    content = json.loads(file.read_text())
+def test_other_versions_than_before_fail_the_row(finished, tmp_path):
+    file, content = tmp_path / "r.json", json.loads(finished)
     content["results"][0]["status"] = "pending"
     content["results"][0]["details"] = {"numpy": "0.1"}
     content["settings"]["rounds"] = 2

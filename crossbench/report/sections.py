@@ -106,8 +106,8 @@ def accuracy(comparison: Comparison) -> str | None:
 
 
 def usage(comparison: Comparison) -> str:
-    """What each cell had in use in its steady epochs: medians of the rounds; the energy is of the
-    whole device, other processes included.
+    """What each cell had in use in its steady epochs: medians of them; the energy is of the whole
+    device, other processes included.
     """
     rows = [
         {
