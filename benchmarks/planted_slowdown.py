@@ -66,7 +66,7 @@ def pictures(directory):
     names = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
     for seed, name in enumerate(names):
         split = synthetic.split(20, np.random.default_rng(seed))
-        records = np.column_stack([split.labels, split.images.reshape(20, -1)])
+        records = np.column_stack([split.labels, split.inputs.reshape(20, -1)])
         (directory / name).write_bytes(records.tobytes())
     return directory
 

@@ -69,13 +69,13 @@ def run(
         the interval of every ratio is narrower than `precision` (relative), or `max_seconds` are
         used up.
     epochs: steady ones of each round, which take turns with the other cells'.
-    batch_size: images a step; None for the model's own.
+    batch_size: examples a step; None for the model's own.
     threads: CPU threads of each framework, or several numbers for a cell each; None for as many
         as this process may use.
     baseline: the framework that the others are compared with; None for the fastest.
     price: of an hour, of any device or by device; see crossbench/prices.py for the words.
     target_accuracy: a fraction; after the rounds, each cell trains on from the initial weights
-        until the test images reach it, or `max_seconds` of training are used up.
+        until the test examples reach it, or `max_seconds` of training are used up.
     trace_memory: after the rounds, trace what an epoch allocates, in processes of their own.
     timeout: seconds that one answer of a worker (a start, a round) may take.
     json: a new file that holds everything measured, from the first finished round on.
@@ -178,7 +178,7 @@ def _prepare(settings: Settings, batch_size: int, directory: Path) -> Data:
     batches = len(dataset.train) // batch_size
     if batches == 0:
         raise SpecError(
-            f"batch_size is {batch_size}, but there are only {len(dataset.train)} images"
+            f"batch_size is {batch_size}, but there are only {len(dataset.train)} examples"
         )
     save_arrays(dataset, directory)
     return Data(

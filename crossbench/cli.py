@@ -166,7 +166,7 @@ def _parser() -> Parser:
         help="for --rounds auto and --target-accuracy: give up then (default: 600)",
     )
     add("--epochs", type=int, metavar="N", help="steady ones of each round (default: 1)")
-    add("--batch-size", type=int, metavar="N", help="images a step (default: the model's)")
+    add("--batch-size", type=int, metavar="N", help="examples a step (default: the model's)")
     add("--seed", type=int, metavar="N", help="of the weights (default: 0)")
     add("--threads", type=whole_numbers, metavar="N,M", help="CPU threads (default: all CPUs)")
     add("--baseline", metavar="A", help="the framework to compare with (default: the fastest)")
@@ -179,7 +179,7 @@ def _parser() -> Parser:
         "--target-accuracy",
         type=percentage,
         metavar="P%",
-        help="train on until the test images reach it, and tell how long it took",
+        help="train on until the test examples reach it, and tell how long it took",
     )
     add(
         "--trace-memory",

@@ -81,7 +81,7 @@ def write_cifar(directory: Path, per_file: int = 20, seed: int = 0) -> Path:
     directory.mkdir(exist_ok=True)
     names = [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]
     split = synthetic.split(per_file * len(names), np.random.default_rng(seed))
-    records = np.column_stack([split.labels, split.images.reshape(len(split), -1)])
+    records = np.column_stack([split.labels, split.inputs.reshape(len(split), -1)])
     for name, part in zip(names, np.split(records, len(names)), strict=True):
         (directory / name).write_bytes(part.tobytes())
     return directory

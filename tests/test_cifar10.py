@@ -22,7 +22,7 @@ def test_the_binary_layout(tmp_path):
     dataset = data.load(str(tmp_path), seed=0)
     assert len(dataset.train) == 10
     assert dataset.train.labels[:4].tolist() == [7, 0, 7, 1]
-    assert dataset.train.images[3, 2, 3, 4] == 101
+    assert dataset.train.inputs[3, 2, 3, 4] == 101
     assert dataset.test.labels.tolist() == [7, 5]
     assert str(tmp_path) in dataset.name
 

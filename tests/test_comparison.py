@@ -16,7 +16,7 @@ def test_the_first_epoch_is_not_a_steady_one():
     steady = c.steady(torch)
     assert (steady.median, steady.minimum, steady.maximum) == (2.0, 1.0, 3.0)
     assert c.steady(torch, "cpu_seconds").median == 4.0
-    assert c.images_per_second(torch) == 500  # whole batches only: 1,000 images in 2 s
+    assert c.examples_per_second(torch) == 500  # whole batches only: 1,000 images in 2 s
 
 
 def test_several_epochs_of_a_round_count_as_their_median():

@@ -87,7 +87,7 @@ def test_the_seed_makes_the_weights(run):
 
 
 def test_a_batch_that_is_larger_than_the_data(run):
-    with pytest.raises(SpecError, match="batch_size is 101, but there are only 100 images"):
+    with pytest.raises(SpecError, match="batch_size is 101, but there are only 100 examples"):
         run("reference", batch_size=101)
 
 

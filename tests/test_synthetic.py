@@ -9,15 +9,15 @@ from crossbench.workload import Job
 def test_the_seed_gives_the_bytes():
     first, again, other = (synthetic.load(seed, 300, 100) for seed in (0, 0, 1))
     assert first.sha256() == again.sha256() != other.sha256()
-    assert first.train.images.shape == (300, 3, 32, 32)
-    assert first.train.images.dtype == np.uint8
+    assert first.train.inputs.shape == (300, 3, 32, 32)
+    assert first.train.inputs.dtype == np.uint8
     assert set(first.train.labels) == set(range(10))
-    assert (first.train.images[:100] != first.test.images).any()
+    assert (first.train.inputs[:100] != first.test.inputs).any()
 
 
 def test_every_class_looks_different():
     split = synthetic.split(400, np.random.default_rng(0))
-    means = [split.images[split.labels == k].mean(0) for k in range(10)]
+    means = [split.inputs[split.labels == k].mean(0) for k in range(10)]
     apart = [abs(a - b).mean() for i, a in enumerate(means) for b in means[:i]]
     assert min(apart) > 2  # of 255
 
@@ -28,6 +28,6 @@ def test_a_small_model_learns_it(small_model):
     workload.load_weights(small_model.initial_weights(0))
     workload.place(batches(dataset.train, 10))
     losses = [workload.train_epoch() for _ in range(8)]
-    logits = workload.predict(as_inputs(dataset.test.images))
+    logits = workload.predict(as_inputs(dataset.test.inputs))
     assert losses[-1].mean() < 0.7 * losses[0].mean()
     assert (logits.argmax(1) == dataset.test.labels).mean() > 0.3  # 0.1 is chance

@@ -18,7 +18,7 @@ def test_every_figure_of_a_row():
         "steady epoch s": "4.00 [2.00–6.00]",
         "CPU s": "8.00",
         "cores": "2.00",
-        "images/s": "250",
+        "examples/s": "250",
         "× fastest": "2.00",
         "GFLOP/s": "0.250",
         "of peak": "–",
@@ -56,7 +56,7 @@ def test_what_the_reader_must_know():
     c.data = replace(c.data, note="CIFAR-10 cannot be had (no network)")
     text = table(c)
     assert "Data: CIFAR-10 cannot be had (no network)." in text
-    assert "50 images, less than a batch, were left over." in text
+    assert "50 examples, less than a batch, were left over." in text
 
 
 def told(cell, *others):

@@ -1,4 +1,4 @@
-"""Labelled images as every source gives them."""
+"""Labelled examples as every source gives them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ CLASSES = 10
 
 @dataclass(frozen=True)
 class Split:
-    """images: (n, 3, 32, 32) uint8, red, green, blue. labels: (n,) uint8, from 0 to 9."""
+    """inputs: pictures, (n, channels, height, width) uint8, or sequences of numbers,
+    (n, length) int32. labels: (n,) uint8 or int32, from 0.
+    """
 
-    images: np.ndarray
+    inputs: np.ndarray
     labels: np.ndarray
 
     def __len__(self) -> int:
@@ -31,9 +33,9 @@ class Dataset:
     note: str | None = None
 
     def sha256(self) -> str:
-        """The fingerprint of all images and labels, in order."""
+        """The fingerprint of all inputs and labels, in order."""
         digest = hashlib.sha256()
         for split in (self.train, self.test):
-            digest.update(split.images.tobytes())
+            digest.update(split.inputs.tobytes())
             digest.update(split.labels.tobytes())
         return digest.hexdigest()

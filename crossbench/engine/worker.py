@@ -72,7 +72,7 @@ class Trail:
 def save_arrays(dataset: Dataset, directory: Path) -> None:
     """Write the data once for all workers; they map it into their memory."""
     for name, split in (("train", dataset.train), ("test", dataset.test)):
-        np.save(directory / f"{name}_images.npy", split.images)
+        np.save(directory / f"{name}_inputs.npy", split.inputs)
         np.save(directory / f"{name}_labels.npy", split.labels)
 
 
@@ -138,23 +138,23 @@ class Worker:
         test, size = self._split("test"), self.task.batch_size
         right = 0
         for i in range(0, len(test), size):
-            logits = self.workload.predict(as_inputs(test.images[i : i + size]))
+            logits = self.workload.predict(as_inputs(test.inputs[i : i + size]))
             right += int((logits.argmax(1) == test.labels[i : i + size]).sum())
         return right / len(test)
 
     def _split(self, name: str) -> Split:
-        images, labels = (
+        inputs, labels = (
             np.load(self.task.data / f"{name}_{part}.npy", mmap_mode="r")
-            for part in ("images", "labels")
+            for part in ("inputs", "labels")
         )
-        return Split(images, labels)
+        return Split(inputs, labels)
 
 
 def batches(split: Split, batch_size: int) -> Batches:
     """The whole batches of an epoch, in fixed order; a rest is left over."""
     steps = len(split) // batch_size
     used = steps * batch_size
-    inputs = as_inputs(split.images[:used])
+    inputs = as_inputs(split.inputs[:used])
     return Batches(
         inputs.reshape(steps, batch_size, *inputs.shape[1:]),
         split.labels[:used].astype(np.int64).reshape(steps, batch_size),

@@ -54,7 +54,7 @@ def merged_table(comparisons: list[Comparison]) -> str:
                 "threads": str(result.cell.threads),
                 "first epoch s": spread(comparison.first_epoch(result)),
                 "steady epoch s": spread(comparison.steady(result)),
-                "images/s": whole(comparison.images_per_second(result)),
+                "examples/s": whole(comparison.examples_per_second(result)),
                 "× fastest": spread(unpaired_ratio(comparison.seconds(result), fastest))
                 if comparison.counts(result)
                 else NOTHING,

@@ -38,8 +38,8 @@ def _heading(comparison: Comparison) -> list[str]:
     return [
         f"{model['name']}: {model['parameters']:,} parameters, {model['optimizer']['type']} "
         f"({optimizer}), float32, {epochs} of {data.batches} batches of {data.batch_size:,}",
-        f"Data: {data.name}, {data.train_images:,} images to train on, "
-        f"{data.test_images:,} to test on",
+        f"Data: {data.name}, {data.train_examples:,} examples to train on, "
+        f"{data.test_examples:,} to test on",
         f"Machine: {machine.cpu}, {count(machine.cpus, 'CPU')}, "
         f"{machine.memory_bytes / 2**30:.0f} GiB; {', '.join(machine.gpus) or 'no GPU'}; "
         f"{machine.system}; Python {machine.python}",
@@ -78,7 +78,7 @@ def _times(comparison: Comparison, result: CellResult) -> dict[str, str]:
         "steady epoch s": spread(comparison.steady(result)),
         "CPU s": number(cpu.median if cpu else None),
         "cores": number(comparison.cores(result)),
-        "images/s": whole(comparison.images_per_second(result)),
+        "examples/s": whole(comparison.examples_per_second(result)),
         f"× {comparison.settings.baseline or 'fastest'}": spread(comparison.ratio(result)),
         "GPU speed-up": spread(comparison.gpu_speedup(result)),
     }
@@ -102,9 +102,9 @@ def _work(comparison: Comparison, result: CellResult) -> dict[str, str]:
 def _notes(comparison: Comparison) -> list[str]:
     results, data = comparison.results, comparison.data
     notes = [f"Data: {data.note}." if data.note else ""]
-    left_over = data.train_images - data.batches * data.batch_size
+    left_over = data.train_examples - data.batches * data.batch_size
     if left_over:
-        notes.append(f"{left_over:,} images, less than a batch, were left over.")
+        notes.append(f"{left_over:,} examples, less than a batch, were left over.")
     for result in results:
         notes += [f"{result.name}: {line}" for line in remarks(comparison, result)]
     notes += [
@@ -116,7 +116,7 @@ def _notes(comparison: Comparison) -> list[str]:
         f"rounds' median and (its 95 % interval, bootstrap) or, of fewer than {LEAST} rounds, "
         "[their range]. ×: of steady epochs, paired by round. A round is a new process.",
         "CPU s: of all threads, in a steady epoch; cores: CPU s by the epoch's seconds. loss: of "
-        "an epoch's first and last batch. accuracy: on the test images, after the first round's "
+        "an epoch's first and last batch. accuracy: on the test examples, after the first round's "
         "steady epochs.",
         "deviation: in float32, of the tensor furthest from the reference, ‖a - b‖ / ‖b‖. "
         "peak MiB: resident memory on the CPU, the framework's allocator on a GPU.",

@@ -68,7 +68,7 @@ class Comparison:
         wall, cpu = self.steady(result), self.steady(result, "cpu_seconds")
         return cpu.median / wall.median if wall and cpu else None
 
-    def images_per_second(self, result: CellResult) -> float | None:
+    def examples_per_second(self, result: CellResult) -> float | None:
         steady = self.steady(result)
         return self.data.batches * self.data.batch_size / steady.median if steady else None
 
@@ -135,8 +135,8 @@ class Comparison:
 
     def gflops(self, result: CellResult) -> float | None:
         """10^9 floating-point operations per second in a steady epoch, those of the model."""
-        images = self.images_per_second(result)
-        return images * self.model["training_flops"] / 1e9 if images else None
+        examples = self.examples_per_second(result)
+        return examples * self.model["training_flops"] / 1e9 if examples else None
 
     def peak(self, result: CellResult) -> Peak | None:
         """The most that any framework reached on the cell's device and threads."""

@@ -193,8 +193,8 @@ class Data:
 
     name: str
     sha256: str
-    train_images: Positive
-    test_images: Positive
+    train_examples: Positive
+    test_examples: Positive
     batch_size: Positive
     batches: Positive
     note: str | None = None
@@ -232,5 +232,5 @@ class Settings:
     prices: dict[str, Over0]
     """Of an hour, by device."""
     target_accuracy: Annotated[float, Meta(gt=0, le=1)] | None
-    """On the test images, as a fraction; None to train for the epochs only."""
+    """On the test examples, as a fraction; None to train for the epochs only."""
     trace_memory: bool
