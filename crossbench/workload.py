@@ -6,11 +6,11 @@ An adapter measures nothing: the engine's one clock times `train_epoch` from out
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -29,18 +29,48 @@ def versions(*packages: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Batches:
-    """An epoch in its fixed order.
+class Batch:
+    """The examples of one step.
 
-    inputs: (steps, batch, *input_shape), C-contiguous, of the workload's dtype.
-    labels: (steps, batch), int64, from 0.
+    inputs: (batch, *input_shape), C-contiguous: of the workload's dtype, or, where the model has a
+        vocabulary, int32 numbers from 0.
+    labels: (batch,), int64, from 0.
+    kept: for each dropout by its name ("dropout1") which values it keeps in training, bool,
+        (batch, *shape); None, except in the proof of sameness: the framework draws them itself.
     """
 
     inputs: np.ndarray
     labels: np.ndarray
+    kept: Mapping[str, np.ndarray] | None = None
+
+
+class Batches(Protocol):
+    """An epoch in its fixed order; it can be gone through again and again."""
+
+    streamed: bool
+    """Whether each batch is made when its turn comes, so that it cannot be on the device before."""
+
+    def __iter__(self) -> Iterator[Batch]: ...
 
     def __len__(self) -> int:
-        return len(self.labels)
+        """How many steps."""
+
+
+class Streamed:
+    """Batches that are moved to the device each when its turn comes."""
+
+    def __init__(self, batches: Batches, move: Callable[[Batch], Any]) -> None:
+        self.batches, self.move = batches, move
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self.move, self.batches)
+
+
+def placed(batches: Batches, move: Callable[[Batch], Any]) -> Iterable[Any]:
+    """What `move` makes of each batch: all of them now, or, streamed, each when its turn comes.
+    It can be gone through again and again.
+    """
+    return Streamed(batches, move) if batches.streamed else [move(batch) for batch in batches]
 
 
 @dataclass(frozen=True)
@@ -57,10 +87,14 @@ class Workload(Protocol):
     """A model built in one framework, with its optimizer and its data."""
 
     def load_weights(self, weights: Weights) -> None:
-        """Take canonical weights; the optimizer's state starts anew."""
+        """Take canonical weights, running statistics among them; the optimizer's state and the
+        dropouts' draws start anew.
+        """
 
     def place(self, batches: Batches) -> None:
-        """Bring the epoch's data to the device, in the framework's own layout (not timed)."""
+        """Bring the epoch's data to the device, in the framework's own layout (not timed); where
+        the batches are streamed, keep them, for each to be brought when its turn comes.
+        """
 
     def train_epoch(self) -> np.ndarray:
         """Train on every placed batch, once, in order: the loss of each step, (steps,) float64.
@@ -68,14 +102,18 @@ class Workload(Protocol):
         Returns when the device has nothing left to do. This alone is timed.
         """
 
-    def loss_and_gradients(self, inputs: np.ndarray, labels: np.ndarray) -> tuple[float, Weights]:
-        """The loss of one batch and its gradients, canonical; no weight changes."""
+    def loss_and_gradients(self, batch: Batch) -> tuple[float, Weights]:
+        """The loss of one batch in training, and the gradients of the parameters that are trained,
+        canonical; nothing changes.
+        """
 
     def predict(self, inputs: np.ndarray) -> np.ndarray:
-        """The logits of (n, *input_shape): (n, classes)."""
+        """The logits of (n, *input_shape) in prediction, any n: (n, *output_shape); nothing
+        changes: dropouts do nothing, batch norms take their running statistics.
+        """
 
     def weights(self) -> Weights:
-        """The weights as they are now, canonical."""
+        """The parameters as they are now, canonical, the running statistics among them."""
 
     def peak_memory(self) -> int | None:
         """The most bytes in use on the GPU, the allocator's own figure; None on the CPU."""

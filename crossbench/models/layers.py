@@ -1,8 +1,9 @@
 """Layers without a framework: what they compute, their shapes, parameters and FLOPs.
 
-Shapes leave out the batch axis. Images are (channels, height, width). Parameters have
-one canonical form, torch's axis order: a convolution's kernel is (out, in, height, width)
-and slides without flipping; a dense weight is (out, in).
+Shapes leave out the batch axis. Images are (channels, height, width), sequences (length, features),
+or (length,) where they are numbers of a vocabulary, from 0. Parameters have one canonical form,
+torch's axis order: a convolution's kernel is (out, in, height, width) and slides without flipping;
+a dense weight is (out, in).
 
 To add a layer: a frozen dataclass here, and its translation in each adapter.
 """
@@ -26,6 +27,43 @@ class Zeros:
 
 
 @dataclass(frozen=True)
+class Ones:
+    """Initial values of 1."""
+
+    def sample(self, random: np.random.Generator, shape: Shape) -> np.ndarray:
+        return np.ones(shape, np.float32)
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Uniform in ±bound."""
+
+    bound: float
+
+    def sample(self, random: np.random.Generator, shape: Shape) -> np.ndarray:
+        return random.uniform(-self.bound, self.bound, shape).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Orthogonal:
+    """Orthonormal columns: Keras' default of recurrent weights (Saxe et al., 2013)."""
+
+    def sample(self, random: np.random.Generator, shape: Shape) -> np.ndarray:
+        q, r = np.linalg.qr(random.standard_normal(shape))
+        return (q * np.sign(np.diag(r))).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class ForgetGateOnes:
+    """Of an LSTM's bias: 1 for the forget gate, the second of four, 0 for the others: Keras'
+    default (Jozefowicz et al., 2015).
+    """
+
+    def sample(self, random: np.random.Generator, shape: Shape) -> np.ndarray:
+        return np.repeat(np.array([0, 1, 0, 0], np.float32), shape[0] // 4)
+
+
+@dataclass(frozen=True)
 class GlorotUniform:
     """Uniform in ±sqrt(6 / (fan_in + fan_out)): Flux's default (Glorot and Bengio, 2010)."""
 
@@ -37,12 +75,18 @@ class GlorotUniform:
         return random.uniform(-bound, bound, shape).astype(np.float32)
 
 
+Initial = Zeros | Ones | Uniform | Orthogonal | ForgetGateOnes | GlorotUniform
+
+
 @dataclass(frozen=True)
 class Parameter:
-    """One array of a layer: its canonical shape and where its values start."""
+    """One array of a layer: its canonical shape, where its values start, and whether the optimizer
+    changes them; what it does not change (a batch norm's running statistics) changes by itself.
+    """
 
     shape: Shape
-    initial: Zeros | GlorotUniform
+    initial: Initial
+    trained: bool = True
 
     @property
     def size(self) -> int:
@@ -66,6 +110,17 @@ class Layer:
         Only the products are counted, as is the custom: biases, activations and pools are not.
         """
         return 0
+
+    def input_gradient_flops(self, input_shape: Shape) -> int:
+        """Those of the backward pass that only the gradient with respect to the input needs."""
+        return self.forward_flops(input_shape)
+
+    def training_flops(self, input_shape: Shape, input_gradient: bool) -> int:
+        """Forward and backward: the products once more for the parameters' gradient, and once more
+        for the input's, where a layer before needs it.
+        """
+        needless = 0 if input_gradient else self.input_gradient_flops(input_shape)
+        return 3 * self.forward_flops(input_shape) - needless
 
 
 @dataclass(frozen=True)
@@ -140,6 +195,179 @@ class Dense(Layer):
 
     def forward_flops(self, input_shape: Shape) -> int:
         return 2 * input_shape[0] * self.features
+
+
+@dataclass(frozen=True)
+class BatchNorm(Layer):
+    """weight * (x - mean) / sqrt(variance + epsilon) + bias, channel by channel: of (C, H, W) over
+    the batch and the picture, of (F,) over the batch.
+
+    In training mean and variance are the batch's, the variance divided by n. The running ones,
+    which serve in prediction, become momentum * running + (1 - momentum) * the batch's, where the
+    variance is divided by n - 1 (torch, Flux and TensorFlow's fused kernel do so).
+    """
+
+    epsilon: float
+    momentum: float
+
+    def parameters(self, input_shape: Shape) -> dict[str, Parameter]:
+        shape = input_shape[:1]
+        return {
+            "weight": Parameter(shape, Ones()),
+            "bias": Parameter(shape, Zeros()),
+            "running_mean": Parameter(shape, Zeros(), trained=False),
+            "running_var": Parameter(shape, Ones(), trained=False),
+        }
+
+
+@dataclass(frozen=True)
+class Dropout(Layer):
+    """In training each value is 0 with probability `rate`, else divided by 1 - rate; in prediction
+    nothing changes.
+    """
+
+    rate: float
+
+
+@dataclass(frozen=True)
+class GlobalAveragePool(Layer):
+    """The mean of each channel of a picture (C, H, W), or of each feature of a sequence (L, F)."""
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        if len(input_shape) == 2:
+            return input_shape[1:]
+        return _image(self, input_shape)[:1]
+
+
+@dataclass(frozen=True)
+class Embedding(Layer):
+    """A row of the weight (vocabulary, features) for each number: (L,) to (L, features)."""
+
+    vocabulary: int
+    features: int
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        return (*_numbers(self, input_shape), self.features)
+
+    def parameters(self, input_shape: Shape) -> dict[str, Parameter]:
+        return {"weight": Parameter((self.vocabulary, self.features), Uniform(0.05))}
+
+
+@dataclass(frozen=True)
+class OneHot(Layer):
+    """1 at the place of each number, else 0: (L,) to (L, vocabulary)."""
+
+    vocabulary: int
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        return (*_numbers(self, input_shape), self.vocabulary)
+
+
+@dataclass(frozen=True)
+class Recurrent(Layer):
+    """A cell that goes along a sequence, from a state of 0; its last output: (L, F) to (features,).
+
+    Each of its gates has features rows of weight_ih (for the input), weight_hh (for the last
+    output) and bias, in the order of the gates. Bidirectional: a second cell goes from the end to
+    the start, its parameters end in _reverse, and its last output follows the first's.
+    """
+
+    features: int
+    bidirectional: bool = False
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        _sequence(self, input_shape)
+        return (self._directions * self.features,)
+
+    def parameters(self, input_shape: Shape) -> dict[str, Parameter]:
+        rows, (_, inputs) = self._gates * self.features, input_shape
+        one = {
+            "weight_ih": Parameter((rows, inputs), GlorotUniform(inputs, rows)),
+            "weight_hh": Parameter((rows, self.features), Orthogonal()),
+            "bias": Parameter((rows,), self._initial_bias),
+        }
+        other = {f"{name}_reverse": parameter for name, parameter in one.items()}
+        return one | other if self.bidirectional else one
+
+    def forward_flops(self, input_shape: Shape) -> int:
+        _, inputs = input_shape
+        return self.input_gradient_flops(input_shape) * (inputs + self.features) // inputs
+
+    def input_gradient_flops(self, input_shape: Shape) -> int:
+        length, inputs = input_shape
+        return self._directions * 2 * length * self._gates * self.features * inputs
+
+    @property
+    def _directions(self) -> int:
+        return 2 if self.bidirectional else 1
+
+    @property
+    def _gates(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def _initial_bias(self) -> Initial:
+        return Zeros()
+
+
+@dataclass(frozen=True)
+class LSTM(Recurrent):
+    """Gates input, forget, cell, output: c = sigmoid(f) * c + sigmoid(i) * tanh(g);
+    h = sigmoid(o) * tanh(c) (Hochreiter and Schmidhuber, 1997; Gers et al., 2000).
+    """
+
+    @property
+    def _gates(self) -> int:
+        return 4
+
+    @property
+    def _initial_bias(self) -> Initial:
+        return ForgetGateOnes()
+
+
+@dataclass(frozen=True)
+class GRU(Recurrent):
+    """Gates reset, update, new: n = tanh(W x + b + sigmoid(r) * (U h)); h = (1 - sigmoid(z)) * n
+    + sigmoid(z) * h. One bias a gate; cuDNN's form has another inside the reset.
+    """
+
+    @property
+    def _gates(self) -> int:
+        return 3
+
+
+@dataclass(frozen=True)
+class Residual(Layer):
+    """The sum of two ways from the input: the layers of the body, and those of the shortcut (none:
+    the input itself).
+    """
+
+    body: tuple[Layer, ...]
+    shortcut: tuple[Layer, ...] = ()
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        ways = [_through(layers, input_shape) for layers in (self.body, self.shortcut)]
+        if ways[0] != ways[1]:
+            raise ValueError(f"a residual's body gives {ways[0]}, its shortcut {ways[1]}")
+        return ways[0]
+
+
+def _through(layers: tuple[Layer, ...], shape: Shape) -> Shape:
+    for layer in layers:
+        shape = layer.output_shape(shape)
+    return shape
+
+
+def _numbers(layer: Layer, shape: Shape) -> Shape:
+    if len(shape) != 1:
+        raise ValueError(f"{layer} takes (length,) numbers, not the shape {shape}")
+    return shape
+
+
+def _sequence(layer: Layer, shape: Shape) -> Shape:
+    if len(shape) != 2:
+        raise ValueError(f"{layer} takes (length, features), not the shape {shape}")
+    return shape
 
 
 def _image(layer: Layer, shape: Shape) -> Shape:

@@ -1,17 +1,18 @@
-"""A model described once, for every framework: its layers, loss and optimizer."""
+"""A model described once, for every framework: its layers, loss, optimizer and data."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from .layers import Layer, Parameter, Shape
+from ..data.sources import CIFAR10, Source
+from .layers import Embedding, Layer, OneHot, Parameter, Residual, Shape
 from .training import Loss, Optimizer
 
 Weights = dict[str, np.ndarray]
@@ -20,26 +21,35 @@ Weights = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class NamedLayer:
-    """A layer at its place in a model."""
+    """A layer at its place in a model; body and shortcut are the layers inside of a Residual."""
 
     name: str
     layer: Layer
     input_shape: Shape
     output_shape: Shape
+    body: tuple[NamedLayer, ...] = ()
+    shortcut: tuple[NamedLayer, ...] = ()
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """The parameters by their full name: "conv1.weight"."""
+        """The layer's own parameters by their full name: "conv1.weight"."""
         own = self.layer.parameters(self.input_shape)
         return {f"{self.name}.{name}": parameter for name, parameter in own.items()}
+
+    def description(self) -> dict[str, Any]:
+        fields = vars(self.layer) | {"name": self.name, "input_shape": self.input_shape}
+        for way in ("body", "shortcut"):
+            if way in fields:
+                fields[way] = [named.description() for named in getattr(self, way)]
+        return {"type": type(self.layer).__name__} | fields
 
 
 @dataclass(frozen=True)
 class Model:
     """What is trained, and how, without any framework.
 
-    input_shape is one example's shape, without the batch axis. ValueError where the layers
-    do not fit one another.
+    input_shape is one example's shape, without the batch axis. batches: of an epoch; None for as
+    many as the data has. ValueError where the layers do not fit one another.
     """
 
     name: str
@@ -49,32 +59,51 @@ class Model:
     optimizer: Optimizer
     batch_size: int
     source: str
+    data: Source = field(default_factory=CIFAR10)
+    batches: int | None = None
+    for_vocabulary: Callable[[int], Model] | None = field(default=None, compare=False, repr=False)
+    """Where the data decides over its size: the same model for a vocabulary of that many."""
 
     def __post_init__(self) -> None:
         list(self.named_layers())
 
+    def fitted(self, vocabulary: int | None) -> Model:
+        """The model for data with that many numbers."""
+        if vocabulary is None or self.for_vocabulary is None:
+            return dataclasses.replace(self, for_vocabulary=None)
+        return self.for_vocabulary(vocabulary)
+
     def named_layers(self) -> Iterator[NamedLayer]:
         """The layers in order, named by kind and number ("conv1", "conv2", "dense1")."""
-        shape, seen = self.input_shape, Counter[str]()
-        for layer in self.layers:
-            kind = type(layer).__name__.lower()
-            seen[kind] += 1
-            named = NamedLayer(f"{kind}{seen[kind]}", layer, shape, layer.output_shape(shape))
-            yield named
-            shape = named.output_shape
+        return _named(self.layers, self.input_shape, Counter())
+
+    def all_layers(self) -> Iterator[NamedLayer]:
+        """The same with the layers inside of other ones, each after the one that it is in."""
+        return _deep(self.named_layers())
 
     @property
     def output_shape(self) -> Shape:
         return list(self.named_layers())[-1].output_shape
 
     @property
+    def vocabulary(self) -> int | None:
+        """How many different numbers an example may hold; None where it holds measurements."""
+        first = self.layers[0]
+        return first.vocabulary if isinstance(first, Embedding | OneHot) else None
+
+    @property
     def parameters(self) -> dict[str, Parameter]:
         """Every parameter by its full name, in the order of the layers."""
-        return {k: v for named in self.named_layers() for k, v in named.parameters.items()}
+        return {k: v for named in self.all_layers() for k, v in named.parameters.items()}
 
     @property
     def parameter_count(self) -> int:
+        """Those that are not trained counted too."""
         return sum(parameter.size for parameter in self.parameters.values())
+
+    @property
+    def trained_count(self) -> int:
+        return sum(parameter.size for parameter in self.parameters.values() if parameter.trained)
 
     def initial_weights(self, seed: int) -> Weights:
         """Canonical float32 weights, the same for the same seed in every framework."""
@@ -87,23 +116,15 @@ class Model:
     @property
     def forward_flops(self) -> int:
         """FLOPs of one example's forward pass (see Layer.forward_flops)."""
-        return sum(n.layer.forward_flops(n.input_shape) for n in self.named_layers())
+        return sum(n.layer.forward_flops(n.input_shape) for n in self.all_layers())
 
     @property
     def training_flops(self) -> int:
-        """FLOPs of one example's forward and backward pass.
-
-        The backward pass repeats a layer's products for the weights' gradient, and again for
-        the input's, which the first layer with parameters does not need.
-        """
-        total, first = 0, True
-        for named in self.named_layers():
-            flops = named.layer.forward_flops(named.input_shape)
-            if named.parameters:
-                total += flops * (2 if first else 3)
-                first = False
-            else:
-                total += flops * 2
+        """FLOPs of one example's forward and backward pass (see Layer.training_flops)."""
+        total, trained_before = 0, False
+        for named in self.all_layers():
+            total += named.layer.training_flops(named.input_shape, trained_before)
+            trained_before |= bool(named.parameters)
         return total
 
     def description(self) -> Any:
@@ -111,22 +132,36 @@ class Model:
         plain = {
             "name": self.name,
             "input_shape": self.input_shape,
-            "layers": [
-                {
-                    "name": named.name,
-                    "input_shape": named.input_shape,
-                    **_plain(named.layer),
-                }
-                for named in self.named_layers()
-            ],
+            "layers": [named.description() for named in self.named_layers()],
             "loss": _plain(self.loss),
             "optimizer": _plain(self.optimizer),
+            "data": _plain(self.data),
             "parameters": self.parameter_count,
+            "trained_parameters": self.trained_count,
             "forward_flops": self.forward_flops,
             "training_flops": self.training_flops,
             "source": self.source,
         }
         return json.loads(json.dumps(plain))  # lists for tuples, as a results file gives them back
+
+
+def _named(layers: tuple[Layer, ...], shape: Shape, seen: Counter[str]) -> Iterator[NamedLayer]:
+    for layer in layers:
+        kind = type(layer).__name__.lower()
+        seen[kind] += 1
+        named = NamedLayer(f"{kind}{seen[kind]}", layer, shape, layer.output_shape(shape))
+        if isinstance(layer, Residual):
+            body = tuple(_named(layer.body, shape, seen))
+            shortcut = tuple(_named(layer.shortcut, shape, seen))
+            named = dataclasses.replace(named, body=body, shortcut=shortcut)
+        yield named
+        shape = named.output_shape
+
+
+def _deep(layers: Iterator[NamedLayer]) -> Iterator[NamedLayer]:
+    for named in layers:
+        yield named
+        yield from _deep(iter(named.body + named.shortcut))
 
 
 def _plain(description: Any) -> dict[str, Any]:

@@ -2,17 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 
 @dataclass(frozen=True)
 class SoftmaxCrossEntropy:
     """-log softmax(logits)[label], the mean over the batch. The model ends in logits."""
 
+    def predictions(self, logits: np.ndarray) -> np.ndarray:
+        """The label of each row of (n, classes)."""
+        return logits.argmax(1)
+
 
 @dataclass(frozen=True)
-class SGD:
-    """velocity = momentum * velocity + gradient; weight -= learning_rate * velocity.
+class BinaryCrossEntropy:
+    """-log sigmoid(logit) for the label 1, -log(1 - sigmoid(logit)) for 0, the mean over the batch.
+    The model ends in one logit.
+    """
+
+    def predictions(self, logits: np.ndarray) -> np.ndarray:
+        """The label of each row of (n, 1)."""
+        return (logits[:, 0] > 0).astype(np.int64)
+
+
+class Optimizer:
+    """How a gradient g changes a weight; learning_rate is every rule's first field."""
+
+    learning_rate: float
+
+    def slower(self, factor: float) -> Optimizer:
+        """The same rule with a learning rate of factor times as much."""
+        return replace(self, learning_rate=self.learning_rate * factor)  # type: ignore[type-var]
+
+
+@dataclass(frozen=True)
+class SGD(Optimizer):
+    """velocity = momentum * velocity + g; weight -= learning_rate * velocity.
 
     The velocity starts at 0: no dampening, no Nesterov, no weight decay.
     """
@@ -21,5 +48,42 @@ class SGD:
     momentum: float = 0.0
 
 
-Loss = SoftmaxCrossEntropy
-Optimizer = SGD
+@dataclass(frozen=True)
+class Adam(Optimizer):
+    """m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * g²; in step t, from 1:
+    weight -= learning_rate * m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + epsilon)
+    (Kingma and Ba, 2015; m and v start at 0). Keras adds epsilon before it divides by 1 - beta2^t.
+    """
+
+    learning_rate: float
+    beta1: float
+    beta2: float
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class RMSprop(Optimizer):
+    """v = rho * v + (1 - rho) * g²; weight -= learning_rate * g / (sqrt(v) + epsilon), v from 0.
+
+    decay: in step t, from 0, the rate is learning_rate / (1 + decay * t), as Keras' `decay`.
+    """
+
+    learning_rate: float
+    rho: float
+    epsilon: float
+    decay: float = 0.0
+
+
+@dataclass(frozen=True)
+class Adadelta(Optimizer):
+    """v = rho * v + (1 - rho) * g²; change = g * sqrt(u + epsilon) / sqrt(v + epsilon);
+    u = rho * u + (1 - rho) * change²; weight -= learning_rate * change (Zeiler, 2012; u and v from
+    0).
+    """
+
+    learning_rate: float
+    rho: float
+    epsilon: float
+
+
+Loss = SoftmaxCrossEntropy | BinaryCrossEntropy

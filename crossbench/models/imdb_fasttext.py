@@ -1,0 +1,29 @@
+"""fastText on IMDB of minimaxir's keras-cntk-benchmark (2017), from Keras' examples.
+
+The vocabulary is 20,000 words and all bigrams of the training reviews. In the catalogue's counts it
+is the stand-in's order of magnitude; a run takes the data's own.
+"""
+
+import dataclasses
+
+from ..data.sources import IMDB
+from .layers import Dense, Embedding, GlobalAveragePool
+from .model import Model
+from .training import Adam, BinaryCrossEntropy
+
+
+def for_vocabulary(size: int) -> Model:
+    return Model(
+        name="imdb_fasttext",
+        input_shape=(400,),
+        layers=(Embedding(size, 50), GlobalAveragePool(), Dense(1)),
+        loss=BinaryCrossEntropy(),
+        # Keras' defaults of 2017
+        optimizer=Adam(learning_rate=1e-3, beta1=0.9, beta2=0.999, epsilon=1e-8),
+        batch_size=32,
+        data=IMDB(words=20_000, length=400, bigrams=True),
+        source="minimaxir's keras-cntk-benchmark, 2017: imdb_fasttext",
+    )
+
+
+MODEL = dataclasses.replace(for_vocabulary(1_200_000), for_vocabulary=for_vocabulary)

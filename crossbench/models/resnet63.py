@@ -1,0 +1,48 @@
+"""The residual network of hideyukiinada's benchmark1 (2018): 63 convolutions, 10 blocks a stage.
+
+The post trains on one batch of 64, four times. Keras pads a stride of 2 behind only; here it is
+both sides, as torch and Flux do: the sizes and the products are the same.
+"""
+
+from ..data.sources import CIFAR10
+from .layers import BatchNorm, Conv, Dense, GlobalAveragePool, Layer, ReLU, Residual
+from .model import Model
+from .training import Adam, SoftmaxCrossEntropy
+
+BLOCKS = 10  # of each stage
+NORM = BatchNorm(epsilon=1e-3, momentum=0.99)  # Keras' defaults
+
+
+def conv3x3(features: int, stride: int = 1) -> tuple[Layer, ...]:
+    return (Conv(features, kernel=(3, 3), stride=(stride, stride), padding=(1, 1)), NORM)
+
+
+def block(features: int, stride: int = 1) -> tuple[Layer, ...]:
+    body = (*conv3x3(features, stride), ReLU(), *conv3x3(features))
+    shortcut = (Conv(features, kernel=(1, 1), stride=(2, 2)), NORM) if stride == 2 else ()
+    return (Residual(body, shortcut), ReLU())
+
+
+def stage(features: int, stride: int) -> tuple[Layer, ...]:
+    return block(features, stride) + (BLOCKS - 1) * block(features)
+
+
+MODEL = Model(
+    name="resnet63",
+    input_shape=(3, 32, 32),
+    layers=(
+        *conv3x3(64),
+        ReLU(),
+        *stage(64, stride=1),
+        *stage(128, stride=2),
+        *stage(256, stride=2),
+        GlobalAveragePool(),
+        Dense(10),
+    ),
+    loss=SoftmaxCrossEntropy(),
+    optimizer=Adam(learning_rate=1e-3, beta1=0.9, beta2=0.999, epsilon=1e-7),
+    batch_size=64,
+    batches=1,
+    data=CIFAR10(),
+    source="hideyukiinada's benchmark1, 2018: Keras 2.2, one batch of CIFAR-10",
+)

@@ -1,0 +1,34 @@
+"""The CNN of ilkarman's DeepLearningFrameworks (2017), "a Rosetta Stone": 3,441,592 parameters.
+
+There is no activation between a stage's second convolution and its pool: so it was published.
+"""
+
+from ..data.sources import CIFAR10
+from .layers import Conv, Dense, Dropout, Flatten, Layer, MaxPool, ReLU
+from .model import Model
+from .training import SGD, SoftmaxCrossEntropy
+
+
+def stage(features: int) -> tuple[Layer, ...]:
+    conv = Conv(features, kernel=(3, 3), padding=(1, 1))
+    return (conv, ReLU(), conv, MaxPool((2, 2), stride=(2, 2)), ReLU(), Dropout(0.25))
+
+
+MODEL = Model(
+    name="rosetta_cnn",
+    input_shape=(3, 32, 32),
+    layers=(
+        *stage(50),
+        *stage(100),
+        Flatten(),
+        Dense(512),
+        ReLU(),
+        Dropout(0.5),
+        Dense(10),
+    ),
+    loss=SoftmaxCrossEntropy(),
+    optimizer=SGD(learning_rate=0.01, momentum=0.9),
+    batch_size=64,
+    data=CIFAR10(),
+    source="ilkarman's DeepLearningFrameworks, 2017: the CNN",
+)
