@@ -47,8 +47,9 @@ class Batch:
 class Batches(Protocol):
     """An epoch in its fixed order; it can be gone through again and again."""
 
-    streamed: bool
-    """Whether each batch is made when its turn comes, so that it cannot be on the device before."""
+    @property
+    def streamed(self) -> bool:
+        """Whether each batch is made when its turn comes, so that none is on the device before."""
 
     def __iter__(self) -> Iterator[Batch]: ...
 

@@ -1,92 +1,337 @@
-"""NumPy, written for clarity: the reference that every framework is compared with.
+"""NumPy, layer by layer from the definitions: what the frameworks are proved against, in float64.
 
-Each layer is a function that gives its output and the function of its backward pass.
-Checked against finite differences in tests/adapters/test_reference.py.
+In float32 a max-pool treats values that are nearly equal as NNlib does, which gives the gradient to
+the first that is within a tolerance of the largest: the furthest that float32 may rightly be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial, singledispatch
 from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ..models.layers import Conv, Dense, Flatten, Layer, MaxPool, ReLU
-from ..models.model import Weights
-from ..models.training import SGD, SoftmaxCrossEntropy
-from ..workload import Adapter, Batches, Job, versions
+from ..models.layers import (
+    GRU,
+    LSTM,
+    BatchNorm,
+    Conv,
+    Dense,
+    Dropout,
+    Embedding,
+    Flatten,
+    GlobalAveragePool,
+    Layer,
+    MaxPool,
+    OneHot,
+    ReLU,
+    Residual,
+)
+from ..models.model import NamedLayer, Weights
+from ..models.training import SGD, Adadelta, Adam, BinaryCrossEntropy, RMSprop, SoftmaxCrossEntropy
+from ..workload import Adapter, Batch, Batches, Job, versions
 
-Backward = Callable[[np.ndarray], tuple[np.ndarray, Weights]]
-"""From the output's gradient to the input's and the parameters'."""
+Backward = Callable[[np.ndarray], np.ndarray]
+"""From the output's gradient to the input's; on the way the parameters' go to Pass.gradients."""
+
+
+@dataclass
+class Pass:
+    """One pass through the model, forward and perhaps back again.
+
+    running: the running statistics after it, by their full name; near_ties: how many windows of
+    max-pools had two values so near that some framework may give either the gradient.
+    """
+
+    weights: Weights
+    training: bool
+    kept: Mapping[str, np.ndarray] | None = None
+    gradients: Weights = field(default_factory=dict)
+    running: Weights = field(default_factory=dict)
+    near_ties: int = 0
+
+    def own(self, named: NamedLayer) -> Weights:
+        """The layer's parameters by their short name."""
+        prefix = f"{named.name}."
+        return {name.removeprefix(prefix): self.weights[name] for name in named.parameters}
+
+    def add(self, named: NamedLayer, **gradients: np.ndarray) -> None:
+        self.gradients |= {f"{named.name}.{name}": value for name, value in gradients.items()}
 
 
 @singledispatch
-def forward(layer: Layer, weights: Weights, x: np.ndarray) -> tuple[np.ndarray, Backward]:
+def forward(
+    layer: Layer, named: NamedLayer, x: np.ndarray, run: Pass
+) -> tuple[np.ndarray, Backward]:
     """The layer's output for (batch, *input_shape), and its backward pass."""
     raise NotImplementedError(f"the reference does not know the layer {type(layer).__name__}")
 
 
+def forward_all(
+    layers: Iterable[NamedLayer], x: np.ndarray, run: Pass
+) -> tuple[np.ndarray, Backward]:
+    """One layer after the other."""
+    backwards = []
+    for named in layers:
+        x, backward = forward(named.layer, named, x, run)
+        backwards.append(backward)
+
+    def back(dy: np.ndarray) -> np.ndarray:
+        for backward in reversed(backwards):
+            dy = backward(dy)
+        return dy
+
+    return x, back
+
+
 @forward.register
-def _(layer: Conv, weights: Weights, x: np.ndarray) -> tuple[np.ndarray, Backward]:
+def _(layer: Conv, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.ndarray, Backward]:
     (sh, sw), (ph, pw), (kh, kw) = layer.stride, layer.padding, layer.kernel
     padded = np.pad(x, ((0, 0), (0, 0), (ph, ph), (pw, pw)))
     patches = sliding_window_view(padded, (kh, kw), (2, 3))[:, :, ::sh, ::sw]
-    kernel = weights["weight"]
+    own = run.own(named)
+    kernel = own["weight"]
     y = np.tensordot(patches, kernel, ((1, 4, 5), (1, 2, 3))).transpose(0, 3, 1, 2)
     height, width = y.shape[2:]
 
-    def backward(dy: np.ndarray) -> tuple[np.ndarray, Weights]:
+    def backward(dy: np.ndarray) -> np.ndarray:
         dpadded = np.zeros_like(padded)
         dpatches = np.tensordot(dy, kernel, ((1,), (0,)))  # batch, h, w, channel, kh, kw
         for i in range(kh):
             for j in range(kw):
                 window = dpadded[:, :, i : i + sh * height : sh, j : j + sw * width : sw]
                 window += dpatches[..., i, j].transpose(0, 3, 1, 2)
-        dx = dpadded[:, :, ph : ph + x.shape[2], pw : pw + x.shape[3]]
         dkernel = np.tensordot(dy, patches, ((0, 2, 3), (0, 2, 3)))
-        return dx, {"weight": dkernel, "bias": dy.sum((0, 2, 3))}
+        run.add(named, weight=dkernel, bias=dy.sum((0, 2, 3)))
+        return dpadded[:, :, ph : ph + x.shape[2], pw : pw + x.shape[3]]
 
-    return y + weights["bias"][:, None, None], backward
+    return y + own["bias"][:, None, None], backward
 
 
 @forward.register
-def _(layer: MaxPool, weights: Weights, x: np.ndarray) -> tuple[np.ndarray, Backward]:
+def _(layer: MaxPool, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.ndarray, Backward]:
     (sh, sw), (kh, kw) = layer.stride, layer.window
     windows = sliding_window_view(x, (kh, kw), (2, 3))[:, :, ::sh, ::sw]
     flat = windows.reshape(*windows.shape[:4], kh * kw)
-    winner = flat.argmax(-1)  # the first of equal ones
+    largest = flat.max(-1, keepdims=True)
+    tolerance = np.sqrt(np.finfo(x.dtype).eps) * np.maximum(np.abs(flat), np.abs(largest))
+    near = largest - flat <= tolerance
+    # equal ones, as the zeros that a ReLU leaves, are no matter: all get the same
+    run.near_ties += int(((flat != largest) & near).any(-1).sum())
+    winner = near.argmax(-1) if x.dtype == np.float32 else flat.argmax(-1)
     height, width = winner.shape[2:]
 
-    def backward(dy: np.ndarray) -> tuple[np.ndarray, Weights]:
+    def backward(dy: np.ndarray) -> np.ndarray:
         dx = np.zeros_like(x)
         for cell in range(kh * kw):
             i, j = divmod(cell, kw)
             window = dx[:, :, i : i + sh * height : sh, j : j + sw * width : sw]
             window += np.where(winner == cell, dy, 0)
-        return dx, {}
+        return dx
 
-    return np.take_along_axis(flat, winner[..., None], -1)[..., 0], backward
-
-
-@forward.register
-def _(layer: ReLU, weights: Weights, x: np.ndarray) -> tuple[np.ndarray, Backward]:
-    return np.maximum(x, 0), lambda dy: (np.where(x > 0, dy, 0), {})
+    return largest[..., 0], backward
 
 
 @forward.register
-def _(layer: Flatten, weights: Weights, x: np.ndarray) -> tuple[np.ndarray, Backward]:
-    return x.reshape(len(x), -1), lambda dy: (dy.reshape(x.shape), {})
+def _(layer: ReLU, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.ndarray, Backward]:
+    return np.maximum(x, 0), lambda dy: np.where(x > 0, dy, 0)
 
 
 @forward.register
-def _(layer: Dense, weights: Weights, x: np.ndarray) -> tuple[np.ndarray, Backward]:
-    weight = weights["weight"]
-    return x @ weight.T + weights["bias"], lambda dy: (
-        dy @ weight,
-        {"weight": dy.T @ x, "bias": dy.sum(0)},
-    )
+def _(layer: Flatten, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.ndarray, Backward]:
+    return x.reshape(len(x), -1), lambda dy: dy.reshape(x.shape)
+
+
+@forward.register
+def _(layer: Dense, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.ndarray, Backward]:
+    own = run.own(named)
+
+    def backward(dy: np.ndarray) -> np.ndarray:
+        run.add(named, weight=dy.T @ x, bias=dy.sum(0))
+        return dy @ own["weight"]
+
+    return x @ own["weight"].T + own["bias"], backward
+
+
+@forward.register
+def _(layer: BatchNorm, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.ndarray, Backward]:
+    own, axes = run.own(named), (0, *range(2, x.ndim))
+    n = x.size // x.shape[1]
+
+    def channels(values: np.ndarray) -> np.ndarray:
+        return values.reshape(-1, *[1] * (x.ndim - 2))
+
+    if run.training:
+        mean, variance = x.mean(axes), x.var(axes)
+        keep = layer.momentum
+        for name, new in (("running_mean", mean), ("running_var", variance * (n / (n - 1)))):
+            run.running[f"{named.name}.{name}"] = keep * own[name] + (1 - keep) * new
+    else:
+        mean, variance = own["running_mean"], own["running_var"]
+    deviation = np.sqrt(variance + layer.epsilon)
+    normal = (x - channels(mean)) / channels(deviation)
+
+    def backward(dy: np.ndarray) -> np.ndarray:
+        dweight, dbias = (dy * normal).sum(axes), dy.sum(axes)
+        run.add(named, weight=dweight, bias=dbias)
+        centred = dy - channels(dbias / n) - normal * channels(dweight / n)
+        return centred * channels(own["weight"] / deviation)
+
+    return normal * channels(own["weight"]) + channels(own["bias"]), backward
+
+
+@forward.register
+def _(layer: Dropout, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.ndarray, Backward]:
+    if not run.training:
+        return x, lambda dy: dy
+    if run.kept is None:
+        kept = np.random.default_rng(0).random(x.shape) >= layer.rate
+    else:
+        kept = run.kept[named.name]
+    scale = kept / x.dtype.type(1 - layer.rate)
+    return x * scale, lambda dy: dy * scale
+
+
+@forward.register
+def _(
+    layer: GlobalAveragePool, named: NamedLayer, x: np.ndarray, run: Pass
+) -> tuple[np.ndarray, Backward]:
+    axes = (1,) if x.ndim == 3 else (2, 3)
+    count = np.prod([x.shape[axis] for axis in axes]).astype(x.dtype)
+    return x.mean(axes), lambda dy: np.broadcast_to(np.expand_dims(dy / count, axes), x.shape)
+
+
+@forward.register
+def _(layer: Embedding, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.ndarray, Backward]:
+    weight = run.own(named)["weight"]
+
+    def backward(dy: np.ndarray) -> np.ndarray:
+        gradient = np.zeros_like(weight)
+        np.add.at(gradient, x, dy)
+        run.add(named, weight=gradient)
+        return np.zeros(x.shape)  # numbers have no gradient
+
+    return weight[x], backward
+
+
+@forward.register
+def _(layer: OneHot, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.ndarray, Backward]:
+    dtype = next(iter(run.weights.values())).dtype
+    return np.eye(layer.vocabulary, dtype=dtype)[x], lambda dy: np.zeros(x.shape)
+
+
+@forward.register(LSTM)
+@forward.register(GRU)
+def _(
+    layer: LSTM | GRU, named: NamedLayer, x: np.ndarray, run: Pass
+) -> tuple[np.ndarray, Backward]:
+    """The second direction is the same cell along the reversed sequence."""
+    go = _lstm if isinstance(layer, LSTM) else _gru
+    suffixes = ("", "_reverse") if layer.bidirectional else ("",)
+    own = run.own(named)
+    ways = []
+    for suffix in suffixes:
+        parameters = [own[f"{name}{suffix}"] for name in ("weight_ih", "weight_hh", "bias")]
+        ways.append(go(x[:, ::-1] if suffix else x, *parameters))
+
+    def backward(dy: np.ndarray) -> np.ndarray:
+        dx = np.zeros_like(x)
+        parts = np.split(dy, len(ways), 1)
+        for suffix, (_, back), part in zip(suffixes, ways, parts, strict=True):
+            dway, dih, dhh, dbias = back(part)
+            dx += dway[:, ::-1] if suffix else dway
+            names = [f"{name}{suffix}" for name in ("weight_ih", "weight_hh", "bias")]
+            run.add(named, **dict(zip(names, (dih, dhh, dbias), strict=True)))
+        return dx
+
+    return np.concatenate([h for h, _ in ways], 1), backward
+
+
+RecurrentBackward = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]
+"""From the gradient of the last output to those of x, weight_ih, weight_hh and bias."""
+
+
+def _lstm(
+    x: np.ndarray, ih: np.ndarray, hh: np.ndarray, bias: np.ndarray
+) -> tuple[np.ndarray, RecurrentBackward]:
+    h = c = np.zeros((len(x), hh.shape[1]), x.dtype)
+    steps = []
+    for t in range(x.shape[1]):
+        i, f, g, o = np.split(x[:, t] @ ih.T + h @ hh.T + bias, 4, 1)
+        i, f, g, o = _sigmoid(i), _sigmoid(f), np.tanh(g), _sigmoid(o)
+        before, c = (h, c), f * c + i * g
+        h = o * np.tanh(c)
+        steps.append((before, (i, f, g, o), c))
+
+    def backward(dh: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        dx, dih, dhh, dbias = (np.zeros_like(a) for a in (x, ih, hh, bias))
+        dc = np.zeros_like(dh)
+        for t in reversed(range(len(steps))):
+            (h_before, c_before), (i, f, g, o), c = steps[t]
+            bent = np.tanh(c)
+            dc = dc + dh * o * (1 - bent**2)
+            gates = (
+                dc * g * i * (1 - i),
+                dc * c_before * f * (1 - f),
+                dc * i * (1 - g**2),
+                dh * bent * o * (1 - o),
+            )
+            dgates = np.concatenate(gates, 1)
+            dx[:, t] = dgates @ ih
+            dih += dgates.T @ x[:, t]
+            dhh += dgates.T @ h_before
+            dbias += dgates.sum(0)
+            dh, dc = dgates @ hh, dc * f
+        return dx, dih, dhh, dbias
+
+    return h, backward
+
+
+def _gru(
+    x: np.ndarray, ih: np.ndarray, hh: np.ndarray, bias: np.ndarray
+) -> tuple[np.ndarray, RecurrentBackward]:
+    h = np.zeros((len(x), hh.shape[1]), x.dtype)
+    steps = []
+    for t in range(x.shape[1]):
+        from_x = np.split(x[:, t] @ ih.T + bias, 3, 1)
+        from_h = np.split(h @ hh.T, 3, 1)
+        r, z = (_sigmoid(a + b) for a, b in zip(from_x[:2], from_h[:2], strict=True))
+        n = np.tanh(from_x[2] + r * from_h[2])
+        steps.append((h, r, z, n, from_h[2]))
+        h = (1 - z) * n + z * h
+
+    def backward(dh: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        dx, dih, dhh, dbias = (np.zeros_like(a) for a in (x, ih, hh, bias))
+        for t in reversed(range(len(steps))):
+            before, r, z, n, new_from_h = steps[t]
+            dn = dh * (1 - z) * (1 - n**2)
+            dz = dh * (before - n) * z * (1 - z)
+            dr = dn * new_from_h * r * (1 - r)
+            dgates = np.concatenate((dr, dz, dn), 1)
+            dfrom_h = np.concatenate((dr, dz, dn * r), 1)
+            dx[:, t] = dgates @ ih
+            dih += dgates.T @ x[:, t]
+            dhh += dfrom_h.T @ before
+            dbias += dgates.sum(0)
+            dh = dh * z + dfrom_h @ hh
+        return dx, dih, dhh, dbias
+
+    return h, backward
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    e = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1, e) / (1 + e)
+
+
+@forward.register
+def _(layer: Residual, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.ndarray, Backward]:
+    body, body_back = forward_all(named.body, x, run)
+    shortcut, shortcut_back = forward_all(named.shortcut, x, run)
+    return body + shortcut, lambda dy: body_back(dy) + shortcut_back(dy)
 
 
 @singledispatch
@@ -109,55 +354,105 @@ def _(
     return -float(log_softmax[rows, labels].mean()), gradient / len(labels)
 
 
+@loss_and_gradient.register
+def _(loss: BinaryCrossEntropy, logits: np.ndarray, labels: np.ndarray) -> tuple[float, np.ndarray]:
+    z, y = logits[:, 0], labels.astype(logits.dtype)
+    each = np.maximum(z, 0) - z * y + np.log1p(np.exp(-np.abs(z)))
+    return float(each.mean()), ((_sigmoid(z) - y) / len(y))[:, None]
+
+
+State = dict[str, dict[str, Any]]
+"""What an optimizer remembers of each parameter, by the names in its formula."""
+
+
 @singledispatch
-def step(optimizer: Any, weights: Weights, gradients: Weights, state: Weights) -> None:
-    """Change the weights and the optimizer's state (empty at the start) in place."""
+def change(optimizer: Any, gradient: np.ndarray, state: dict[str, Any], t: int) -> np.ndarray:
+    """What is taken from the weight in step t, from 0; the state, empty at the start, is changed in
+    place. The rate and all else are of the formula in the optimizer's docstring.
+    """
     raise NotImplementedError(
         f"the reference does not know the optimizer {type(optimizer).__name__}"
     )
 
 
-@step.register
-def _(optimizer: SGD, weights: Weights, gradients: Weights, state: Weights) -> None:
-    for name, gradient in gradients.items():
-        state[name] = optimizer.momentum * state.get(name, 0) + gradient
-        weights[name] -= (optimizer.learning_rate * state[name]).astype(gradient.dtype)
+@change.register
+def _(optimizer: SGD, gradient: np.ndarray, state: dict[str, Any], t: int) -> np.ndarray:
+    state["velocity"] = optimizer.momentum * state.get("velocity", 0) + gradient
+    return optimizer.learning_rate * state["velocity"]
+
+
+@change.register
+def _(optimizer: Adam, gradient: np.ndarray, state: dict[str, Any], t: int) -> np.ndarray:
+    b1, b2 = optimizer.beta1, optimizer.beta2
+    state["m"] = b1 * state.get("m", 0) + (1 - b1) * gradient
+    state["v"] = b2 * state.get("v", 0) + (1 - b2) * gradient**2
+    m, v = state["m"] / (1 - b1 ** (t + 1)), state["v"] / (1 - b2 ** (t + 1))
+    return optimizer.learning_rate * m / (np.sqrt(v) + optimizer.epsilon)
+
+
+@change.register
+def _(optimizer: RMSprop, gradient: np.ndarray, state: dict[str, Any], t: int) -> np.ndarray:
+    state["v"] = optimizer.rho * state.get("v", 0) + (1 - optimizer.rho) * gradient**2
+    rate = optimizer.learning_rate / (1 + optimizer.decay * t)
+    return rate * gradient / (np.sqrt(state["v"]) + optimizer.epsilon)
+
+
+@change.register
+def _(optimizer: Adadelta, gradient: np.ndarray, state: dict[str, Any], t: int) -> np.ndarray:
+    rho, epsilon, u = optimizer.rho, optimizer.epsilon, state.get("u", 0)
+    state["v"] = rho * state.get("v", 0) + (1 - rho) * gradient**2
+    step = gradient * np.sqrt(u + epsilon) / np.sqrt(state["v"] + epsilon)
+    state["u"] = rho * u + (1 - rho) * step**2
+    return optimizer.learning_rate * step
 
 
 class ReferenceWorkload:
     def __init__(self, job: Job) -> None:
         self.model, self.dtype = job.model, np.dtype(job.dtype)
         self.layers = list(job.model.named_layers())
+        self.near_ties = 0  # in all passes of training so far
 
     def load_weights(self, weights: Weights) -> None:
-        self.state: Weights = {}
+        self.steps, self.state = 0, State()
         self.parameters = {name: array.astype(self.dtype) for name, array in weights.items()}
 
     def place(self, batches: Batches) -> None:
         self.batches = batches
 
     def train_epoch(self) -> np.ndarray:
-        losses = []
-        for inputs, labels in zip(self.batches.inputs, self.batches.labels, strict=True):
-            loss, gradients = self.loss_and_gradients(inputs, labels)
-            step(self.model.optimizer, self.parameters, gradients, self.state)
-            losses.append(loss)
-        return np.array(losses)
+        return np.array([self._step(batch) for batch in self.batches])
 
-    def loss_and_gradients(self, inputs: np.ndarray, labels: np.ndarray) -> tuple[float, Weights]:
-        logits, backwards = self._forward(inputs)
-        loss, gradient = loss_and_gradient(self.model.loss, logits, labels)
-        gradients: Weights = {}
-        for named, backward in zip(reversed(self.layers), reversed(backwards), strict=True):
-            gradient, own = backward(gradient)
-            gradients |= {f"{named.name}.{key}": value for key, value in own.items()}
-        return loss, {name: gradients[name] for name in self.parameters}
+    def loss_and_gradients(self, batch: Batch) -> tuple[float, Weights]:
+        loss, run = self._backward(batch)
+        return loss, run.gradients
 
     def predict(self, inputs: np.ndarray) -> np.ndarray:
-        return self._forward(inputs)[0]
+        return forward_all(self.layers, self._inputs(inputs), Pass(self.parameters, False))[0]
 
     def weights(self) -> Weights:
         return {name: array.copy() for name, array in self.parameters.items()}
+
+    def _step(self, batch: Batch) -> float:
+        loss, run = self._backward(batch)
+        for name, gradient in run.gradients.items():
+            state = self.state.setdefault(name, {})
+            step = change(self.model.optimizer, gradient, state, self.steps)
+            self.parameters[name] -= step.astype(self.dtype)
+        for name, value in run.running.items():
+            self.parameters[name] = value.astype(self.dtype)
+        self.steps += 1
+        return loss
+
+    def _backward(self, batch: Batch) -> tuple[float, Pass]:
+        run = Pass(self.parameters, True, batch.kept)
+        logits, back = forward_all(self.layers, self._inputs(batch.inputs), run)
+        loss, gradient = loss_and_gradient(self.model.loss, logits, batch.labels)
+        back(gradient)
+        self.near_ties += run.near_ties
+        return loss, run
+
+    def _inputs(self, x: np.ndarray) -> np.ndarray:
+        return x if x.dtype.kind == "i" else x.astype(self.dtype)
 
     def peak_memory(self) -> int | None:
         return None
@@ -186,15 +481,6 @@ class ReferenceWorkload:
 
     def details(self) -> dict[str, str]:
         return versions("numpy")
-
-    def _forward(self, x: np.ndarray) -> tuple[np.ndarray, list[Backward]]:
-        x, backwards = x.astype(self.dtype), []
-        for named in self.layers:
-            prefix = f"{named.name}."
-            own = {n.removeprefix(prefix): self.parameters[n] for n in named.parameters}
-            x, backward = forward(named.layer, own, x)
-            backwards.append(backward)
-        return x, backwards
 
 
 class ReferenceAdapter(Adapter):
