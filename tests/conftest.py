@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 from samples import write_cifar
+from small_models import SMALL_MODELS
 
 from crossbench import adapters, models
-from crossbench.models.layers import Conv, Dense, Flatten, MaxPool, ReLU
-from crossbench.models.model import Model
 
 PLUGIN = Path(__file__).parent / "plugin"
 
@@ -37,25 +36,8 @@ def lenet():
 
 
 @pytest.fixture(scope="session")
-def small_model(lenet):
-    """Every layer there is, at odd sizes: stride, padding, windows that overlap or leave a rest."""
-    return Model(
-        name="small",
-        input_shape=(3, 32, 32),
-        layers=(
-            Conv(4, kernel=(5, 3), stride=(2, 3), padding=(1, 2)),
-            ReLU(),
-            MaxPool((3, 2), stride=(2, 2)),
-            Flatten(),
-            Dense(7),
-            ReLU(),
-            Dense(10),
-        ),
-        loss=lenet.loss,
-        optimizer=lenet.optimizer,
-        batch_size=10,
-        source="the tests",
-    )
+def small_model():
+    return SMALL_MODELS["plain"]
 
 
 @pytest.fixture

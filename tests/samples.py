@@ -21,8 +21,10 @@ from crossbench.results.records import (
     Surroundings,
 )
 
-SAME = Parity(float64={"loss": 1e-15}, float32={"loss": 1e-7})
-OTHER = Parity(float64={"loss": 1e-15, "gradient of conv1.weight": 0.3}, float32={"loss": 0.1})
+SAME = Parity({"loss": 1e-15}, {"loss": 1e-7}, {"loss": 1e-7})
+OTHER = Parity(
+    {"loss": 1e-15, "gradient of conv1.weight": 0.3}, {"loss": 0.1}, {"loss": 1e-7}
+)
 
 
 QUIET = Surroundings(0.0, 0.0, 0.0, 0, None, None)

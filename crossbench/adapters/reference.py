@@ -70,6 +70,11 @@ def forward(
     raise NotImplementedError(f"the reference does not know the layer {type(layer).__name__}")
 
 
+def _sum(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """Added up in float64: NumPy's own sums over outer axes are poor in float32."""
+    return x.sum(axes, dtype=np.float64).astype(x.dtype)
+
+
 def forward_all(
     layers: Iterable[NamedLayer], x: np.ndarray, run: Pass
 ) -> tuple[np.ndarray, Backward]:
@@ -105,7 +110,7 @@ def _(layer: Conv, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.ndar
                 window = dpadded[:, :, i : i + sh * height : sh, j : j + sw * width : sw]
                 window += dpatches[..., i, j].transpose(0, 3, 1, 2)
         dkernel = np.tensordot(dy, patches, ((0, 2, 3), (0, 2, 3)))
-        run.add(named, weight=dkernel, bias=dy.sum((0, 2, 3)))
+        run.add(named, weight=dkernel, bias=_sum(dy, (0, 2, 3)))
         return dpadded[:, :, ph : ph + x.shape[2], pw : pw + x.shape[3]]
 
     return y + own["bias"][:, None, None], backward
@@ -150,7 +155,7 @@ def _(layer: Dense, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.nda
     own = run.own(named)
 
     def backward(dy: np.ndarray) -> np.ndarray:
-        run.add(named, weight=dy.T @ x, bias=dy.sum(0))
+        run.add(named, weight=dy.T @ x, bias=_sum(dy, (0,)))
         return dy @ own["weight"]
 
     return x @ own["weight"].T + own["bias"], backward
@@ -165,17 +170,18 @@ def _(layer: BatchNorm, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np
         return values.reshape(-1, *[1] * (x.ndim - 2))
 
     if run.training:
-        mean, variance = x.mean(axes), x.var(axes)
+        mean = _sum(x, axes) / x.dtype.type(n)
+        variance = _sum((x - channels(mean)) ** 2, axes) / x.dtype.type(n)
         keep = layer.momentum
         for name, new in (("running_mean", mean), ("running_var", variance * (n / (n - 1)))):
-            run.running[f"{named.name}.{name}"] = keep * own[name] + (1 - keep) * new
+            run.running[f"{named.name}.{name}"] = keep * own[name] + (1 - keep) * new.astype(x.dtype)
     else:
         mean, variance = own["running_mean"], own["running_var"]
     deviation = np.sqrt(variance + layer.epsilon)
     normal = (x - channels(mean)) / channels(deviation)
 
     def backward(dy: np.ndarray) -> np.ndarray:
-        dweight, dbias = (dy * normal).sum(axes), dy.sum(axes)
+        dweight, dbias = _sum(dy * normal, axes), _sum(dy, axes)
         run.add(named, weight=dweight, bias=dbias)
         centred = dy - channels(dbias / n) - normal * channels(dweight / n)
         return centred * channels(own["weight"] / deviation)

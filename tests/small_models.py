@@ -1,0 +1,146 @@
+"""Models that hold together every layer, loss and optimizer there is, at small and odd sizes."""
+
+from __future__ import annotations
+
+from crossbench.data.sources import CIFAR10, IMDB, Source, Text
+from crossbench.models.layers import (
+    GRU,
+    LSTM,
+    BatchNorm,
+    Conv,
+    Dense,
+    Dropout,
+    Embedding,
+    Flatten,
+    GlobalAveragePool,
+    MaxPool,
+    OneHot,
+    ReLU,
+    Residual,
+)
+from crossbench.models.model import Model
+from crossbench.models.training import (
+    SGD,
+    Adadelta,
+    Adam,
+    BinaryCrossEntropy,
+    RMSprop,
+    SoftmaxCrossEntropy,
+)
+
+
+def model(name, layers, optimizer, loss=SoftmaxCrossEntropy(), data: Source = CIFAR10()):  # noqa: B008
+    shape = (3, 32, 32) if isinstance(data, CIFAR10) else (data.length,)
+    return Model(name, shape, layers, loss, optimizer, 10, "the tests", data)
+
+
+REVIEWS, LETTERS = IMDB(words=50, length=9), Text(length=8, step=3)
+NORM = BatchNorm(epsilon=1e-3, momentum=0.8)
+
+PLAIN = model(
+    "plain",
+    # stride, padding, windows that overlap or leave a rest
+    (
+        Conv(4, kernel=(5, 3), stride=(2, 3), padding=(1, 2)),
+        ReLU(),
+        MaxPool((3, 2), stride=(2, 2)),
+        Flatten(),
+        Dense(7),
+        ReLU(),
+        Dense(10),
+    ),
+    SGD(learning_rate=0.01, momentum=0.9),
+)
+NORMED = model(
+    "normed",
+    (
+        Conv(3, kernel=(3, 4), stride=(3, 2)),
+        NORM,
+        ReLU(),
+        MaxPool((2, 3), stride=(2, 3)),
+        Flatten(),
+        Dense(6),
+        ReLU(),
+        BatchNorm(epsilon=1e-2, momentum=0.99),
+        Dense(10),
+    ),
+    Adam(learning_rate=1e-3, beta1=0.8, beta2=0.99, epsilon=1e-6),
+)
+RESIDUAL = model(
+    "residual",
+    (
+        Conv(3, kernel=(3, 3), stride=(3, 3)),
+        Residual(body=(Conv(3, kernel=(3, 3), padding=(1, 1)), NORM, ReLU(), NORM)),
+        ReLU(),
+        Residual(
+            body=(
+                Conv(5, kernel=(3, 3), stride=(2, 2), padding=(1, 1)),
+                Residual(body=(NORM, ReLU()), shortcut=(Dropout(0.3),)),
+            ),
+            shortcut=(Conv(5, kernel=(1, 1), stride=(2, 2)), NORM),
+        ),
+        GlobalAveragePool(),
+        Dense(10),
+    ),
+    SGD(learning_rate=0.01),
+)
+DROPPED = model(
+    "dropped",
+    (
+        Conv(3, kernel=(4, 3), stride=(4, 4)),
+        Dropout(0.25),
+        ReLU(),
+        Flatten(),
+        Dense(9),
+        Dropout(0.5),
+        Dense(10),
+    ),
+    RMSprop(learning_rate=1e-3, rho=0.8, epsilon=1e-4, decay=0.5),
+)
+AVERAGED = model(
+    "averaged",
+    (Embedding(50, 7), GlobalAveragePool(), Dense(1)),
+    Adadelta(learning_rate=0.5, rho=0.9, epsilon=1e-5),
+    BinaryCrossEntropy(),
+    REVIEWS,
+)
+BIDIRECTIONAL = model(
+    "bidirectional",
+    (Embedding(50, 5), LSTM(4, bidirectional=True), Dropout(0.5), Dense(1)),
+    Adam(learning_rate=1e-3, beta1=0.9, beta2=0.999, epsilon=1e-8),
+    BinaryCrossEntropy(),
+    REVIEWS,
+)
+LETTERED = model(
+    "lettered",
+    (OneHot(11), LSTM(6), Dense(11)),
+    RMSprop(learning_rate=0.01, rho=0.9, epsilon=1e-8),
+    data=LETTERS,
+)
+GATED = model(
+    "gated",
+    (Embedding(50, 5), GRU(4), Dense(2)),
+    Adam(learning_rate=1e-3, beta1=0.9, beta2=0.999, epsilon=1e-8),
+    data=REVIEWS,
+)
+GATED_BOTH_WAYS = model(
+    "gated_both_ways",
+    (OneHot(11), GRU(3, bidirectional=True), Dense(11)),
+    SGD(learning_rate=0.1, momentum=0.5),
+    data=LETTERS,
+)
+
+SMALL_MODELS = {
+    m.name: m
+    for m in (
+        PLAIN,
+        NORMED,
+        RESIDUAL,
+        DROPPED,
+        AVERAGED,
+        BIDIRECTIONAL,
+        LETTERED,
+        GATED,
+        GATED_BOTH_WAYS,
+    )
+}
