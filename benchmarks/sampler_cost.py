@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from crossbench import data, models
+from crossbench.data.sources import CIFAR10
 from crossbench.engine.process import WorkerProcess
 from crossbench.engine.sampler import Sampler
 from crossbench.engine.worker import Task, save_arrays
@@ -20,7 +21,7 @@ from crossbench.workload import Job
 
 def main(directory, rounds=40):
     with tempfile.TemporaryDirectory() as arrays:
-        save_arrays(data.load(directory, 0), Path(arrays))
+        save_arrays(data.load(CIFAR10(), directory, 0), Path(arrays))
         job = Job(models.get("lenet"), "cpu", len(usable_cpus()), "float32")
         ratios, cores = [], []
         with WorkerProcess(Task("torch", job, Path(arrays), 1000, 0), timeout=600) as worker:

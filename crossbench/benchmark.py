@@ -9,6 +9,7 @@ from pathlib import Path
 
 from . import __version__, machine, models
 from . import data as datasets
+from .data.sources import CIFAR10
 from .engine.rounds import Progress, measure
 from .engine.worker import save_arrays
 from .errors import ResultsError, SpecError
@@ -174,7 +175,7 @@ def _measure(
 
 def _prepare(settings: Settings, batch_size: int, directory: Path) -> Data:
     """Load the data, write it where the workers map it, and let go of it."""
-    dataset = datasets.load(settings.data, settings.seed)
+    dataset = datasets.load(CIFAR10(), settings.data, settings.seed)
     batches = len(dataset.train) // batch_size
     if batches == 0:
         raise SpecError(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tabulate import tabulate
 
-from . import __version__, adapters, machine
-from .data import cifar10
+from . import __version__, adapters, data, machine
+from .data.download import Official
 from .errors import SpecError
 from .workload import DEVICES
 
@@ -16,7 +16,7 @@ def report() -> str:
         ("crossbench", f"{__version__}, Python {here.python}, {here.system}"),
         ("CPU", f"{here.cpu}, {here.cpus} usable, {here.memory_bytes / 2**30:.0f} GiB"),
         ("GPU", ", ".join(here.gpus) or "none that NVML knows of"),
-        ("CIFAR-10", _data()),
+        *((official.title, _data(official)) for official in data.OFFICIAL),
     ]
     frameworks = [_framework(name, bool(here.gpus)) for name in adapters.names()]
     return "\n".join(
@@ -38,7 +38,8 @@ def _framework(name: str, gpu: bool) -> list[str]:
     return [name, *(reason or "ready" for reason in ready), installed]
 
 
-def _data() -> str:
-    if cifar10.is_cached():
-        return f"in {cifar10.cache()}"
-    return f"not yet here; --data auto downloads 170 MB once, to {cifar10.cache()}"
+def _data(official: Official) -> str:
+    if official.is_cached():
+        return f"in {official.directory()}"
+    size, place = official.megabytes, official.directory()
+    return f"not yet here; --data auto downloads {size:g} MB once, to {place}"

@@ -8,6 +8,8 @@ import pytest
 
 from crossbench import data
 from crossbench.data import cifar10
+from crossbench.data.download import Unreachable
+from crossbench.data.sources import CIFAR10
 from crossbench.errors import DataError
 
 FILES = [*cifar10.TRAIN_FILES, *cifar10.TEST_FILES]
@@ -19,7 +21,7 @@ def test_the_binary_layout(tmp_path):
         planes[1, 2, 3, 4] = 100 + number  # second record: blue, row 3, column 4
         records = b"\x07" + planes[0].tobytes() + bytes([number]) + planes[1].tobytes()
         (tmp_path / name).write_bytes(records)
-    dataset = data.load(str(tmp_path), seed=0)
+    dataset = data.load(CIFAR10(), str(tmp_path), seed=0)
     assert len(dataset.train) == 10
     assert dataset.train.labels[:4].tolist() == [7, 0, 7, 1]
     assert dataset.train.inputs[3, 2, 3, 4] == 101
@@ -40,7 +42,7 @@ def test_a_damaged_file_is_named(cifar_directory, spoil, message):
     file = cifar_directory / "data_batch_3.bin"
     file.write_bytes(spoil(file.read_bytes()))
     with pytest.raises(DataError, match=message) as caught:
-        data.load(str(cifar_directory), seed=0)
+        data.load(CIFAR10(), str(cifar_directory), seed=0)
     assert str(file) in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -48,7 +50,7 @@ def test_a_damaged_file_is_named(cifar_directory, spoil, message):
 def test_a_missing_file_is_named(cifar_directory):
     (cifar_directory / "test_batch.bin").unlink()
     with pytest.raises(DataError, match=r"test_batch\.bin is missing"):
-        data.load(str(cifar_directory), seed=0)
+        data.load(CIFAR10(), str(cifar_directory), seed=0)
 
 
 def archive(path, members):
@@ -98,7 +100,7 @@ def silent_proxy(monkeypatch, tmp_path):
 @pytest.mark.usefixtures("silent_proxy")
 def test_auto_gives_up_within_10_s():
     started = time.monotonic()
-    with pytest.raises(cifar10.Unreachable):
+    with pytest.raises(Unreachable):
         cifar10.load_official()
     assert time.monotonic() - started < 10
 
@@ -107,7 +109,7 @@ def test_auto_falls_back_to_synthetic_pictures(monkeypatch, tmp_path):
     monkeypatch.setenv("CROSSBENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")  # nothing listens there
     monkeypatch.setattr(data.synthetic.load, "__defaults__", (60, 20))
-    dataset = data.load("auto", seed=3)
+    dataset = data.load(CIFAR10(), "auto", seed=3)
     assert dataset.name == "synthetic (seed 3)"
     assert "CIFAR-10 cannot be had (https://www.cs.toronto.edu" in dataset.note
     assert "synthetic pictures are used instead" in dataset.note
@@ -117,7 +119,7 @@ def test_auto_takes_the_cache(monkeypatch, tmp_path, cifar_directory):
     monkeypatch.setenv("CROSSBENCH_CACHE", str(tmp_path / "cache"))
     (tmp_path / "cache").mkdir()
     cifar_directory.rename(tmp_path / "cache" / "cifar-10")
-    dataset = data.load("auto", seed=0)
+    dataset = data.load(CIFAR10(), "auto", seed=0)
     assert dataset.name == "CIFAR-10"
     assert dataset.note is None
     assert len(dataset.train) == 100

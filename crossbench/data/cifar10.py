@@ -5,18 +5,15 @@ A record is a label byte and 3,072 bytes of red, green and blue planes, row by r
 
 from __future__ import annotations
 
-import os
 import shutil
 import tarfile
-import tempfile
-import threading
 from pathlib import Path
 
 import numpy as np
-import pooch
 
 from ..errors import DataError
 from .dataset import CLASSES, Dataset, Split
+from .download import Official, file_name
 
 URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 SHA256 = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
@@ -24,17 +21,6 @@ TRAIN_FILES = tuple(f"data_batch_{i}.bin" for i in range(1, 6))
 TEST_FILES = ("test_batch.bin",)
 RECORD = 1 + 3 * 32 * 32  # bytes
 FILE_BYTES = 10_000 * RECORD  # of each official file
-CONNECT_SECONDS = 8.0  # for the server's first answer; nothing waits longer without a network
-STALL_SECONDS = 30.0  # without a byte in the middle of the download
-
-
-class Unreachable(Exception):
-    """The archive cannot be had; str() says why."""
-
-
-def cache() -> Path:
-    """Where the unpacked archive is kept; CROSSBENCH_CACHE moves it."""
-    return Path(os.environ.get("CROSSBENCH_CACHE") or pooch.os_cache("crossbench")) / "cifar-10"
 
 
 def load_directory(directory: Path) -> Dataset:
@@ -49,15 +35,8 @@ def load_directory(directory: Path) -> Dataset:
 
 def load_official() -> Dataset:
     """CIFAR-10 from the cache, else from the official archive; Unreachable where it cannot be."""
-    directory = cache()
-    if not is_cached():
-        _download(directory)
-    found = load_directory(directory)
+    found = load_directory(OFFICIAL.fetch())
     return Dataset("CIFAR-10", found.train, found.test)
-
-
-def is_cached() -> bool:
-    return all((cache() / name).is_file() for name in (*TRAIN_FILES, *TEST_FILES))
 
 
 def _read(directory: Path, names: tuple[str, ...]) -> Split:
@@ -84,50 +63,6 @@ def _read_file(path: Path) -> np.ndarray:
     return records
 
 
-def _download(directory: Path) -> None:
-    """Fetch and check the archive, then put its six files where load_directory finds them."""
-    _probe()
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=directory.parent) as temporary:
-        downloader = pooch.HTTPDownloader(
-            progressbar=True, timeout=(CONNECT_SECONDS, STALL_SECONDS)
-        )
-        try:
-            archive = pooch.retrieve(
-                URL, f"sha256:{SHA256}", "cifar-10-binary.tar.gz", temporary, downloader=downloader
-            )
-        except ValueError:
-            raise Unreachable(f"what {URL} sent is not the official archive (SHA-256)") from None
-        except Exception as error:
-            raise Unreachable(f"{URL}: {type(error).__name__}") from None
-        unpacked = Path(temporary) / "unpacked"
-        unpack(Path(archive), unpacked)
-        shutil.rmtree(directory, ignore_errors=True)
-        unpacked.rename(directory)
-
-
-def _probe() -> None:
-    """Raise Unreachable unless the server answers in time, however the network is broken."""
-    import requests
-
-    answers: list[str | None] = []
-
-    def ask() -> None:
-        try:
-            requests.head(URL, timeout=CONNECT_SECONDS).raise_for_status()
-            answers.append(None)
-        except Exception as error:
-            answers.append(type(error).__name__)
-
-    # a thread, because looking a name up obeys no timeout
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(CONNECT_SECONDS)
-    reason = answers[0] if answers else f"no answer within {CONNECT_SECONDS:.0f} s"
-    if reason:
-        raise Unreachable(f"{URL}: {reason}")
-
-
 def unpack(archive: Path, directory: Path) -> None:
     """Copy the six known files, and nothing else, out of the archive; DataError where one lacks.
 
@@ -146,3 +81,13 @@ def unpack(archive: Path, directory: Path) -> None:
                 wanted.remove(name)
     if wanted:
         raise DataError(f"{archive} lacks {', '.join(sorted(wanted))}")
+
+
+OFFICIAL = Official(
+    title="CIFAR-10",
+    folder="cifar-10",
+    sha256={URL: SHA256},
+    megabytes=170,
+    files=(*TRAIN_FILES, *TEST_FILES),
+    unpack=lambda downloaded, directory: unpack(downloaded / file_name(URL), directory),
+)

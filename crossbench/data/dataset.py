@@ -25,12 +25,16 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
-    """name says in a few words which data it is; note, why it is not what was asked for."""
+    """name says in a few words which data it is; note, why it is not what was asked for.
+
+    vocabulary: of sequences, how many numbers an Embedding must know: the highest possible + 1.
+    """
 
     name: str
     train: Split
     test: Split
     note: str | None = None
+    vocabulary: int | None = None
 
     def sha256(self) -> str:
         """The fingerprint of all inputs and labels, in order."""

@@ -1,0 +1,206 @@
+"""Film reviews, good or bad: https://ai.stanford.edu/~amaas/data/sentiment/ (Maas et al., 2011)
+
+25,000 to train on and 25,000 to test on, a text file each, in train/pos, train/neg, test/pos and
+test/neg. The archive's SHA-256 is that of TensorFlow Datasets (tensorflow/datasets,
+tensorflow_datasets/url_checksums/imdb_reviews.txt).
+
+What is made of them follows Keras, but from the reviews themselves (keras-team/keras 2:
+keras/datasets/imdb.py, keras/preprocessing/text.py, examples/imdb_fasttext.py):
+
+- A review is put in lower case, each of FILTERS becomes a blank, and what white space parts is a
+  word: `it's` is one word, and `<br />` gives the word `br`.
+- Words are numbered by how often they occur in the training reviews, the most frequent first; of
+  equally frequent ones, the first seen. 0 pads, 1 starts a review, 2 stands for all words that
+  would have a number of `words` or over, and words begin at 3. (Keras' own files count words from
+  1 before they add 3, so there the most frequent one is 4.) A test review's words that are in no
+  training review are left out.
+- Bigrams are the pairs of neighbouring numbers, the 1 in front among them, that occur in the
+  training reviews, numbered in sorted order from `words` + 1. A review's bigrams follow its words.
+- Of a longer sequence the last `length` numbers are kept, and a shorter one is padded in front.
+
+The files come sorted by class, so the training reviews are shuffled, always in the same way.
+"""
+
+from __future__ import annotations
+
+import re
+import tarfile
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import DataError
+from .dataset import Dataset, Split
+from .download import Official, file_name
+from .sources import IMDB
+
+URL = "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz"
+OFFICIAL = Official(
+    title="IMDB",
+    folder="imdb",
+    sha256={URL: "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe"},
+    megabytes=84,
+    files=(file_name(URL),),  # not unpacked: 100,000 files
+)
+PARTS = ("train/neg", "train/pos", "test/neg", "test/pos")
+FILTERS = '!"#$%&()*+,-./:;<=>?@[\\]^_`{|}~\t\n'  # of Keras' Tokenizer: the apostrophe stays
+START, OTHER, FIRST = 1, 2, 3
+SHUFFLE_SEED = 113
+
+Texts = dict[str, list[str]]
+"""The reviews of each of PARTS, in the order of the files' names."""
+
+_BLANKS = str.maketrans(FILTERS, " " * len(FILTERS))
+_MEMBER = re.compile(r"aclImdb/((?:train|test)/(?:neg|pos))/([^/]+\.txt)")
+
+
+def load_directory(source: IMDB, directory: Path) -> Dataset:
+    """The unpacked aclImdb; DataError names what is missing or is no text."""
+    if not directory.is_dir():
+        raise DataError(
+            f"{directory} is not a directory: --data takes auto, synthetic or a directory"
+        )
+    texts = {part: _read_part(directory / part) for part in PARTS}
+    return from_texts(source, f"IMDB reviews in {directory}", texts)
+
+
+def load_official(source: IMDB) -> Dataset:
+    """IMDB's reviews from the cache, else downloaded; Unreachable where they cannot be."""
+    return from_texts(source, "IMDB reviews", read_archive(OFFICIAL.fetch() / file_name(URL)))
+
+
+def from_texts(source: IMDB, name: str, texts: Texts) -> Dataset:
+    numbers: defaultdict[str, int] = defaultdict(count().__next__)  # of words, as they come
+    train = [_numbered(numbers, words(text)) for part in PARTS[:2] for text in texts[part]]
+    test = [
+        _numbered(numbers, [word for word in words(text) if word in numbers])
+        for part in PARTS[2:]
+        for text in texts[part]
+    ]
+    train_labels, test_labels = (
+        np.repeat(np.array([0, 1], np.uint8), [len(texts[part]) for part in parts])
+        for parts in (PARTS[:2], PARTS[2:])
+    )
+    order = np.random.default_rng(SHUFFLE_SEED).permutation(len(train))
+    train = [train[i] for i in order]
+    return from_numbers(source, name, train, train_labels[order], test, test_labels)
+
+
+def words(text: str) -> list[str]:
+    return text.lower().translate(_BLANKS).split()
+
+
+def from_numbers(
+    source: IMDB,
+    name: str,
+    train: Sequence[np.ndarray],
+    train_labels: np.ndarray,
+    test: Sequence[np.ndarray],
+    test_labels: np.ndarray,
+) -> Dataset:
+    """train, test: of each review its words, as numbers from 0 in any order.
+
+    inputs: (n, length) int32; labels: (n,) uint8, 0 for bad and 1 for good.
+    """
+    new = _by_frequency(train, test, source.words)
+    splits = [[np.append(np.int32(START), new[old]) for old in part] for part in (train, test)]
+    vocabulary = source.words
+    if source.bigrams:
+        known = np.unique(np.concatenate([_pairs(review) for review in splits[0]]))
+        vocabulary = source.words + 1 + len(known)
+        splits = [[_with_bigrams(review, known, source) for review in part] for part in splits]
+    train_inputs, test_inputs = (padded(part, source.length) for part in splits)
+    return Dataset(
+        name,
+        Split(train_inputs, train_labels),
+        Split(test_inputs, test_labels),
+        vocabulary=vocabulary,
+    )
+
+
+def padded(reviews: Sequence[np.ndarray], length: int) -> np.ndarray:
+    """(n, length) int32: the last `length` numbers of each, with 0 in front of a shorter one."""
+    rows = np.zeros((len(reviews), length), np.int32)
+    for row, review in zip(rows, reviews, strict=True):
+        kept = review[-length:]
+        row[length - len(kept) :] = kept
+    return rows
+
+
+def _numbered(numbers: dict[str, int], found: list[str]) -> np.ndarray:
+    return np.fromiter(map(numbers.__getitem__, found), np.int32, len(found))
+
+
+def _by_frequency(
+    train: Sequence[np.ndarray], test: Sequence[np.ndarray], limit: int
+) -> np.ndarray:
+    """The new number of each old one: below the limit, or OTHER."""
+    highest = max(int(review.max(initial=0)) for review in (*train, *test))
+    often = np.bincount(np.concatenate(train), minlength=highest + 1)
+    new = np.empty(len(often), np.int32)
+    new[np.argsort(-often, kind="stable")] = np.arange(FIRST, FIRST + len(often))
+    new[new >= limit] = OTHER
+    return new
+
+
+def _pairs(review: np.ndarray) -> np.ndarray:
+    """Neighbours as one number each, which sorts as the pair does."""
+    left, right = review[:-1].astype(np.int64), review[1:]
+    return left << 32 | right
+
+
+def _with_bigrams(review: np.ndarray, known: np.ndarray, source: IMDB) -> np.ndarray:
+    """The words, and behind them the numbers of the pairs that are known."""
+    pairs = _pairs(review)
+    places = np.minimum(np.searchsorted(known, pairs), max(len(known) - 1, 0))
+    found = places[known[places] == pairs] if len(known) else places[:0]
+    return np.concatenate([review, (source.words + 1 + found).astype(np.int32)])
+
+
+def _read_part(directory: Path) -> list[str]:
+    try:
+        paths = sorted(directory.glob("*.txt")) if directory.is_dir() else None
+        if paths is None:
+            raise DataError(
+                f"{directory} is missing: the directory must be the unpacked aclImdb, "
+                f"with {', '.join(PARTS)}"
+            )
+        if not paths:
+            raise DataError(f"{directory} holds no review: they are files named *.txt")
+        return [_decoded(path.read_bytes(), path) for path in paths]
+    except OSError as error:
+        raise DataError(f"{error.filename} cannot be read: {error.strerror}") from None
+
+
+def read_archive(path: Path) -> Texts:
+    """The reviews in the official archive; DataError where it is damaged or lacks them."""
+    found: dict[str, dict[str, str]] = {part: {} for part in PARTS}
+    try:
+        with tarfile.open(path, "r|gz") as tar:
+            for member in tar:
+                match = _MEMBER.fullmatch(member.name)
+                if match and member.isfile():
+                    file = tar.extractfile(member)
+                    assert file is not None  # it is a regular file
+                    found[match[1]][match[2]] = _decoded(file.read(), path / member.name)
+    except (tarfile.TarError, EOFError, OSError, zlib.error):
+        raise DataError(f"{path} is damaged: delete it, and it is downloaded anew") from None
+    return {part: _sorted(path / part, texts.items()) for part, texts in found.items()}
+
+
+def _sorted(where: Path, texts: Iterable[tuple[str, str]]) -> list[str]:
+    in_order = [text for _, text in sorted(texts)]
+    if not in_order:
+        raise DataError(f"{where} holds no review: delete the archive, and it is downloaded anew")
+    return in_order
+
+
+def _decoded(raw: bytes, path: Path) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 (at byte {error.start:,})") from None
