@@ -1,9 +1,16 @@
 import numpy as np
+import pytest
 
+from crossbench import data
 from crossbench.adapters.reference import ADAPTER
-from crossbench.data import synthetic
+from crossbench.data import synthetic, synthetic_reviews, synthetic_text
+from crossbench.data.sources import CIFAR10, IMDB, MNIST, Pictures, Text
 from crossbench.engine.worker import as_inputs, batches
+from crossbench.errors import DataError
 from crossbench.workload import Job
+
+REVIEWS = IMDB(words=2_000, length=200)
+PIECES = Text(length=40, step=3)
 
 
 def test_the_seed_gives_the_bytes():
@@ -13,6 +20,15 @@ def test_the_seed_gives_the_bytes():
     assert first.train.inputs.dtype == np.uint8
     assert set(first.train.labels) == set(range(10))
     assert (first.train.inputs[:100] != first.test.inputs).any()
+
+
+def test_the_bytes_of_the_published_figures():
+    """Where NumPy or the processor rounds otherwise, a value may be the next one."""
+    dataset = synthetic.load(0, 2_100, 100)
+    assert dataset.train.labels[:8].tolist() == [0, 1, 5, 2, 4, 5, 0, 2]
+    corners = dataset.train.inputs[[0, 999, 1_000, 2_099], :, 0, 31].astype(int)
+    published = [[60, 100, 53], [103, 81, 89], [49, 26, 28], [210, 212, 235]]
+    assert abs(corners - published).max() <= 1
 
 
 def test_every_class_looks_different():
@@ -31,3 +47,170 @@ def test_a_small_model_learns_it(small_model):
     logits = workload.predict(as_inputs(dataset.test.inputs))
     assert losses[-1].mean() < 0.7 * losses[0].mean()
     assert (logits.argmax(1) == dataset.test.labels).mean() > 0.3  # 0.1 is chance
+
+
+def test_digits_have_mnists_shapes():
+    first, again, other = (synthetic.digits(seed, 300, 100) for seed in (0, 0, 1))
+    assert first.sha256() == again.sha256() != other.sha256()
+    assert first.train.inputs.shape == (300, 1, 28, 28)
+    assert first.test.inputs.shape == (100, 1, 28, 28)
+    assert first.train.inputs.dtype == first.train.labels.dtype == np.uint8
+    assert set(first.train.labels) == set(range(10))
+    assert nearest_mean(synthetic.digits(0, 2_000, 500)) > 0.15  # 0.1 is chance
+
+
+def nearest_mean(dataset):
+    """The accuracy of the class whose mean absolute spectrum is nearest: a grating is a peak."""
+    spectra = [
+        abs(np.fft.rfft2(split.inputs.mean(1) - 127))[:, :8, :8]
+        for split in (dataset.train, dataset.test)
+    ]
+    classes = range(int(dataset.train.labels.max()) + 1)
+    means = np.array([spectra[0][dataset.train.labels == k].mean(0) for k in classes])
+    distances = ((spectra[1][:, None] - means) ** 2).sum((2, 3))
+    return (distances.argmin(1) == dataset.test.labels).mean()
+
+
+def test_large_pictures_have_their_size_and_classes():
+    source = Pictures(size=64, classes=4)
+    first, again, other = (synthetic.large(source, seed, 600, 100) for seed in (0, 0, 1))
+    assert first.sha256() == again.sha256() != other.sha256()
+    assert first.train.inputs.shape == (600, 3, 64, 64)
+    assert first.train.inputs.dtype == np.uint8
+    assert set(first.train.labels) == set(first.test.labels) == set(range(4))
+    assert nearest_mean(first) > 0.4  # 0.25 is chance
+
+
+def test_large_pictures_exist_by_formula_only(tmp_path, monkeypatch):
+    monkeypatch.setattr(synthetic.large, "__defaults__", (20, 10))
+    source = Pictures(size=16)
+    auto, named = (data.load(source, where, 5) for where in ("auto", "synthetic"))
+    assert auto.sha256() == named.sha256()
+    assert auto.note is None
+    with pytest.raises(DataError, match=f"^{tmp_path} cannot be used: .* exist by formula only"):
+        data.load(source, str(tmp_path), 0)
+
+
+def test_reviews_are_numbered_as_imdbs():
+    first, again, other = (synthetic_reviews.load(REVIEWS, seed, 300, 100) for seed in (0, 0, 1))
+    assert first.sha256() == again.sha256() != other.sha256()
+    assert first.train.inputs.shape == (300, 200)
+    assert first.train.inputs.dtype == np.int32
+    assert set(first.train.labels) == {0, 1}
+    assert first.vocabulary == 2_000
+    assert (first.train.inputs.min(), first.train.inputs.max()) == (0, 1_999)
+    words = first.train.inputs[first.train.inputs >= 3]
+    often = np.bincount(words, minlength=2_000)[3:]
+    assert (np.diff(often[:100]) > 0).mean() < 0.5  # the cut at `length` disturbs the order
+    assert 5 < often[0] / often[9] < 20  # Zipf: 10
+
+
+@pytest.mark.parametrize("bigrams", [False, True])
+def test_a_linear_model_tells_the_reviews_apart(bigrams):
+    source = IMDB(words=2_000, length=400, bigrams=bigrams)
+    dataset = synthetic_reviews.load(source, 0, 3_000, 500)
+    seen = [counted(split.inputs, dataset.vocabulary) for split in (dataset.train, dataset.test)]
+    bad, good = (1 + seen[0][dataset.train.labels == k].sum(0) for k in (0, 1))
+    score = np.log(good / good.sum()) - np.log(bad / bad.sum())
+    accuracy = ((seen[1] @ score > 0) == dataset.test.labels).mean()
+    assert 0.7 < accuracy < 0.99
+
+
+def counted(sequences, vocabulary):
+    """How often each number is in each; what pads and starts does not count."""
+    rows = np.zeros((len(sequences), min(vocabulary, 20_000)), np.float32)
+    for row, sequence in zip(rows, sequences, strict=True):
+        np.add.at(row, sequence[(sequence > 2) & (sequence < len(row))], 1)
+    return rows
+
+
+def test_bigrams_of_reviews_come_again():
+    source = IMDB(words=2_000, length=400, bigrams=True)
+    dataset = synthetic_reviews.load(source, 0, 500, 300)
+    assert dataset.vocabulary > 10_000
+    pairs = dataset.test.inputs > 2_000
+    words = (dataset.test.inputs > 0) & ~pairs
+    short = words[:, 0] == 0  # nothing was cut off
+    assert pairs[short].sum() > 0.3 * words[short].sum()
+
+
+def test_a_text_is_read_as_any_other(tmp_path):
+    first, again, other = (synthetic_text.load(PIECES, seed, 20_000) for seed in (0, 0, 1))
+    assert first.sha256() == again.sha256() != other.sha256()
+    file = tmp_path / "a.txt"
+    file.write_text(synthetic_text.write(0, 20_000), encoding="utf-8")
+    assert data.load(PIECES, str(file), 0).sha256() == first.sha256()
+    assert first.vocabulary == first.train.inputs.max() + 1
+
+
+def test_a_text_is_like_nietzsches():
+    for seed in (0, 1):
+        text = synthetic_text.write(seed)
+        assert len(text) == 600_000
+        assert len(set(text.lower())) == synthetic.TEXT_VOCABULARY == 57
+        assert max(map(len, text.splitlines())) < 100
+
+
+def test_what_comes_next_in_a_text_can_be_learned():
+    dataset = synthetic_text.load(PIECES, 0, 200_000)
+    right = {}
+    for context in (0, 1, 4):
+        seen = {}
+        for split in (dataset.train, dataset.test):
+            keys = map(bytes, split.inputs[:, 40 - context :].astype(np.uint8))
+            for key, label in zip(keys, split.labels.tolist(), strict=True):
+                if split is dataset.train:
+                    counts = seen.setdefault(key, {})
+                    counts[label] = counts.get(label, 0) + 1
+                else:
+                    counts = seen.get(key, {0: 0})
+                    right[context] = right.get(context, 0) + (max(counts, key=counts.get) == label)
+    share = {context: n / len(dataset.test) for context, n in right.items()}
+    assert share[0] + 0.1 < share[1]
+    assert share[1] + 0.1 < share[4] < 0.95
+
+
+def test_examples_of_cifar10_are_those_of_the_published_deviations():
+    inputs, labels = synthetic.examples(CIFAR10(), 20, np.random.default_rng([0, 64]))
+    random = np.random.default_rng([0, 64])
+    expected = random.integers(0, 10, 20)
+    np.testing.assert_array_equal(labels, expected)
+    np.testing.assert_array_equal(inputs, synthetic.pictures(expected, random))
+
+
+@pytest.mark.parametrize(
+    ("source", "shape", "classes"),
+    [
+        (CIFAR10(), (3, 32, 32), 10),
+        (MNIST(), (1, 28, 28), 10),
+        (Pictures(size=48, classes=4), (3, 48, 48), 4),
+    ],
+)
+def test_examples_of_pictures(source, shape, classes):
+    inputs, labels = synthetic.examples(source, 64, np.random.default_rng([0, 64]))
+    assert inputs.shape == (64, *shape)
+    assert inputs.dtype == np.float32
+    assert labels.dtype == np.int64
+    assert set(labels) == set(range(classes))
+    assert 0 < inputs.min() < inputs.max() < 1
+    for axis in (2, 3):
+        assert (np.diff(inputs, axis=axis) == 0).mean() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("source", "vocabulary", "highest", "classes"),
+    [
+        (REVIEWS, None, 2_000, 2),
+        (REVIEWS, 50_000, 50_000, 2),
+        (PIECES, None, 57, 57),
+        (PIECES, 30, 30, 30),
+    ],
+)
+def test_examples_of_sequences(source, vocabulary, highest, classes):
+    inputs, labels = synthetic.examples(source, 600, np.random.default_rng(0), vocabulary)
+    assert inputs.shape == (600, source.length)
+    assert inputs.dtype == np.int32
+    assert labels.dtype == np.int64
+    assert set(labels) == set(range(classes))
+    assert inputs.min() >= 0
+    assert 0.99 * highest - 1 <= inputs.max() < highest

@@ -23,6 +23,7 @@ The files come sorted by class, so the training reviews are shuffled, always in 
 
 from __future__ import annotations
 
+import gzip
 import re
 import tarfile
 import zlib
@@ -180,13 +181,15 @@ def read_archive(path: Path) -> Texts:
     """The reviews in the official archive; DataError where it is damaged or lacks them."""
     found: dict[str, dict[str, str]] = {part: {} for part in PARTS}
     try:
-        with tarfile.open(path, "r|gz") as tar:
+        # gzip's own reader, since tarfile takes a file that was cut off for one that ends
+        with gzip.open(path) as unpacked, tarfile.open(fileobj=unpacked, mode="r|") as tar:
             for member in tar:
                 match = _MEMBER.fullmatch(member.name)
                 if match and member.isfile():
                     file = tar.extractfile(member)
                     assert file is not None  # it is a regular file
                     found[match[1]][match[2]] = _decoded(file.read(), path / member.name)
+            unpacked.read()  # up to the checksum at its end
     except (tarfile.TarError, EOFError, OSError, zlib.error):
         raise DataError(f"{path} is damaged: delete it, and it is downloaded anew") from None
     return {part: _sorted(path / part, texts.items()) for part, texts in found.items()}

@@ -1,0 +1,99 @@
+import time
+
+import numpy as np
+import pytest
+
+from crossbench.data.augmentation import augment
+from crossbench.data.sources import Augmentation
+
+
+def some(n, channels=3, height=32, width=32, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, (n, channels, height, width), np.uint8)
+
+
+def plainly(pictures, down, right, flipped):
+    """Pixel by pixel: each comes from where the shift took it, or from the nearest edge."""
+    n, _, height, width = pictures.shape
+    out = np.empty_like(pictures)
+    for i in range(n):
+        for y in range(height):
+            for x in range(width):
+                into = width - 1 - x if flipped[i] else x
+                from_y = min(max(y - down[i], 0), height - 1)
+                from_x = min(max(x - right[i], 0), width - 1)
+                out[i, :, y, into] = pictures[i, :, from_y, from_x]
+    return out
+
+
+@pytest.mark.parametrize(
+    ("augmentation", "down", "right"),
+    [
+        (Augmentation(0.1, True), 1, 2),
+        (Augmentation(0.1, False), 1, 2),
+        (Augmentation(0.0, True), 0, 0),
+        (Augmentation(0.5, True), 8, 12),
+    ],
+)
+def test_it_does_what_the_plain_loop_does(augmentation, down, right):
+    pictures = some(40, height=16, width=24)
+    before = pictures.copy()
+    augmented = augment(pictures, augmentation, np.random.default_rng(7))
+    random = np.random.default_rng(7)
+    draws = random.integers(-down, down + 1, 40), random.integers(-right, right + 1, 40)
+    flipped = (random.random(40) < 0.5) & augmentation.flip
+    np.testing.assert_array_equal(augmented, plainly(pictures, *draws, flipped))
+    assert augmented.dtype == np.uint8
+    assert augmented.flags.c_contiguous
+    np.testing.assert_array_equal(pictures, before)
+    assert not np.shares_memory(augmented, pictures)
+
+
+def test_every_shift_and_both_sides_come_up():
+    """A single bright pixel tells where its picture went."""
+    pictures = np.zeros((4_000, 1, 20, 20), np.uint8)
+    pictures[:, 0, 10, 6] = 255
+    augmented = augment(pictures, Augmentation(0.1, True), np.random.default_rng(0))
+    _, _, y, x = np.nonzero(augmented)
+    assert len(y) == 4_000
+    assert set(y) == {8, 9, 10, 11, 12}
+    flipped = x > 10
+    assert set(x[~flipped]) == {4, 5, 6, 7, 8}
+    assert set(x[flipped]) == {11, 12, 13, 14, 15}
+    assert 0.45 < flipped.mean() < 0.55
+    counts = np.bincount(y)[8:]
+    assert counts.min() > 0.8 * 800
+
+
+def test_the_flip_changes_no_draw():
+    """The shifts of a run are the same with and without it."""
+    pictures = some(10)
+    with_flip, without = (
+        augment(pictures, Augmentation(0.2, flip), np.random.default_rng(3))
+        for flip in (True, False)
+    )
+    same = (with_flip == without).all((1, 2, 3))
+    mirrored = (with_flip[..., ::-1] == without).all((1, 2, 3))
+    assert (same | mirrored).all()
+    assert 0 < same.sum() < 10
+
+
+def test_a_shift_of_29_hundredths_of_100_pixels_is_29():
+    pictures = np.zeros((2_000, 1, 100, 1), np.uint8)
+    pictures[:, 0, 50] = 1
+    augmented = augment(pictures, Augmentation(0.29, False), np.random.default_rng(0))
+    rows = np.nonzero(augmented)[2]
+    assert (rows.min(), rows.max()) == (50 - 29, 50 + 29)
+
+
+@pytest.mark.parametrize(
+    ("pictures", "seconds"), [(some(32), 0.002), (some(64, 3, 256, 256), 0.03)]
+)
+def test_it_is_cheap(pictures, seconds):
+    """It runs within the timed epoch."""
+    took = []
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        started = time.perf_counter()
+        augment(pictures, Augmentation(0.1, True), random)
+        took.append(time.perf_counter() - started)
+    assert min(took) < seconds
