@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from . import __version__, machine, models
 from . import data as datasets
-from .data.sources import CIFAR10
 from .engine.rounds import Progress, measure
 from .engine.worker import save_arrays
 from .errors import ResultsError, SpecError
@@ -49,6 +49,7 @@ def run(
     max_seconds: float = MAX_SECONDS,
     epochs: int = EPOCHS,
     batch_size: int | None = None,
+    batches: int | None = None,
     seed: int = SEED,
     threads: int | Iterable[int] | None = None,
     baseline: str | None = None,
@@ -63,14 +64,16 @@ def run(
 
     frameworks: names such as "torch", "jax", "flux"; None for all that are installed.
     devices: "cpu", "gpu"; None for the CPU, and the GPU where there is one.
-    model: a name of the catalogue, or a Model.
-    data: "auto" (CIFAR-10, or synthetic pictures where it cannot be had), "synthetic", or a
-        directory of CIFAR-10's binary version.
+    model: a name of the catalogue, "FILE.py:NAME", or a Model.
+    data: "auto" (the data that the model was published with, or synthetic where it cannot be had),
+        "synthetic", or a directory or file of it in its published form.
     rounds: how often each cell trains a first and a steady epoch in a new process; "auto": until
         the interval of every ratio is narrower than `precision` (relative), or `max_seconds` are
         used up.
     epochs: steady ones of each round, which take turns with the other cells'.
     batch_size: examples a step; None for the model's own.
+    batches: cut an epoch, and the test after it, to the first so many; None for the model's own,
+        mostly all.
     threads: CPU threads of each framework, or several numbers for a cell each; None for as many
         as this process may use.
     baseline: the framework that the others are compared with; None for the fastest.
@@ -95,6 +98,7 @@ def run(
         max_seconds=max_seconds,
         epochs=epochs,
         batch_size=batch_size,
+        batches=batches,
         seed=seed,
         threads=threads,
         baseline=baseline,
@@ -113,12 +117,15 @@ def run(
     with tempfile.TemporaryDirectory(prefix="crossbench-") as directory:
         try:
             progress(f"data: {spec.settings.data}")
+            model, prepared = _prepare(
+                spec.model, spec.settings, spec.batch_size, spec.batches, Path(directory)
+            )
             comparison = Comparison(
                 schema=SCHEMA,
                 crossbench=__version__,
                 created=_now(),
-                model=spec.model.description(),
-                data=_prepare(spec.settings, spec.batch_size, Path(directory)),
+                model=model.description(),
+                data=prepared,
                 machine=machine.describe(),
                 settings=spec.settings,
                 results=[_result(cell) for cell in cells],
@@ -127,7 +134,7 @@ def run(
             if json is not None:
                 Path(json).unlink()
             raise
-        return _measure(comparison, spec.model, Path(directory), json, progress)
+        return _measure(comparison, model, Path(directory), json, progress)
 
 
 def resume(
@@ -135,21 +142,24 @@ def resume(
 ) -> Comparison:
     """Go on with an interrupted run, from its file and into it: nothing finished is done again.
 
-    model: the one it was run with, where it is none of the catalogue's.
+    model: the one it was run with, where it was given as a Model.
 
     Raises ResultsError where the file is none, or is another crossbench's, machine's or data's.
     """
     comparison = load(json)
-    model = model or models.get(comparison.model["name"])
+    model = model or models.get(comparison.settings.model)
     with tempfile.TemporaryDirectory(prefix="crossbench-") as directory:
-        data = _prepare(comparison.settings, comparison.data.batch_size, Path(directory))
-        for what, here, before in (
+        before = comparison.data
+        model, data = _prepare(
+            model, comparison.settings, before.batch_size, before.batches, Path(directory)
+        )
+        for what, here, there in (
             ("crossbench", __version__, comparison.crossbench),
             ("model", model.description(), comparison.model),
             ("machine", machine.describe(), comparison.machine),
-            ("data", data.sha256, comparison.data.sha256),
+            ("data", data.sha256, before.sha256),
         ):
-            if here != before:
+            if here != there:
                 raise ResultsError(f"{json} cannot be gone on with: its {what} is another one")
         comparison.resumed.append(_now())
         return _measure(comparison, model, Path(directory), json, progress)
@@ -173,24 +183,33 @@ def _measure(
     return comparison
 
 
-def _prepare(settings: Settings, batch_size: int, directory: Path) -> Data:
-    """Load the data, write it where the workers map it, and let go of it."""
-    dataset = datasets.load(CIFAR10(), settings.data, settings.seed)
-    batches = len(dataset.train) // batch_size
-    if batches == 0:
+def _prepare(
+    model: Model, settings: Settings, batch_size: int, limit: int | None, directory: Path
+) -> tuple[Model, Data]:
+    """Load the data, write it where the workers map it, and let go of it. The model is the one for
+    its vocabulary; limit: of an epoch's batches.
+    """
+    dataset = datasets.load(model.data, settings.data, settings.seed)
+    there = len(dataset.train) // batch_size
+    if there == 0:
         raise SpecError(
             f"batch_size is {batch_size}, but there are only {len(dataset.train)} examples"
         )
+    batches = min(there, limit or there)
+    if batches < there:
+        dataset = replace(dataset, test=dataset.test.first(batches * batch_size))
     save_arrays(dataset, directory)
-    return Data(
+    data = Data(
         dataset.name,
         dataset.sha256(),
         len(dataset.train),
         len(dataset.test),
         batch_size,
         batches,
+        batches < there,
         dataset.note,
     )
+    return model.fitted(dataset.vocabulary), data
 
 
 def _result(cell: Cell) -> CellResult:

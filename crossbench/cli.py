@@ -1,4 +1,4 @@
-"""The command line: `python -m crossbench`, and its commands doctor, compare and merge.
+"""The command line: `python -m crossbench`, and its commands doctor, models, compare and merge.
 
 Exit status: 0, all that was asked for ran and agreed; 1, something in the table did not;
 2, nothing was run: wrong arguments or a file that cannot be used; 130, Ctrl-C.
@@ -25,6 +25,7 @@ DESCRIPTION = (
 )
 EPILOG = (
     "Other commands: doctor (what is installed, which devices, where the data is), "
+    "models (their sizes and sources), "
     "compare FILE FILE (what changed), merge FILE FILE (several machines in one table)."
 )
 
@@ -56,6 +57,15 @@ def doctor(words: list[str]) -> int:
     from .doctor import report
 
     print(report())
+    return 0
+
+
+def models(words: list[str]) -> int:
+    parser = Parser("crossbench models", description="List the models that --model takes.")
+    parser.parse_args(words)
+    from .catalogue import catalogue
+
+    print(catalogue())
     return 0
 
 
@@ -140,12 +150,12 @@ def _parser() -> Parser:
     add = parser.add_argument
     add("--frameworks", metavar="A,B", help="such as torch,jax,flux (default: all installed)")
     add("--devices", metavar="A,B", help="cpu,gpu (default: cpu, and gpu where there is one)")
-    add("--model", help="which model (default: lenet)")
+    add("--model", metavar="NAME", help="of `models`, or FILE.py:NAME (default: lenet)")
     add(
         "--data",
-        metavar="auto|synthetic|DIR",
-        help="auto: CIFAR-10, or synthetic pictures where it cannot be had; "
-        "DIR: the files of its binary version (default: auto)",
+        metavar="auto|synthetic|PATH",
+        help="auto: the data the model was published with, or synthetic where it cannot be had; "
+        "PATH: a directory or file of it (default: auto)",
     )
     add(
         "--rounds",
@@ -167,6 +177,7 @@ def _parser() -> Parser:
     )
     add("--epochs", type=int, metavar="N", help="steady ones of each round (default: 1)")
     add("--batch-size", type=int, metavar="N", help="examples a step (default: the model's)")
+    add("--batches", type=int, metavar="N", help="cut an epoch short (default: the model's, all)")
     add("--seed", type=int, metavar="N", help="of the weights (default: 0)")
     add("--threads", type=whole_numbers, metavar="N,M", help="CPU threads (default: all CPUs)")
     add("--baseline", metavar="A", help="the framework to compare with (default: the fastest)")
@@ -198,7 +209,7 @@ def _parser() -> Parser:
     return parser
 
 
-COMMANDS = {"doctor": doctor, "compare": compare, "merge": merge}
+COMMANDS = {"doctor": doctor, "models": models, "compare": compare, "merge": merge}
 
 
 def number_or_auto(word: str) -> int | str:

@@ -27,13 +27,16 @@ TIMEOUT = 600.0
 
 @dataclass(frozen=True)
 class Spec:
-    """One comparison. frameworks and devices are None where all that is there is meant."""
+    """One comparison. frameworks and devices are None where all that is there is meant, batches
+    where all that the data has are.
+    """
 
     frameworks: tuple[str, ...] | None
     devices: tuple[str, ...] | None
     threads: tuple[int, ...]
     model: Model
     batch_size: int
+    batches: int | None
     settings: Settings
 
 
@@ -48,6 +51,7 @@ def make_spec(
     max_seconds: float = MAX_SECONDS,
     epochs: int = EPOCHS,
     batch_size: int | None = None,
+    batches: int | None = None,
     seed: int = SEED,
     threads: int | Iterable[int] | None = None,
     baseline: str | None = None,
@@ -58,9 +62,9 @@ def make_spec(
 ) -> Spec:
     """Check every value and fill in the defaults; SpecError names the first that is wrong."""
     described = models.get(model) if isinstance(model, str) else model
-    if str(data) not in DATA_WORDS and not Path(data).is_dir():
+    if str(data) not in DATA_WORDS and not Path(data).exists():
         raise SpecError(
-            f"data is {data!s}: it must be auto, synthetic or a directory that is there"
+            f"data is {data!s}: it must be auto, synthetic, or a directory or file that is there"
         )
     chosen = _chosen("framework", frameworks, adapters.names())
     if baseline is not None:
@@ -73,7 +77,9 @@ def make_spec(
         batch_size=described.batch_size
         if batch_size is None
         else _at_least("batch_size", batch_size, 1),
+        batches=described.batches if batches is None else _at_least("batches", batches, 1),
         settings=Settings(
+            model=model if isinstance(model, str) else model.name,
             rounds=_rounds(rounds),
             precision=_over_0("precision", precision),
             max_seconds=_over_0("max_seconds", max_seconds),

@@ -22,9 +22,7 @@ from crossbench.results.records import (
 )
 
 SAME = Parity({"loss": 1e-15}, {"loss": 1e-7}, {"loss": 1e-7})
-OTHER = Parity(
-    {"loss": 1e-15, "gradient of conv1.weight": 0.3}, {"loss": 0.1}, {"loss": 1e-7}
-)
+OTHER = Parity({"loss": 1e-15, "gradient of conv1.weight": 0.3}, {"loss": 0.1}, {"loss": 1e-7})
 
 
 QUIET = Surroundings(0.0, 0.0, 0.0, 0, None, None)

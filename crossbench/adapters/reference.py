@@ -174,7 +174,9 @@ def _(layer: BatchNorm, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np
         variance = _sum((x - channels(mean)) ** 2, axes) / x.dtype.type(n)
         keep = layer.momentum
         for name, new in (("running_mean", mean), ("running_var", variance * (n / (n - 1)))):
-            run.running[f"{named.name}.{name}"] = keep * own[name] + (1 - keep) * new.astype(x.dtype)
+            run.running[f"{named.name}.{name}"] = keep * own[name] + (1 - keep) * new.astype(
+                x.dtype
+            )
     else:
         mean, variance = own["running_mean"], own["running_var"]
     deviation = np.sqrt(variance + layer.epsilon)

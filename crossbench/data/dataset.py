@@ -22,6 +22,9 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def first(self, n: int) -> Split:
+        return Split(self.inputs[:n], self.labels[:n])
+
 
 @dataclass(frozen=True)
 class Dataset:

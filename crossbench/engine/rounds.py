@@ -26,6 +26,7 @@ from .usage import Clock
 from .worker import Started, Task
 
 INSTALL_SECONDS = 3600.0
+LARGE = 10_000_000  # parameters
 
 Progress = Callable[[str], None]
 """Told what begins, in a few words."""
@@ -60,12 +61,14 @@ class Measurement:
     ) -> None:
         self.comparison, self.settings = comparison, comparison.settings
         self.progress, self.keep = progress, keep
+        self.model, self.data = model, data
         self.tasks = {
             result.name: Task(
                 result.cell.framework,
                 Job(model, result.cell.device, result.cell.threads, "float32"),
                 data,
                 comparison.data.batch_size,
+                comparison.data.batches,
                 self.settings.seed,
             )
             for result in comparison.results
@@ -118,9 +121,8 @@ class Measurement:
         if not unproved:
             return
         self.progress("parity")
-        # three at a time, or as many as there are CPUs: each builds and compiles the model twice
-        with ThreadPoolExecutor(1 + min(len(unproved), max(3, len(usable_cpus())))) as pool:
-            expected = pool.submit(parity.reference, self.tasks[unproved[0].name].job.model)
+        with ThreadPoolExecutor(1 + min(len(unproved), self.at_a_time())) as pool:
+            expected = pool.submit(parity.reference, self.model, self.data / "expected")
             started: list[WorkerProcess] = []
 
             def start(result: CellResult, timeout: float, show: bool = False) -> WorkerProcess:
@@ -147,6 +149,13 @@ class Measurement:
                 for worker in started:
                     worker.kill()
                 raise
+
+    def at_a_time(self) -> int:
+        """Three workers, or as many as there are CPUs: each builds and compiles the model twice.
+        Of a large model one: in float64, with its gradients and the optimizer's state, each takes
+        some 10 GB.
+        """
+        return 1 if self.model.parameter_count > LARGE else max(3, len(usable_cpus()))
 
     def round(self, number: int, results: list[CellResult]) -> None:
         """A first epoch of each in turn, then the steady ones, interleaved; kept as a whole."""
@@ -179,7 +188,7 @@ class Measurement:
             while sum(epoch.wall_seconds for epoch in epochs) < self.settings.max_seconds:
                 what = f"epoch {len(epochs) + 1} to an accuracy of {target:.0%}"
                 self.progress(f"{result.name}: {what}")
-                epochs.append(worker.ask("train_on", not epochs))
+                epochs.append(worker.ask("train_on", len(epochs)))
                 if epochs[-1].accuracy >= target:
                     break
         result.to_accuracy = epochs

@@ -20,10 +20,10 @@ import numpy as np
 
 from .. import adapters
 from ..data import Dataset, Split
-from ..models import Weights
 from ..results.records import Epoch, Parity, Peak, Trained
 from ..workload import Batches, Job, Unavailable, Workload
 from . import parity, usage
+from .batches import AugmentedBatches, array_batches, as_inputs
 
 MATRIX = {"cpu": 2048, "gpu": 8192}
 """Rows and columns of the matrices of the peak: 0.02 and 1.1 TFLOP a product."""
@@ -33,12 +33,16 @@ COPY_BYTES = 2**28
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker is for. data: the directory of the arrays that save_arrays wrote."""
+    """What a worker is for.
+
+    data: the directory of the arrays that save_arrays wrote. batches: of an epoch.
+    """
 
     framework: str
     job: Job
     data: Path
     batch_size: int
+    batches: int
     seed: int
 
 
@@ -70,7 +74,7 @@ class Trail:
 
 
 def save_arrays(dataset: Dataset, directory: Path) -> None:
-    """Write the data once for all workers; they map it into their memory."""
+    """Write the data once for all workers, who map it into their memory."""
     for name, split in (("train", dataset.train), ("test", dataset.test)):
         np.save(directory / f"{name}_inputs.npy", split.inputs)
         np.save(directory / f"{name}_labels.npy", split.labels)
@@ -89,7 +93,7 @@ class Worker:
     def install(self) -> None:
         self.adapter.install(self.task.job.device)
 
-    def parity(self, expected: Weights) -> Parity:
+    def parity(self, expected: parity.Expected) -> Parity:
         return parity.prove(self.adapter.build, self.task.job, expected)
 
     def start(self) -> Started:
@@ -97,7 +101,8 @@ class Worker:
         self.workload = self.adapter.build(self.task.job)
         self.initial = self.task.job.model.initial_weights(self.task.seed)
         self.workload.load_weights(self.initial)
-        self.workload.place(batches(self._split("train"), self.task.batch_size))
+        self.batches = self._batches()
+        self.workload.place(self.batches)
         gc.collect()
         gc.freeze()  # what is there stays: to look through it before every epoch takes 0.1 s
         return Started(self.workload.details(), self.workload.threads())
@@ -108,18 +113,20 @@ class Worker:
             usage.reset_peak_resident()
         if epoch <= 1:
             self.workload.load_weights(self.initial)
+        self._draw(max(0, epoch - 1))  # the cold one and the first steady one begin alike
         return timed_epoch(self.workload, self.task.job.device, number, epoch)
 
     def trail(self) -> Trail:
         peak = self.workload.peak_memory()
         return Trail(usage.peak_resident() if peak is None else peak, usage.cpus_allowed())
 
-    def train_on(self, anew: bool) -> Trained:
-        """One epoch more towards an accuracy, from the initial weights where it starts anew."""
-        if anew:
+    def train_on(self, number: int) -> Trained:
+        """One epoch more towards an accuracy, the first, 0, from the initial weights."""
+        if number == 0:
             self.workload.load_weights(self.initial)
+        self._draw(number)
         epoch = timed_epoch(self.workload, self.task.job.device, 1, 0)
-        return Trained(epoch.wall_seconds, self.test_accuracy())
+        return Trained(epoch.wall_seconds, epoch.cpu_seconds, self.test_accuracy())
 
     def peak(self) -> Peak:
         """What the framework reaches without a model: the best of several, after a first one."""
@@ -136,11 +143,23 @@ class Worker:
     def test_accuracy(self) -> float:
         """Of the weights as they are, as a fraction."""
         test, size = self._split("test"), self.task.batch_size
-        right = 0
+        predictions, right = self.task.job.model.loss.predictions, 0
         for i in range(0, len(test), size):
             logits = self.workload.predict(as_inputs(test.inputs[i : i + size]))
-            right += int((logits.argmax(1) == test.labels[i : i + size]).sum())
+            right += int((predictions(logits) == test.labels[i : i + size]).sum())
         return right / len(test)
+
+    def _batches(self) -> Batches:
+        task, split = self.task, self._split("train")
+        if task.job.model.data.augmentation is None:
+            return array_batches(split, task.batch_size, task.batches)
+        augmentation = task.job.model.data.augmentation
+        return AugmentedBatches(split, task.batch_size, task.batches, augmentation, task.seed)
+
+    def _draw(self, epoch: int) -> None:
+        """Of the augmentation, for that epoch after the initial weights."""
+        if isinstance(self.batches, AugmentedBatches):
+            self.batches.epoch = epoch
 
     def _split(self, name: str) -> Split:
         inputs, labels = (
@@ -148,22 +167,6 @@ class Worker:
             for part in ("inputs", "labels")
         )
         return Split(inputs, labels)
-
-
-def batches(split: Split, batch_size: int) -> Batches:
-    """The whole batches of an epoch, in fixed order; a rest is left over."""
-    steps = len(split) // batch_size
-    used = steps * batch_size
-    inputs = as_inputs(split.inputs[:used])
-    return Batches(
-        inputs.reshape(steps, batch_size, *inputs.shape[1:]),
-        split.labels[:used].astype(np.int64).reshape(steps, batch_size),
-    )
-
-
-def as_inputs(images: np.ndarray) -> np.ndarray:
-    """uint8 to float32 in [0, 1]."""
-    return images / np.float32(255)
 
 
 def best_seconds(work: Callable[[], None]) -> float:

@@ -1,9 +1,13 @@
-"""The catalogue: every module of this package with a MODEL is a model, named as its file."""
+"""The catalogue: every module of this package with a MODEL is a model, named as its file. A user's
+own is in a Python file.
+"""
 
 from __future__ import annotations
 
 import pkgutil
+import runpy
 from importlib import import_module
+from pathlib import Path
 
 from ..errors import SpecError
 from .model import Model, NamedLayer, Weights
@@ -12,14 +16,42 @@ __all__ = ["Model", "NamedLayer", "Weights", "get", "names"]
 
 
 def names() -> list[str]:
-    """The names that `get` takes."""
+    """The names of the catalogue."""
     modules = (module.name for module in pkgutil.iter_modules(__path__))
     return [name for name in modules if hasattr(import_module(f"{__name__}.{name}"), "MODEL")]
 
 
 def get(name: str) -> Model:
-    """The model of that name; SpecError where there is none."""
+    """The model of that name, of the catalogue or FILE.py:NAME; SpecError where there is none."""
+    file, colon, member = name.rpartition(":")
+    if colon:
+        return _of_file(Path(file), member)
     if name not in names():
-        raise SpecError(f"there is no model {name!r}: choose from {', '.join(names())}")
+        hint = f"; a model in a file is named as {name}:NAME" if name.endswith(".py") else ""
+        raise SpecError(f"there is no model {name!r}: choose from {', '.join(names())}{hint}")
     model: Model = import_module(f"{__name__}.{name}").MODEL
+    return model
+
+
+def _of_file(file: Path, member: str) -> Model:
+    if not file.is_file():
+        raise SpecError(f"the model's file {file} is not there: write FILE.py:NAME")
+    try:
+        found = runpy.run_path(str(file))
+    except Exception as error:
+        words = " ".join(str(error).split())
+        raise SpecError(f"{file} does not load: {type(error).__name__}: {words}") from None
+    if member not in found:
+        own = ", ".join(name for name, value in found.items() if isinstance(value, Model))
+        raise SpecError(f"{file} has no {member}: its models are {own or 'none'}")
+    model = found[member]
+    if not isinstance(model, Model):
+        raise SpecError(f"{member} in {file} is a {type(model).__name__}, not a crossbench Model")
+    parts = [named.layer for named in model.all_layers()]
+    for part in (*parts, model.loss, model.optimizer, model.data):
+        if not type(part).__module__.startswith("crossbench."):
+            raise SpecError(
+                f"{member} in {file} has a part of its own, {type(part).__name__}: "
+                "only crossbench's are known to the frameworks"
+            )
     return model

@@ -45,7 +45,7 @@ def merged_table(comparisons: list[Comparison]) -> str:
     fastest = min((c.seconds(r) for c, r in counted), key=median, default=[])
     rows = []
     for number_of, comparison, result in cells:
-        memory = result.peak_memory
+        memory, cpu = result.peak_memory, comparison.steady(result, "cpu_seconds")
         rows.append(
             {
                 "machine": number_of,
@@ -54,6 +54,8 @@ def merged_table(comparisons: list[Comparison]) -> str:
                 "threads": str(result.cell.threads),
                 "first epoch s": spread(comparison.first_epoch(result)),
                 "steady epoch s": spread(comparison.steady(result)),
+                "CPU s": number(cpu.median if cpu else None),
+                "cores": number(comparison.cores(result)),
                 "examples/s": whole(comparison.examples_per_second(result)),
                 "× fastest": spread(unpaired_ratio(comparison.seconds(result), fastest))
                 if comparison.counts(result)

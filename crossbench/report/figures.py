@@ -23,8 +23,9 @@ def grid(rows: list[dict[str, str]], hidden: Iterable[str] = (), words: int = 2)
     )
 
 
-def count(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+def count(number: int, thing: str, things: str | None = None) -> str:
+    """things: where it is not thing with an s."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {things or thing + 's'}"
 
 
 def percent(value: float | None) -> str:
@@ -47,6 +48,8 @@ def number(value: float | None) -> str:
     """Three significant digits, without an exponent."""
     if value is None:
         return NOTHING
+    if 0 < value < 0.00005:
+        return "<0.0001"
     if value >= 100:
         return f"{value:,.0f}"
     digits = 2 if value >= 1 or value == 0 else 3 if value >= 0.1 else 4

@@ -91,12 +91,14 @@ def accuracy(comparison: Comparison) -> str | None:
     for r in comparison.results:
         reached = bool(r.to_accuracy) and r.to_accuracy[-1].accuracy >= target
         seconds = sum(epoch.wall_seconds for epoch in r.to_accuracy)
+        cpu = sum(epoch.cpu_seconds for epoch in r.to_accuracy)
         rows.append(
             {
                 "framework": r.cell.title,
                 "device": r.cell.device,
                 "threads": str(r.cell.threads),
                 f"seconds to {target:.0%}": number(seconds) if reached else NOTHING,
+                "CPU s": number(cpu) if reached else NOTHING,
                 "epochs": str(len(r.to_accuracy)) if r.to_accuracy else NOTHING,
                 "accuracy": percent(r.to_accuracy[-1].accuracy if r.to_accuracy else None),
                 "": "" if reached or not r.to_accuracy else f"given up after {number(seconds)} s",

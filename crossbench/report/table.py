@@ -34,10 +34,10 @@ def _heading(comparison: Comparison) -> list[str]:
     model, data, machine = comparison.model, comparison.data, comparison.machine
     settings = comparison.settings
     optimizer = ", ".join(f"{k} {v}" for k, v in model["optimizer"].items() if k != "type")
-    epochs = "1 epoch" if settings.epochs == 1 else f"{settings.epochs} epochs"
     return [
         f"{model['name']}: {model['parameters']:,} parameters, {model['optimizer']['type']} "
-        f"({optimizer}), float32, {epochs} of {data.batches} batches of {data.batch_size:,}",
+        f"({optimizer}), float32, {count(settings.epochs, 'epoch')} of "
+        f"{count(data.batches, 'batch', 'batches')} of {data.batch_size:,}",
         f"Data: {data.name}, {data.train_examples:,} examples to train on, "
         f"{data.test_examples:,} to test on",
         f"Machine: {machine.cpu}, {count(machine.cpus, 'CPU')}, "
@@ -72,10 +72,11 @@ def _cell(result: CellResult) -> dict[str, str]:
 
 
 def _times(comparison: Comparison, result: CellResult) -> dict[str, str]:
-    cpu = comparison.steady(result, "cpu_seconds")
+    steady, cpu = comparison.steady(result), comparison.steady(result, "cpu_seconds")
     return _cell(result) | {
         "first epoch s": spread(comparison.first_epoch(result)),
-        "steady epoch s": spread(comparison.steady(result)),
+        "steady epoch s": spread(steady),
+        "min s": number(steady.minimum if steady else None),
         "CPU s": number(cpu.median if cpu else None),
         "cores": number(comparison.cores(result)),
         "examples/s": whole(comparison.examples_per_second(result)),
@@ -103,8 +104,18 @@ def _notes(comparison: Comparison) -> list[str]:
     results, data = comparison.results, comparison.data
     notes = [f"Data: {data.note}." if data.note else ""]
     left_over = data.train_examples - data.batches * data.batch_size
-    if left_over:
+    if data.cut:
+        notes.append(
+            f"The epoch is cut to the first {count(data.batches, 'batch', 'batches')} of "
+            f"{data.train_examples // data.batch_size:,}, and the test to as many examples."
+        )
+    elif left_over:
         notes.append(f"{left_over:,} examples, less than a batch, were left over.")
+    if comparison.model["data"]["augmentation"]:
+        notes.append(
+            "The pictures are augmented, the same for all: an epoch's seconds hold that, and each "
+            "batch's way to the device."
+        )
     for result in results:
         notes += [f"{result.name}: {line}" for line in remarks(comparison, result)]
     notes += [
@@ -117,7 +128,7 @@ def _notes(comparison: Comparison) -> list[str]:
         "[their range]. ×: of steady epochs, paired by round. A round is a new process.",
         "CPU s: of all threads, in a steady epoch; cores: CPU s by the epoch's seconds. loss: of "
         "an epoch's first and last batch. accuracy: on the test examples, after the first round's "
-        "steady epochs.",
+        "steady epochs. min s: the fastest steady epoch.",
         "deviation: in float32, of the tensor furthest from the reference, ‖a - b‖ / ‖b‖. "
         "peak MiB: resident memory on the CPU, the framework's allocator on a GPU.",
     ]
@@ -128,6 +139,8 @@ def _details(comparison: Comparison, result: CellResult) -> str:
     """Versions and BLAS, then what only the framework's runtime can tell."""
     words = [", ".join(f"{name} {value}" for name, value in result.details.items())]
     words.append(f"{number(result.start_seconds)} s from its start to the data in place")
+    if first := comparison.first_epoch(result, "cpu_seconds"):
+        words.append(f"{number(first.median)} CPU s in the first epoch")
     words += [
         f"{name} {number(first)} in the first epoch, {number(steady)} in a steady one"
         for name, (first, steady) in comparison.runtime_figures(result).items()

@@ -60,6 +60,7 @@ def check_same_work(comparisons: list[Comparison]) -> None:
             ("model", first.model, other.model),
             ("data", first.data.sha256, other.data.sha256),
             ("batch size", first.data.batch_size, other.data.batch_size),
+            ("number of batches", first.data.batches, other.data.batches),
             ("number of epochs in a round", first.settings.epochs, other.settings.epochs),
         ):
             if a != b:

@@ -14,7 +14,7 @@ from ..errors import ResultsError
 from .records import CellResult, Data, Machine, Peak, Settings
 from .statistics import Estimate, estimate, paired_ratio
 
-SCHEMA = 3
+SCHEMA = 4
 
 
 @dataclass

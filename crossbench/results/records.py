@@ -137,6 +137,7 @@ class Trained:
     """One epoch on the way to the target accuracy, and the accuracy after it."""
 
     wall_seconds: Over0
+    cpu_seconds: Annotated[float, Meta(ge=0)]
     accuracy: Annotated[float, Meta(ge=0, le=1)]
 
 
@@ -204,14 +205,18 @@ class CellResult:
 
 @dataclass(frozen=True)
 class Data:
-    """Which data it was. batches are the whole ones of an epoch; a rest is left over."""
+    """Which data it was."""
 
     name: str
     sha256: str
     train_examples: Positive
     test_examples: Positive
+    """Those that the accuracy is of."""
     batch_size: Positive
     batches: Positive
+    """Of an epoch, whole ones: a rest is left over, and what lies behind them where it is cut."""
+    cut: bool
+    """Whether the data has more batches than an epoch takes."""
     note: str | None = None
 
 
@@ -232,6 +237,8 @@ class Machine:
 class Settings:
     """What was asked for, as far as it is not in the model, the data and the cells."""
 
+    model: str
+    """As it was asked for: a name of the catalogue, or FILE.py:NAME."""
     rounds: Count | None
     """None: until the ratios' intervals are narrower than precision, or max_seconds are used up."""
     precision: Over0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from small_models import SMALL_MODELS
 
-from crossbench.adapters.reference import ADAPTER, ReferenceWorkload
+from crossbench.adapters.reference import ADAPTER, Pass, ReferenceWorkload, forward
 from crossbench.engine.batches import ArrayBatches
 from crossbench.engine.parity import proof_batches, proof_weights, seen
 from crossbench.models.layers import BatchNorm, Dense, Flatten, MaxPool
@@ -149,7 +149,7 @@ def test_binary_cross_entropy_by_its_definition():
 
 
 def test_dropout_in_training_and_in_prediction():
-    workload, weights, batch = ready(SMALL_MODELS["dropped"])
+    workload, _, batch = ready(SMALL_MODELS["dropped"])
     without = Batch(batch.inputs, batch.labels)
     assert workload.loss_and_gradients(batch)[0] != workload.loss_and_gradients(without)[0]
     nothing = {name: np.zeros_like(array) for name, array in batch.kept.items()}
@@ -221,16 +221,24 @@ def test_near_ties_are_counted_and_float32_takes_the_first_of_them():
         layers=(MaxPool((1, 2), stride=(1, 2)), Flatten(), Dense(10)),
     )
     image = np.zeros((1, 3, 32, 32))
-    image[0, 0, 0, :2] = 1, 1 + 1e-9
-    for dtype, ties, winner in (("float64", 1, 1), ("float32", 0, 0)):
-        workload = ReferenceWorkload(Job(model, "cpu", 1, dtype))
-        workload.load_weights(proof_weights(model))
-        workload.loss_and_gradients(Batch(image, np.array([3])))
-        assert workload.near_ties == ties, dtype
-        if dtype == "float32":  # equal there; 1 + 1e-4 is not, but near
-            image[0, 0, 0, 1] = 1 + 1e-4
-            workload.loss_and_gradients(Batch(image, np.array([3])))
-            assert workload.near_ties == 1
+    first_wins = {}
+    # 1 + 1e-9 is near in float64, and equal to 1 in float32; 1 + 1e-4 is near in float32 alone
+    for dtype, second, ties in (
+        ("float64", 1 + 1e-9, 1),
+        ("float64", 1 + 1e-4, 0),
+        ("float32", 1 + 1e-9, 0),
+        ("float32", 1 + 1e-4, 1),
+        ("float32", 1 + 1e-2, 0),
+    ):
+        image[0, 0, 0, :2] = 1, second
+        job = Job(model, "cpu", 1, dtype)
+        named = next(model.named_layers())
+        run = Pass({}, training=True)
+        _, backward = forward(named.layer, named, image.astype(job.dtype), run)
+        assert run.near_ties == ties, (dtype, second)
+        gradient = backward(np.ones((1, 3, 32, 16)))
+        first_wins[dtype, second] = gradient[0, 0, 0, 0] == 1
+    assert list(first_wins.values()) == [False, False, True, True, False]
 
 
 def test_float32_is_near_float64(lenet):
