@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ..models.layers import Conv, Dense, Flatten, MaxPool, ReLU
-from ..models.model import NamedLayer, Weights
-from ..models.training import SGD, Loss, Optimizer, SoftmaxCrossEntropy
-from ..workload import Adapter, Batches, Job, versions
+from ...models.layers import Conv, Dense, Flatten, MaxPool, ReLU
+from ...models.model import NamedLayer, Weights
+from ...models.training import SGD, Loss, Optimizer, SoftmaxCrossEntropy
+from ...workload import Adapter, Batches, Job, versions
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax")
 GPU_PLUGINS = ("jax-cuda13-plugin", "jax-cuda12-plugin")
