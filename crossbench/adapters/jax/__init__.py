@@ -7,30 +7,67 @@ a batch: on the CPU a convolution inside lax.scan takes a slow path (jax issue 1
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ...models.layers import Conv, Dense, Flatten, MaxPool, ReLU
+from ...models.layers import (
+    GRU,
+    LSTM,
+    BatchNorm,
+    Conv,
+    Dense,
+    Dropout,
+    Embedding,
+    Flatten,
+    GlobalAveragePool,
+    MaxPool,
+    OneHot,
+    ReLU,
+    Residual,
+)
 from ...models.model import NamedLayer, Weights
-from ...models.training import SGD, Loss, Optimizer, SoftmaxCrossEntropy
-from ...workload import Adapter, Batches, Job, versions
+from ...models.training import (
+    SGD,
+    Adadelta,
+    Adam,
+    BinaryCrossEntropy,
+    Loss,
+    Optimizer,
+    RMSprop,
+    SoftmaxCrossEntropy,
+)
+from ...workload import Adapter, Batch, Batches, Job, placed, versions
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax")
 GPU_PLUGINS = ("jax-cuda13-plugin", "jax-cuda12-plugin")
+SEED = 0
+"""Of the dropouts' draws."""
+
+
+def sequential(layers: Iterable[NamedLayer], options: dict[str, Any]) -> Any:
+    from flax import nnx
+
+    return nnx.Sequential(*(module(named, options) for named in layers))
 
 
 def module(named: NamedLayer, options: dict[str, Any]) -> Any:
     """The layer as a Flax module or a function; options go to every module with parameters."""
+    import jax
     from flax import nnx
 
+    from . import layers
+
+    # load_weights sets every parameter: drawing them here would cost seconds of compilation
+    zeros = nnx.initializers.zeros
     match named.layer:
         case Conv(features, kernel, stride, padding):
             pads = [(p, p) for p in padding]
-            channels = named.input_shape[0]
-            return nnx.Conv(channels, features, kernel, strides=stride, padding=pads, **options)
+            shape = {"in_features": named.input_shape[0], "out_features": features}
+            window = {"kernel_size": kernel, "strides": stride, "padding": pads}
+            return nnx.Conv(**shape, **window, kernel_init=zeros, **options)
         case MaxPool(window, stride):
             return partial(nnx.max_pool, window_shape=window, strides=stride)
         case ReLU():
@@ -39,7 +76,26 @@ def module(named: NamedLayer, options: dict[str, Any]) -> Any:
             # the canonical order is C, H, W; XLA folds the transposition into its neighbours
             return lambda x: (x.transpose(0, 3, 1, 2) if x.ndim == 4 else x).reshape(len(x), -1)
         case Dense(features):
-            return nnx.Linear(named.input_shape[0], features, **options)
+            return nnx.Linear(named.input_shape[0], features, kernel_init=zeros, **options)
+        case BatchNorm(epsilon, momentum):
+            features = named.input_shape[0]
+            return layers.BatchNorm(features, epsilon=epsilon, momentum=momentum, **options)
+        case Dropout(rate):
+            return layers.Dropout(rate, rngs=options["rngs"])
+        case GlobalAveragePool():
+            return lambda x: x.mean(range(1, x.ndim - 1))
+        case Embedding(vocabulary, features):
+            return nnx.Embed(vocabulary, features, embedding_init=zeros, **options)
+        case OneHot(vocabulary):
+            return partial(jax.nn.one_hot, num_classes=vocabulary, dtype=options["dtype"])
+        case LSTM(features, bidirectional) | GRU(features, bidirectional):
+            cell = nnx.OptimizedLSTMCell if isinstance(named.layer, LSTM) else nnx.GRUCell
+            options = options | {"kernel_init": zeros, "recurrent_kernel_init": zeros}
+            new = partial(cell, named.input_shape[-1], features, **options)
+            return layers.Recurrent(new(), new()) if bidirectional else layers.Recurrent(new())
+        case Residual():
+            body, shortcut = (sequential(way, options) for way in (named.body, named.shortcut))
+            return layers.Residual(body, shortcut)
     raise NotImplementedError(f"no translation to Flax of the layer {named.layer}")
 
 
@@ -51,6 +107,9 @@ def loss_function(loss: Loss) -> Any:
         case SoftmaxCrossEntropy():
             each = optax.softmax_cross_entropy_with_integer_labels
             return lambda logits, labels: each(logits, labels).mean()
+        case BinaryCrossEntropy():
+            binary = optax.sigmoid_binary_cross_entropy
+            return lambda logits, labels: binary(logits[:, 0], labels).mean()
     raise NotImplementedError(f"no translation to optax of the loss {loss}")
 
 
@@ -61,13 +120,59 @@ def transformation(optimizer: Optimizer) -> Any:
     match optimizer:
         case SGD(learning_rate, momentum):
             return optax.sgd(learning_rate, momentum)
+        case Adam(learning_rate, beta1, beta2, epsilon):
+            return optax.adam(learning_rate, beta1, beta2, epsilon)
+        case RMSprop(learning_rate, rho, epsilon, decay):
+            rate = (lambda step: learning_rate / (1 + decay * step)) if decay else learning_rate
+            return optax.rmsprop(rate, rho, epsilon, eps_in_sqrt=False)
+        case Adadelta(learning_rate, rho, epsilon):
+            return optax.adadelta(learning_rate, rho, epsilon)
     raise NotImplementedError(f"no translation to optax of the optimizer {optimizer}")
 
 
-# canonical axes to Flax's and back, by the number of axes: kernels O,I,H,W and H,W,I,O; dense
-TO_FLAX = {1: (0,), 2: (1, 0), 4: (2, 3, 1, 0)}
-FROM_FLAX = {1: (0,), 2: (1, 0), 4: (3, 2, 0, 1)}
-FLAX_NAMES = {"weight": "kernel", "bias": "bias"}
+Path = tuple[str, ...]
+
+# Flax's name inside of a layer, and the canonical one
+NAMES: dict[Path, str] = {
+    ("kernel",): "weight",
+    ("embedding",): "weight",
+    ("scale",): "weight",
+    ("bias",): "bias",
+    ("mean",): "running_mean",
+    ("var",): "running_var",
+    ("dense_i", "kernel"): "weight_ih",
+    ("dense_h", "kernel"): "weight_hh",
+    ("dense_i", "bias"): "bias",  # a GRU's
+    ("dense_h", "bias"): "bias",  # an LSTM's
+}
+# where a layer keeps them: itself, or the cell of each direction
+PLACES: dict[Path, str] = {
+    (): "",
+    ("directions", "0", "cell"): "",
+    ("directions", "1", "cell"): "_reverse",
+}
+# kernels' canonical axes to Flax's and back, by their number: O,I,H,W and H,W,I,O; dense
+TO_FLAX = {2: (1, 0), 4: (2, 3, 1, 0)}
+FROM_FLAX = {2: (1, 0), 4: (3, 2, 0, 1)}
+
+
+def paths(layers: Iterable[NamedLayer], start: Path = ()) -> Iterator[tuple[str, Path]]:
+    """Each layer's name, and its path in a module of `sequential`."""
+    for index, named in enumerate(layers):
+        path = (*start, "layers", str(index))
+        yield named.name, path
+        yield from paths(named.body, (*path, "body"))
+        yield from paths(named.shortcut, (*path, "shortcut"))
+
+
+def canonical_names(layers: Iterable[NamedLayer]) -> dict[Path, str]:
+    """The canonical name of whatever is at a path in a module of `sequential`."""
+    return {
+        (*path, *place, *inside): f"{layer}.{name}{direction}"
+        for layer, path in paths(layers)
+        for place, direction in PLACES.items()
+        for inside, name in NAMES.items()
+    }
 
 
 class JaxWorkload:
@@ -77,6 +182,8 @@ class JaxWorkload:
         import optax
         from flax import nnx
 
+        from . import layers
+
         # for the whole process: one workload is in use at a time
         jax.config.update("jax_enable_x64", job.dtype == "float64")
         # XLA's default on a GPU is TensorFloat-32, with 10 bits of the mantissa
@@ -84,74 +191,79 @@ class JaxWorkload:
         self.jax, self.nnx, self.model = jax, nnx, job.model
         self.device = jax.devices(job.device)[0]
         self.dtype = jnp.dtype(job.dtype)
-        # load_weights sets every kernel: drawing them here would cost seconds of compilation
-        options = {
-            "dtype": self.dtype,
-            "param_dtype": self.dtype,
-            "kernel_init": nnx.initializers.zeros,
-            "rngs": nnx.Rngs(0),
-        }
+        options = {"dtype": self.dtype, "param_dtype": self.dtype, "rngs": nnx.Rngs(SEED)}
         with jax.default_device(self.device):
-            self.layers = {n.name: module(n, options) for n in job.model.named_layers()}
-            self.module = nnx.Sequential(*self.layers.values())
-        graph, self.parameters = nnx.split(self.module, nnx.Param)
+            self.module = sequential(job.model.named_layers(), options)
+        self.names = canonical_names(job.model.named_layers())
+        self.module.eval()
+        predicting, *_ = nnx.split(self.module, nnx.Param, ...)
+        self.module.train()
+        training, *_ = nnx.split(self.module, nnx.Param, ...)
         loss = loss_function(job.model.loss)
         self.optimizer = transformation(job.model.optimizer)
+        dropouts = dict(paths(job.model.named_layers()))
 
-        def logits(parameters: Any, inputs: Any) -> Any:
-            return nnx.merge(graph, parameters)(inputs)
+        def logits(parameters: Any, others: Any, inputs: Any) -> Any:
+            return nnx.merge(predicting, parameters, others)(inputs)
 
-        def objective(parameters: Any, inputs: Any, labels: Any) -> Any:
-            return loss(logits(parameters, inputs), labels)
+        def objective(parameters: Any, others: Any, inputs: Any, labels: Any, kept: Any) -> Any:
+            """The loss; running statistics and the dropouts' counters after it."""
+            module = nnx.merge(training, parameters, others, copy=True)  # it changes its others
+            layers.keep(module, {dropouts[name]: mask for name, mask in kept.items()})
+            value = loss(module(inputs), labels)
+            _, _, _, others = nnx.split(module, nnx.Param, layers.Kept, ...)
+            return value, others
 
-        def step(parameters: Any, state: Any, inputs: Any, labels: Any) -> Any:
-            value, gradients = jax.value_and_grad(objective)(parameters, inputs, labels)
+        differentiated = jax.value_and_grad(objective, has_aux=True)
+
+        def step(parameters: Any, state: Any, others: Any, *batch: Any) -> Any:
+            (value, others), gradients = differentiated(parameters, others, *batch)
             updates, state = self.optimizer.update(gradients, state, parameters)
-            return optax.apply_updates(parameters, updates), state, value
+            return optax.apply_updates(parameters, updates), state, others, value
 
         self.logits = jax.jit(logits)
-        self.value_and_grad = jax.jit(jax.value_and_grad(objective))
+        self.value_and_grad = jax.jit(differentiated)
         self.step = jax.jit(step, donate_argnums=(0, 1))
 
     def load_weights(self, weights: Weights) -> None:
-        for name, array in weights.items():
-            layer, parameter = name.split(".")
-            native = array.transpose(TO_FLAX[array.ndim]).astype(self.dtype, order="C")
-            variable = getattr(self.layers[layer], FLAX_NAMES[parameter])
-            variable.set_value(self.jax.device_put(native, self.device))
-        _, self.parameters = self.nnx.split(self.module, self.nnx.Param)
+        for path, variable in self._flat(self.module):
+            if name := self.names.get(path):
+                native = self._transposed(weights[name], path, TO_FLAX)
+                native = native.astype(self.dtype, order="C")
+                variable.set_value(self.jax.device_put(native, self.device))
+        _, self.parameters, others = self.nnx.split(self.module, self.nnx.Param, ...)
         # committed to the device, as what the step gives back: else it is compiled twice
         state = self.jax.jit(self.optimizer.init)(self.parameters)
-        self.state = self.jax.device_put(state, self.device)
-        self.jax.block_until_ready((self.parameters, self.state))
+        self.state, self.others = self.jax.device_put((state, others), self.device)
+        self.jax.block_until_ready((self.parameters, self.state, self.others))
 
     def place(self, batches: Batches) -> None:
-        self.batches = [
-            (self._inputs(inputs), self.jax.device_put(labels, self.device))
-            for inputs, labels in zip(batches.inputs, batches.labels, strict=True)
-        ]
-        self.jax.block_until_ready(self.batches)
+        self.steps = len(batches)
+        self.batches = placed(batches, self._placed)
+        if not batches.streamed:
+            self.jax.block_until_ready(self.batches)
 
     def train_epoch(self) -> np.ndarray:
         losses = []
-        parameters, state = self.parameters, self.state
-        for inputs, labels in self.batches:
-            parameters, state, loss = self.step(parameters, state, inputs, labels)
+        parameters, state, others = self.parameters, self.state, self.others
+        for batch in self.batches:
+            parameters, state, others, loss = self.step(parameters, state, others, *batch)
             losses.append(loss)
-        self.parameters, self.state = parameters, state
-        self.jax.block_until_ready((parameters, state, losses))
+        self.parameters, self.state, self.others = parameters, state, others
+        self.jax.block_until_ready((parameters, state, others, losses))
         return np.array([float(loss) for loss in losses])
 
-    def loss_and_gradients(self, inputs: np.ndarray, labels: np.ndarray) -> tuple[float, Weights]:
-        labels = self.jax.device_put(labels, self.device)
-        loss, gradients = self.value_and_grad(self.parameters, self._inputs(inputs), labels)
+    def loss_and_gradients(self, batch: Batch) -> tuple[float, Weights]:
+        placed = self._placed(batch)
+        (loss, _), gradients = self.value_and_grad(self.parameters, self.others, *placed)
         return float(loss), self._canonical(gradients)
 
     def predict(self, inputs: np.ndarray) -> np.ndarray:
-        return np.asarray(self.logits(self.parameters, self._inputs(inputs)))
+        return np.asarray(self.logits(self.parameters, self.others, self._native(inputs)))
 
     def weights(self) -> Weights:
-        return self._canonical(self.parameters)
+        found = self._canonical(self.parameters) | self._canonical(self.others)
+        return {name: found[name] for name in self.model.parameters}
 
     def peak_memory(self) -> int | None:
         if self.device.platform == "cpu":
@@ -166,12 +278,13 @@ class JaxWorkload:
 
     def allocated(self) -> int | None:
         """By XLA's own plan of the step's buffers, which it follows to the byte."""
-        step = self.step.lower(self.parameters, self.state, *self.batches[0]).compile()
+        state = (self.parameters, self.state, self.others)
+        step = self.step.lower(*state, *next(iter(self.batches))).compile()
         plan = step.memory_analysis()
         if plan is None:
             return None
         new = plan.temp_size_in_bytes + plan.output_size_in_bytes - plan.alias_size_in_bytes
-        return new * len(self.batches)
+        return new * self.steps
 
     def matrix_product(self, size: int) -> Callable[[], None]:
         random = np.random.default_rng(0).random((2, size, size), np.float32)
@@ -193,22 +306,31 @@ class JaxWorkload:
             "CUDA": self.device.client.platform_version,
         }
 
-    def _inputs(self, images: np.ndarray) -> Any:
-        if images.ndim == 4:  # N, C, H, W
-            images = np.ascontiguousarray(images.transpose(0, 2, 3, 1))
-        return self.jax.device_put(images, self.device)
+    def _placed(self, batch: Batch) -> tuple[Any, Any, dict[str, Any]]:
+        kept = {name: self._native(mask) for name, mask in (batch.kept or {}).items()}
+        labels = self.jax.device_put(batch.labels, self.device)
+        return self._native(batch.inputs), labels, kept
+
+    def _native(self, array: np.ndarray) -> Any:
+        """Examples on the device, pictures with their channels last."""
+        if array.ndim == 4:  # N, C, H, W
+            array = np.ascontiguousarray(array.transpose(0, 2, 3, 1))
+        return self.jax.device_put(array, self.device)
 
     def _canonical(self, tree: Any) -> Weights:
         """Parameters, or their gradients, under the canonical names and axes."""
-        by_path = {tuple(map(str, path)): leaf for path, leaf in self.nnx.to_flat_state(tree)}
-        weights = {}
-        for index, name in enumerate(self.layers):
-            for canonical, flax_name in FLAX_NAMES.items():
-                leaf = by_path.get(("layers", str(index), flax_name))
-                if leaf is not None:
-                    array = np.asarray(leaf[...])
-                    weights[f"{name}.{canonical}"] = array.transpose(FROM_FLAX[array.ndim])
-        return weights
+        return {
+            self.names[path]: self._transposed(np.asarray(variable[...]), path, FROM_FLAX)
+            for path, variable in self._flat(tree)
+            if path in self.names
+        }
+
+    def _flat(self, tree: Any) -> Iterator[tuple[Path, Any]]:
+        for path, variable in self.nnx.to_flat_state(self.nnx.state(tree)):
+            yield tuple(map(str, path)), variable
+
+    def _transposed(self, array: np.ndarray, path: Path, axes: dict[int, Any]) -> np.ndarray:
+        return array.transpose(axes[array.ndim]) if path[-1] == "kernel" else array
 
 
 class JaxAdapter(Adapter):
