@@ -86,10 +86,10 @@ def test_a_shift_of_29_hundredths_of_100_pixels_is_29():
 
 
 @pytest.mark.parametrize(
-    ("pictures", "seconds"), [(some(32), 0.002), (some(64, 3, 256, 256), 0.03)]
+    ("pictures", "seconds"), [(some(32), 0.005), (some(64, 3, 256, 256), 0.06)]
 )
 def test_it_is_cheap(pictures, seconds):
-    """It runs within the timed epoch."""
+    """It runs within the timed epoch: 0.2 and 6 ms where nothing else runs."""
     took = []
     for seed in range(20):
         random = np.random.default_rng(seed)

@@ -111,9 +111,9 @@ def from_numbers(
     splits = [[np.append(np.int32(START), new[old]) for old in part] for part in (train, test)]
     vocabulary = source.words
     if source.bigrams:
-        known = np.unique(np.concatenate([_pairs(review) for review in splits[0]]))
+        known = _distinct(_all_pairs(splits[0]))
         vocabulary = source.words + 1 + len(known)
-        splits = [[_with_bigrams(review, known, source) for review in part] for part in splits]
+        splits = [_with_bigrams(part, known, source.words + 1) for part in splits]
     train_inputs, test_inputs = (padded(part, source.length) for part in splits)
     return Dataset(
         name,
@@ -148,18 +148,34 @@ def _by_frequency(
     return new
 
 
-def _pairs(review: np.ndarray) -> np.ndarray:
-    """Neighbours as one number each, which sorts as the pair does."""
-    left, right = review[:-1].astype(np.int64), review[1:]
-    return left << 32 | right
+def _all_pairs(reviews: Sequence[np.ndarray]) -> np.ndarray:
+    """Neighbours as one number each, which sorts as the pair does, review by review."""
+    return np.concatenate([r[:-1].astype(np.int64) << 32 | r[1:] for r in reviews])
 
 
-def _with_bigrams(review: np.ndarray, known: np.ndarray, source: IMDB) -> np.ndarray:
-    """The words, and behind them the numbers of the pairs that are known."""
-    pairs = _pairs(review)
-    places = np.minimum(np.searchsorted(known, pairs), max(len(known) - 1, 0))
-    found = places[known[places] == pairs] if len(known) else places[:0]
-    return np.concatenate([review, (source.words + 1 + found).astype(np.int32)])
+def _distinct(values: np.ndarray) -> np.ndarray:
+    """Sorted: as np.unique's, but of 6 million in 0.1 s instead of 3 s (NumPy 2.4)."""
+    values = np.sort(values)
+    return values[np.append(True, values[1:] != values[:-1])[: len(values)]]
+
+
+def _with_bigrams(reviews: Sequence[np.ndarray], known: np.ndarray, first: int) -> list[np.ndarray]:
+    """Behind each review's words the numbers of its pairs that are known."""
+    numbers = _looked_up(_all_pairs(reviews), known, first)
+    ends = np.cumsum([len(review) - 1 for review in reviews])
+    parts = np.split(numbers, ends[:-1])
+    return [np.append(review, part[part > 0]) for review, part in zip(reviews, parts, strict=True)]
+
+
+def _looked_up(pairs: np.ndarray, known: np.ndarray, first: int) -> np.ndarray:
+    """int32: the place in known, counted from first; 0 for a pair that is not there."""
+    order = np.argsort(pairs)  # looked up in this order, each is near the one before: much faster
+    in_order = pairs[order]
+    places = np.searchsorted(known, in_order)
+    found = np.append(known, -1)[places] == in_order
+    numbers = np.empty(len(pairs), np.int32)
+    numbers[order] = np.where(found, first + places, 0)
+    return numbers
 
 
 def _read_part(directory: Path) -> list[str]:
