@@ -11,8 +11,9 @@ from statistics import median
 import numpy as np
 
 from crossbench import adapters, models
+from crossbench.engine.batches import ArrayBatches
 from crossbench.machine import usable_cpus
-from crossbench.workload import Batches, Job
+from crossbench.workload import Job
 
 STEPS, BATCH = 5, 1000
 
@@ -140,7 +141,7 @@ def main(name, rounds=15):
     os.environ |= adapters.get(name).environment(job.device, job.threads)
     adapter = adapters.get(name).build(job)
     adapter.load_weights(weights)
-    adapter.place(Batches(inputs, labels))
+    adapter.place(ArrayBatches(inputs, labels))
     pairs = list(zip(inputs, labels, strict=True))
     by_hand = {"torch": torch_by_hand, "jax": jax_by_hand, "flux": flux_by_hand}[name](
         weights, pairs

@@ -23,7 +23,7 @@ def main(processes=8, epochs=60, threads=1):
     with tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
         save_arrays(synthetic.load(0, train=200, test=10), Path(directory))
         job = Job(models.get("lenet"), "cpu", threads, "float32")
-        task = Task("torch", job, Path(directory), 100, 0)
+        task = Task("torch", job, Path(directory), 100, 2, 0)
         workers = [stack.enter_context(WorkerProcess(task, 600)) for _ in range(processes)]
         for worker in workers:
             worker.ask("start")

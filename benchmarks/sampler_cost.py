@@ -24,7 +24,7 @@ def main(directory, rounds=40):
         save_arrays(data.load(CIFAR10(), directory, 0), Path(arrays))
         job = Job(models.get("lenet"), "cpu", len(usable_cpus()), "float32")
         ratios, cores = [], []
-        with WorkerProcess(Task("torch", job, Path(arrays), 1000, 0), timeout=600) as worker:
+        with WorkerProcess(Task("torch", job, Path(arrays), 1000, 10, 0), timeout=600) as worker:
             worker.ask("start")
             worker.ask("epoch", 0, 0)
             for number in range(1, rounds + 1):

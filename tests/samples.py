@@ -26,7 +26,7 @@ OTHER = Parity({"loss": 1e-15, "gradient of conv1.weight": 0.3}, {"loss": 0.1}, 
 
 
 QUIET = Surroundings(0.0, 0.0, 0.0, 0, None, None)
-SETTINGS = Settings(3, 0.05, 600.0, 1, 0, 600.0, "synthetic", None, {}, None, False)
+SETTINGS = Settings("m", 3, 0.05, 600.0, 1, 0, 600.0, "synthetic", None, {}, None, False)
 
 
 def epoch(number, seconds, surroundings=QUIET, at=1):
@@ -68,8 +68,9 @@ def comparison(*results, model=None, **settings):
             "parameters": 9,
             "training_flops": 1_000_000,
             "optimizer": {"type": "SGD", "momentum": 0.9},
+            "data": {"type": "CIFAR10", "augmentation": None},
         },
-        data=Data("pictures", "ab", 1050, 100, 100, 10),
+        data=Data("pictures", "ab", 1050, 100, 100, 10, False),
         machine=Machine("cpu", 2, 2**34, [], "Linux", "3.11", {}),
         settings=replace(SETTINGS, **settings),
         results=list(results),

@@ -98,13 +98,29 @@ def test_complete(results, complete):
 def test_parity_says_where_it_disagrees():
     assert SAME.agrees
     assert OTHER.disagreement.startswith("gradient of conv1.weight differs by 3.0e-01 in float64")
-    assert Parity({"loss": 1e-15}, {"loss": 0.02}).disagreement.startswith(
-        "loss differs by 2.0e-02 in float32"
+    small = {"loss": 1e-7}
+    assert Parity({"loss": 1e-15}, {"loss": 0.02}, small).disagreement == (
+        "loss differs by 2.0e-02 in float32 (at most 1e-02 is allowed)"
     )
-    assert not Parity({"loss": 2e-9}, {"loss": 0.0}).agrees
-    assert Parity({"loss": 0.0, "logits": None}, {"loss": 0.0}).disagreement.startswith(
+    assert not Parity({"loss": 2e-9}, {"loss": 0.0}, small).agrees
+    assert Parity({"loss": 0.0, "logits": None}, {"loss": 0.0}, small).disagreement.startswith(
         "logits is not finite in float64"
     )
+
+
+def test_in_float32_as_much_is_allowed_as_the_references_own_is_off():
+    single = {"logits": 0.002, "loss": 0.05}  # of the reference
+    same = {"logits": 1e-15, "loss": 1e-15}
+    assert Parity(same, {"logits": 0.009, "loss": 0.14}, single).agrees
+    assert Parity(same, {"logits": 0.009, "loss": 0.16}, single).disagreement == (
+        "loss differs by 1.6e-01 in float32 (at most 2e-01 is allowed)"
+    )
+    # the largest is allowed, but not another
+    assert Parity(same, {"logits": 0.02, "loss": 0.14}, single).disagreement.startswith("logits")
+    assert not Parity({"logits": 1e-15, "loss": 2e-9}, same, single).agrees  # in float64 it is not
+
+
+def test_the_worst_deviation():
     assert worst({"a": 3.0, "b": None, "c": 4.0}) == ("b", None)
 
 
@@ -141,7 +157,7 @@ def test_replacing_a_file_leaves_no_part_behind(tmp_path):
         (lambda c: b"", "truncated"),
         (lambda c: b"[]", "Expected `object`"),
         (lambda c: b"\xff\xfe", "not a crossbench results file"),
-        (lambda c: _change(c, schema=99), "has schema 99, this crossbench reads 3"),
+        (lambda c: _change(c, schema=99), "has schema 99, this crossbench reads 4"),
         (lambda c: _change(c, results=7), r"Expected `array`, got `int` - at `\$.results`"),
         (lambda c: c.replace(b'"wall_seconds": 2.0', b'"wall_seconds": -2.0'), "wall_seconds"),
         (lambda c: c.replace(b'"batches": 10', b'"batches": 0'), "batches"),

@@ -1,11 +1,13 @@
+import dataclasses
 import json
+import pickle
 
 import numpy as np
 import pytest
 
 from crossbench import models
 from crossbench.errors import SpecError
-from crossbench.models.layers import Conv, Dense
+from crossbench.models.layers import Conv, Dense, Flatten, Residual
 
 
 def test_lenet_is_the_published_one(lenet):
@@ -54,13 +56,128 @@ def test_description_is_plain_json(lenet):
 
 
 def test_layers_that_do_not_fit_one_another_make_no_model(lenet):
-    import dataclasses
-
     with pytest.raises(ValueError, match="Flatten first"):
         dataclasses.replace(lenet, layers=(Conv(4, (5, 5)), Dense(10)))
 
 
+def test_flops_of_the_layers_inside_of_others_are_counted():
+    shortcut, body = Conv(3, (1, 1)), Conv(3, (3, 3), padding=(1, 1))
+    model = dataclasses.replace(
+        models.get("lenet"), layers=(shortcut, Residual((body,), (shortcut,)), Flatten(), Dense(10))
+    )
+    first, inner = 2 * 3 * 3 * 32 * 32, 2 * 3 * 9 * 3 * 32 * 32
+    assert model.forward_flops == 2 * first + inner + 2 * 3072 * 10
+    assert model.training_flops == 3 * model.forward_flops - first
+    assert [n.name for n in model.all_layers()] == [
+        *("conv1", "residual1", "conv2", "conv3", "flatten1", "dense1")
+    ]
+    assert "conv3.weight" in model.parameters
+
+
+def test_an_embedding_needs_the_gradient_of_what_follows_it():
+    model = models.get("rosetta_gru")
+    gru = 3 * 100 * (125 + 100) * 2 * 150
+    assert model.forward_flops == gru + 2 * 100 * 2
+    assert model.training_flops == 3 * model.forward_flops
+    # a one-hot has no gradient: the products with the inputs' weights are left out once
+    text = models.get("text_lstm")
+    assert text.training_flops == 3 * text.forward_flops - 2 * 40 * 4 * 128 * 57
+
+
+def test_the_same_model_for_another_vocabulary():
+    text = models.get("text_lstm")
+    fitted = text.fitted(30)
+    assert (text.vocabulary, fitted.vocabulary) == (57, 30)
+    assert fitted.output_shape == (30,)
+    assert models.get("imdb_bilstm").fitted(7).vocabulary == 20_000  # its own decision
+    assert models.get("lenet").vocabulary is None
+
+
+def test_initial_weights_are_those_of_keras():
+    weights = models.get("imdb_bilstm").initial_weights(0)
+    forget = np.repeat([0.0, 1.0, 0.0, 0.0], 64)
+    np.testing.assert_array_equal(weights["lstm1.bias_reverse"], forget)
+    recurrent = weights["lstm1.weight_hh"]
+    np.testing.assert_allclose(recurrent.T @ recurrent, np.eye(64), atol=1e-5)
+    assert 0.049 < abs(weights["embedding1.weight"]).max() <= 0.05
+    norm = models.get("resnet63").initial_weights(0)
+    for name, value in (("weight", 1), ("bias", 0), ("running_mean", 0), ("running_var", 1)):
+        assert (norm[f"batchnorm1.{name}"] == value).all()
+
+
+PUBLISHED = {
+    "bignet": 58_091_396,
+    "cifar_cnn": 1_250_858,
+    "lenet": 39_558,
+    "mnist_cnn": 1_199_882,
+    "mnist_mlp": 669_706,
+    "rosetta_cnn": 3_441_592,
+}
+"""Parameters, as the posts or Keras' summaries of the examples count them."""
+
+
 def test_the_catalogue():
-    assert models.names() == ["lenet"]
-    with pytest.raises(SpecError, match="there is no model 'vgg': choose from lenet"):
+    assert set(models.names()) >= set(PUBLISHED)
+    for name in models.names():
+        assert models.get(name).name == name
+    for name, count in PUBLISHED.items():
+        assert models.get(name).parameter_count == count
+    bignet = models.get("bignet")
+    assert bignet.parameter_count - bignet.trained_count == 2_880
+    convolutions = [n for n in models.get("resnet63").all_layers() if isinstance(n.layer, Conv)]
+    assert len(convolutions) == 63
+    with pytest.raises(SpecError, match="there is no model 'vgg': choose from bignet, cifar_cnn"):
         models.get("vgg")
+
+
+OWN = """
+import dataclasses
+from crossbench import models
+from crossbench.models.layers import Dense, Flatten, Layer
+MINE = dataclasses.replace(models.get("lenet"), name="mine", layers=(Flatten(), Dense(10)))
+NUMBER = 3
+
+@dataclasses.dataclass(frozen=True)
+class Wavelet(Layer):
+    pass
+
+ODD = dataclasses.replace(MINE, layers=(Wavelet(), *MINE.layers))
+"""
+
+
+def test_a_model_of_ones_own_is_in_a_file(tmp_path):
+    file = tmp_path / "own.py"
+    file.write_text(OWN)
+    model = models.get(f"{file}:MINE")
+    assert (model.name, model.parameter_count) == ("mine", 30_730)
+    assert pickle.loads(pickle.dumps(model)) == model  # it reaches the workers
+
+
+@pytest.mark.parametrize(
+    ("content", "member", "message"),
+    [
+        (None, "MINE", "own.py is not there: write FILE.py:NAME"),
+        (OWN, "YOURS", r"own.py has no YOURS: its models are MINE, ODD"),
+        ("", "MINE", "its models are none"),
+        (OWN, "NUMBER", "NUMBER in .*own.py is a int, not a crossbench Model"),
+        (OWN, "ODD", "ODD in .*own.py has a part of its own, Wavelet: only crossbench's"),
+        ("1 / 0", "MINE", "own.py does not load: ZeroDivisionError: division by zero"),
+        ("def", "MINE", "own.py does not load: SyntaxError"),
+        (
+            OWN.replace("(Flatten(), Dense(10))", "(Dense(10),)"),
+            "MINE",
+            "own.py does not load: ValueError: .*Flatten",
+        ),
+    ],
+)
+def test_a_file_without_the_model_is_told_in_a_line(tmp_path, content, member, message):
+    if content is not None:
+        (tmp_path / "own.py").write_text(content)
+    with pytest.raises(SpecError, match=message) as caught:
+        models.get(f"{tmp_path / 'own.py'}:{member}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_without_a_name_gets_a_hint():
+    with pytest.raises(SpecError, match=r"a model in a file is named as own.py:NAME"):
+        models.get("own.py")

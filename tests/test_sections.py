@@ -56,21 +56,22 @@ def test_cost():
 
 def test_time_to_accuracy():
     there, not_there = result("torch", [9, 2]), result("jax", [9, 2])
-    there.to_accuracy = [Trained(2.0, 0.3), Trained(1.0, 0.6)]
-    not_there.to_accuracy = [Trained(2.0, 0.3)]
+    there.to_accuracy = [Trained(2.0, 3.0, 0.3), Trained(1.0, 1.5, 0.6)]
+    not_there.to_accuracy = [Trained(2.0, 3.0, 0.3)]
     text = accuracy(comparison(there, not_there, result("flux", [9, 2]), target_accuracy=0.5))
     torch, jax, flux = text.splitlines()[-3:]
-    assert torch.split() == ["Torch", "cpu", "2", "3.00", "2", "60.0%"]
+    assert torch.split() == ["Torch", "cpu", "2", "3.00", "4.50", "2", "60.0%"]
     assert jax.split() == [
         "Jax",
         "cpu",
         "2",
         "–",
+        "–",
         "1",
         "30.0%",
         *["given", "up", "after", "2.00", "s"],
     ]
-    assert flux.split() == ["Flux", "cpu", "2", "–", "–", "–"]
+    assert flux.split() == ["Flux", "cpu", "2", "–", "–", "–", "–"]
 
 
 def test_usage_is_shown_where_there_is_more_to_tell_than_in_the_table():

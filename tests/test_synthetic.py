@@ -5,7 +5,7 @@ from crossbench import data
 from crossbench.adapters.reference import ADAPTER
 from crossbench.data import synthetic, synthetic_reviews, synthetic_text
 from crossbench.data.sources import CIFAR10, IMDB, MNIST, Pictures, Text
-from crossbench.engine.worker import as_inputs, batches
+from crossbench.engine.batches import array_batches, as_inputs
 from crossbench.errors import DataError
 from crossbench.workload import Job
 
@@ -42,7 +42,7 @@ def test_a_small_model_learns_it(small_model):
     dataset = synthetic.load(0, 1000, 200)
     workload = ADAPTER.build(Job(small_model, "cpu", 1, "float32"))
     workload.load_weights(small_model.initial_weights(0))
-    workload.place(batches(dataset.train, 10))
+    workload.place(array_batches(dataset.train, 10, 100))
     losses = [workload.train_epoch() for _ in range(8)]
     logits = workload.predict(as_inputs(dataset.test.inputs))
     assert losses[-1].mean() < 0.7 * losses[0].mean()

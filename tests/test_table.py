@@ -16,6 +16,7 @@ def test_every_figure_of_a_row():
         "device": "cpu",
         "first epoch s": "9.00",
         "steady epoch s": "4.00 [2.00–6.00]",
+        "min s": "2.00",
         "CPU s": "8.00",
         "cores": "2.00",
         "examples/s": "250",
@@ -49,6 +50,17 @@ def test_a_row_without_figures_has_its_reason_below():
     assert rows(text)["Wrong"]["deviation"] == "differs"
     assert rows(text)["Torch"]["× fastest"] == "1.00"
     assert "Parity: torch cpu, jax cpu proved" in text
+
+
+def test_an_epoch_that_was_cut_is_told():
+    c = comparison(result("torch", [9, 2, 1, 3]))
+    c.data = replace(c.data, batches=3, cut=True)
+    text = table(c)
+    assert "The epoch is cut to the first 3 batches of 10, and the test to as many" in text
+    assert "were left over" not in text
+    assert "augmented" not in text
+    c.model["data"] = {"type": "CIFAR10", "augmentation": {"shift": 0.1, "flip": True}}
+    assert "The pictures are augmented, the same for all" in table(c)
 
 
 def test_what_the_reader_must_know():

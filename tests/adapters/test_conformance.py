@@ -1,12 +1,18 @@
 """What every adapter must do, run over each of them (--adapters names others)."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from small_models import DROPPED, SMALL_MODELS
 
 from crossbench.engine import parity
+from crossbench.engine.batches import ArrayBatches
 from crossbench.engine.worker import timed_epoch
+from crossbench.models.layers import Dense, Dropout, Flatten
+from crossbench.models.training import SGD
 from crossbench.results.records import FLOAT32_BOUND, FLOAT64_BOUND, worst
-from crossbench.workload import Batches, Job
+from crossbench.workload import Batch, Job
 
 THREADS = 2  # of every job here; Julia starts with as many
 
@@ -20,28 +26,42 @@ def ready(adapter, model, random, dtype="float32", steps=3, batch=4):
     """A workload with weights and data, and the data."""
     workload = adapter.build(Job(model, "cpu", THREADS, dtype))
     workload.load_weights({k: v.astype(dtype) for k, v in model.initial_weights(0).items()})
-    inputs = random.random((steps, batch, *model.input_shape)).astype(dtype)
-    batches = Batches(inputs, random.integers(0, 10, (steps, batch)))
+    shape = (steps, batch, *model.input_shape)
+    if model.vocabulary is None:
+        inputs = random.random(shape).astype(dtype)
+    else:
+        inputs = random.integers(0, model.vocabulary, shape, np.int32)
+    classes = max(2, *model.output_shape)
+    batches = ArrayBatches(inputs, random.integers(0, classes, (steps, batch)))
     workload.place(batches)
     return workload, batches
 
 
-@pytest.mark.parametrize("model_name", ["lenet", "small_model"])
-def test_it_agrees_with_the_reference(adapter, model_name, request):
-    model = request.getfixturevalue(model_name)
-    expected = parity.reference(model)
-    proof = parity.prove(adapter.build, Job(model, "cpu", THREADS, "float32"), expected)
+def first_of(batches):
+    return next(iter(batches))
+
+
+@pytest.mark.parametrize("model_name", ["lenet", *SMALL_MODELS])
+def test_it_agrees_with_the_reference(adapter, model_name, lenet, tmp_path):
+    """With steps of the whole learning rate: the small models are not deep."""
+    model = lenet if model_name == "lenet" else SMALL_MODELS[model_name]
+    whole = replace(model, optimizer=model.optimizer.slower(1 / parity.SLOWER))
+    expected = parity.reference(whole, tmp_path / "expected")
+    proof = parity.prove(adapter.build, Job(whole, "cpu", THREADS, "float32"), expected)
     assert proof.agrees, proof.disagreement
     assert worst(proof.float64)[1] < FLOAT64_BOUND
     assert 0 < worst(proof.float32)[1] < FLOAT32_BOUND  # 0 would be float64 in disguise
-    # logits, loss, losses, and a gradient and a weight for each parameter
-    assert len(proof.float64) == 3 + 2 * len(model.parameters)
+    # logits, loss, losses, a gradient for each trained parameter, and each one after the steps
+    trained = [p for p in model.parameters.values() if p.trained]
+    assert len(proof.float64) == 3 + len(trained) + len(model.parameters)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_weights_come_back_as_they_went_in(adapter, small_model, random, dtype):
-    workload = adapter.build(Job(small_model, "cpu", THREADS, dtype))
-    shapes = {name: parameter.shape for name, parameter in small_model.parameters.items()}
+@pytest.mark.parametrize("model_name", SMALL_MODELS)
+def test_weights_come_back_as_they_went_in(adapter, model_name, random, dtype):
+    model = SMALL_MODELS[model_name]
+    workload = adapter.build(Job(model, "cpu", THREADS, dtype))
+    shapes = {name: parameter.shape for name, parameter in model.parameters.items()}
     weights = {name: random.normal(size=shape).astype(dtype) for name, shape in shapes.items()}
     workload.load_weights(weights)
     back = workload.weights()
@@ -51,30 +71,102 @@ def test_weights_come_back_as_they_went_in(adapter, small_model, random, dtype):
         np.testing.assert_array_equal(back[name], weights[name])
 
 
-def test_training_again_from_the_same_weights_is_the_same(adapter, small_model, random):
-    workload, _ = ready(adapter, small_model, random)
+@pytest.mark.parametrize("model_name", SMALL_MODELS)
+def test_training_again_from_the_same_weights_is_the_same(adapter, model_name, random):
+    """The optimizer's state, the running statistics and the dropouts' draws too."""
+    model = SMALL_MODELS[model_name]
+    workload, _ = ready(adapter, model, random)
     first = workload.train_epoch()
-    workload.load_weights(small_model.initial_weights(0))
+    workload.load_weights(model.initial_weights(0))
     again = workload.train_epoch()  # with the momentum of before, the second step would differ
     np.testing.assert_allclose(again, first, rtol=1e-5)
     further = workload.train_epoch()
     assert (further != again).any()
 
 
-def test_gradients_and_predictions_change_no_weight(adapter, small_model, random):
-    workload, batches = ready(adapter, small_model, random)
+@pytest.mark.parametrize("model_name", SMALL_MODELS)
+def test_gradients_and_predictions_change_nothing(adapter, model_name, random):
+    """Neither the weights and running statistics, nor what the training then does."""
+    model = SMALL_MODELS[model_name]
+    workload, batches = ready(adapter, model, random)
+    expected = workload.train_epoch()
+    workload.load_weights(model.initial_weights(0))
     before = workload.weights()
-    workload.loss_and_gradients(batches.inputs[0], batches.labels[0])
+    workload.loss_and_gradients(first_of(batches))
     workload.predict(batches.inputs[0])
     after = workload.weights()
     assert all((before[name] == after[name]).all() for name in before)
+    np.testing.assert_allclose(workload.train_epoch(), expected, rtol=1e-5)
+
+
+def test_batch_norms_statistics_move_in_training_alone(adapter, random):
+    workload, _ = ready(adapter, SMALL_MODELS["normed"], random)
+    before = workload.weights()
+    workload.train_epoch()
+    after = workload.weights()
+    moved = {name for name in before if (before[name] != after[name]).any()}
+    assert {n for n in moved if "running" in n} == {n for n in before if "running" in n}
+
+
+def test_a_dropout_drops_its_rate_and_scales_the_rest(adapter, random):
+    """The framework's own draws: over many values of 1, through a layer that adds them up."""
+    model = replace(DROPPED, layers=(Flatten(), Dropout(0.25), Dense(10)))
+    model = replace(model, optimizer=SGD(learning_rate=1.0))
+    workload, _ = ready(adapter, model, random, dtype="float64")
+    nothing = {n: np.zeros(p.shape) for n, p in model.parameters.items()}
+    workload.load_weights(nothing)
+    ones = ArrayBatches(np.ones((1, 1, *model.input_shape)), np.array([[3]]))
+    workload.place(ones)
+    workload.train_epoch()
+    # all logits were 0: softmax - label is 0.1 - 1, and each input's weight got 0.9 of the input
+    seen = workload.weights()["dense1.weight"][3] / 0.9
+    np.testing.assert_allclose(seen[seen > 0], 1 / 0.75, rtol=1e-6)
+    assert np.mean(seen == 0) == pytest.approx(0.25, abs=0.04)  # of 3,072, three deviations: 0.023
+    workload.load_weights(nothing | {"dense1.weight": np.ones((10, 3072))})
+    np.testing.assert_allclose(workload.predict(ones.inputs[0])[0], 3072.0)
+
+
+def test_a_dropout_draws_anew_in_each_step(adapter, random):
+    workload, batches = ready(adapter, DROPPED, random, dtype="float64")
+    still = replace(DROPPED, optimizer=SGD(learning_rate=0.0))
+    workload, _ = ready(adapter, still, random, dtype="float64")
+    same = ArrayBatches(batches.inputs[[0, 0, 0]], batches.labels[[0, 0, 0]])
+    workload.place(same)
+    assert len(set(workload.train_epoch())) == 3
+
+
+class Streamed(ArrayBatches):
+    """The same batches, each in memory that the next one overwrites."""
+
+    streamed = True
+
+    def __iter__(self):
+        memory = np.empty_like(self.inputs[0])
+        for inputs, labels in zip(self.inputs, self.labels, strict=True):
+            memory[:] = inputs
+            yield Batch(memory.copy(), labels)
+
+
+def test_streamed_batches_train_as_placed_ones(adapter, small_model, random):
+    workload, batches = ready(adapter, small_model, random)
+    expected = workload.train_epoch()
+    trained = workload.weights()
+    workload.load_weights(small_model.initial_weights(0))
+    workload.place(Streamed(batches.inputs, batches.labels))
+    epoch = timed_epoch(workload, "cpu", 1, 0)
+    np.testing.assert_allclose(epoch.losses, expected, rtol=1e-5)
+    for name, array in workload.weights().items():
+        np.testing.assert_allclose(array, trained[name], rtol=1e-4, atol=1e-6)
+    again = workload.train_epoch()  # the stream can be gone through again
+    assert len(again) == 3
+    assert (again != expected).any()
 
 
 def test_weights_and_gradients_are_copies(adapter, small_model, random):
     workload, batches = ready(adapter, small_model, random)
     weights = workload.weights()
     kept = {name: array.copy() for name, array in weights.items()}
-    _, gradients = workload.loss_and_gradients(batches.inputs[0], batches.labels[0])
+    _, gradients = workload.loss_and_gradients(first_of(batches))
     kept_gradients = {name: array.copy() for name, array in gradients.items()}
     workload.train_epoch()
     for name in kept:
@@ -95,16 +187,18 @@ def test_placed_data_is_the_workloads_own(adapter, small_model, random):
     assert len(junk) == 20
 
 
-def test_predict_takes_any_number_of_images(adapter, small_model, random):
-    workload, batches = ready(adapter, small_model, random)
+@pytest.mark.parametrize("model_name", SMALL_MODELS)
+def test_predict_takes_any_number_of_examples(adapter, model_name, random):
+    model = SMALL_MODELS[model_name]
+    workload, batches = ready(adapter, model, random)
     whole = workload.predict(batches.inputs[0])
-    assert whole.shape == (4, 10)
+    assert whole.shape == (4, *model.output_shape)
     np.testing.assert_allclose(workload.predict(batches.inputs[0, :1]), whole[:1], rtol=1e-4)
 
 
 def test_an_epoch_is_timed_and_its_losses_kept(adapter, small_model, random):
     workload, batches = ready(adapter, small_model, random)
-    loss, _ = workload.loss_and_gradients(batches.inputs[0], batches.labels[0])
+    loss, _ = workload.loss_and_gradients(first_of(batches))
     epoch = timed_epoch(workload, "cpu", 1, 0)
     assert epoch.wall_seconds > 0
     assert len(epoch.losses) == 3
@@ -113,7 +207,7 @@ def test_an_epoch_is_timed_and_its_losses_kept(adapter, small_model, random):
 
 def test_a_loss_that_is_not_finite_is_kept_as_none(adapter, small_model, random):
     workload, batches = ready(adapter, small_model, random)
-    workload.place(Batches(batches.inputs * np.float32(np.nan), batches.labels))
+    workload.place(ArrayBatches(batches.inputs * np.float32(np.nan), batches.labels))
     assert timed_epoch(workload, "cpu", 1, 0).losses == [None, None, None]
 
 

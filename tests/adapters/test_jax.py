@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from crossbench import adapters
-from crossbench.workload import Batches, Job
+from crossbench.engine.batches import ArrayBatches
+from crossbench.workload import Job
 
 
 def test_the_step_is_compiled_once(small_model):
@@ -12,7 +13,9 @@ def test_the_step_is_compiled_once(small_model):
         pytest.skip(reason)
     workload = adapter.build(Job(small_model, "cpu", 2, "float32"))
     workload.load_weights(small_model.initial_weights(0))
-    workload.place(Batches(np.zeros((3, 4, 3, 32, 32), np.float32), np.zeros((3, 4), np.int64)))
+    workload.place(
+        ArrayBatches(np.zeros((3, 4, 3, 32, 32), np.float32), np.zeros((3, 4), np.int64))
+    )
     workload.train_epoch()
     assert workload.step._cache_size() == 1
     workload.load_weights(small_model.initial_weights(0))

@@ -10,6 +10,7 @@ import pytest
 
 from crossbench.engine import parity
 from crossbench.models.layers import Flatten
+from crossbench.results.records import FLOAT64_BOUND
 from crossbench.workload import Job
 
 FAULTS = {
@@ -30,18 +31,16 @@ def plant_in_reference(fault, monkeypatch):
     elif fault == "a wrong flatten order":
         original = module.forward
 
-        def forward(layer, weights, x):
+        def forward(layer, named, x, run):
             if not isinstance(layer, Flatten):
-                return original(layer, weights, x)
+                return original(layer, named, x, run)
             last = x.transpose(0, 2, 3, 1)
-            return last.reshape(len(x), -1), lambda dy: (
-                dy.reshape(last.shape).transpose(0, 3, 1, 2),
-                {},
-            )
+            back = lambda dy: dy.reshape(last.shape).transpose(0, 3, 1, 2)  # noqa: E731
+            return last.reshape(len(x), -1), back
 
         monkeypatch.setattr(module, "forward", forward)
     elif fault == "a wrong momentum form":
-        monkeypatch.setattr(module, "step", dampened_step)
+        monkeypatch.setattr(module, "change", dampened)
     else:
         original = module.loss_and_gradient
 
@@ -55,10 +54,9 @@ def plant_in_reference(fault, monkeypatch):
         monkeypatch.setattr(module, "loss_and_gradient", loss_and_gradient)
 
 
-def dampened_step(optimizer, weights, gradients, state):
-    for name, gradient in gradients.items():
-        state[name] = 0.9 * state.get(name, 0) + 0.1 * gradient
-        weights[name] -= 0.01 * state[name]
+def dampened(optimizer, gradient, state, t):
+    state["velocity"] = 0.9 * state.get("velocity", 0) + 0.1 * gradient
+    return optimizer.learning_rate * state["velocity"]
 
 
 def plant_in_torch(fault, monkeypatch):
@@ -90,7 +88,9 @@ def plant_in_torch(fault, monkeypatch):
     elif fault == "a summed loss":
         monkeypatch.setattr(module, "criterion", lambda loss: nn.CrossEntropyLoss(reduction="sum"))
     else:
-        wrong = lambda d, p: torch.optim.SGD(p, lr=0.01, momentum=0.9, nesterov=True)  # noqa: E731
+        wrong = lambda d, p: torch.optim.SGD(  # noqa: E731
+            p, lr=d.learning_rate, momentum=0.9, nesterov=True
+        )
         monkeypatch.setattr(module, "optimizer", wrong)
 
 
@@ -116,8 +116,10 @@ def plant_in_jax(fault, monkeypatch):
         loss = lambda logits, labels: each(logits, labels).sum()  # noqa: E731
         monkeypatch.setattr(module, "loss_function", lambda _: loss)
     else:
-        wrong = optax.chain(optax.ema(0.9, debias=False), optax.scale(-0.01))
-        monkeypatch.setattr(module, "transformation", lambda _: wrong)
+        wrong = lambda d: optax.chain(  # noqa: E731
+            optax.ema(0.9, debias=False), optax.scale(-d.learning_rate)
+        )
+        monkeypatch.setattr(module, "transformation", wrong)
 
 
 def plant_in_flux(fault, monkeypatch):
@@ -133,7 +135,7 @@ def plant_in_flux(fault, monkeypatch):
         end...))""",
         "a double softmax": "w -> (w.loss = (z, y) -> Flux.logitcrossentropy(softmax(z), y))",
         "a summed loss": "w -> (w.loss = (z, y) -> Flux.logitcrossentropy(z, y; agg = sum))",
-        "a wrong momentum form": "w -> (w.rule = Nesterov(0.01, 0.9))",
+        "a wrong momentum form": "w -> (w.rule = Nesterov(w.rule.eta, 0.9))",
     }[fault]
     original = module.FluxWorkload.__init__
 
@@ -174,14 +176,14 @@ PLANT = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_is_caught(adapter, adapter_name, lenet, fault, monkeypatch):
-    expected = parity.reference(lenet)
+def test_a_planted_fault_is_caught(adapter, adapter_name, lenet, fault, monkeypatch, tmp_path):
+    expected = parity.reference(lenet, tmp_path / "expected")
     PLANT[adapter_name](fault, monkeypatch)
     observed = parity.observe(adapter.build, Job(lenet, "cpu", 1, "float64"))
-    deviations = parity.compare(observed, expected)
-    caught = parity.Parity(float64=deviations, float32=deviations)
+    deviations = parity.compare(observed, expected.tensors())
+    caught = parity.Parity(deviations, deviations, expected.float32)
     assert not caught.agrees
-    wrong = {name for name, value in deviations.items() if value is None or value > 1e-3}
+    wrong = {n for n, value in deviations.items() if value is None or value > FLOAT64_BOUND}
     assert any(part in name for name in wrong for part in FAULTS[fault].split("|"))
     if fault == "a wrong momentum form":  # the model itself is right
         assert all("steps" in name for name in wrong)
@@ -206,4 +208,15 @@ def test_a_missing_tensor_and_a_wrong_shape_are_errors():
     ],
 )
 def test_deviation(a, b, expected):
-    assert parity.deviation("x", np.array(a), np.array(b)) == expected
+    a, b = np.array(a), np.array(b)
+    assert parity.deviation("x", a, b, np.linalg.norm(b)) == expected
+
+
+def test_a_gradient_of_rounding_alone_is_measured_by_all_of_them():
+    expected = {"gradient of a": np.array([3.0, 4.0]), "gradient of b": np.array([1e-16])}
+    small, large = ({**expected, "gradient of b": np.array([x])} for x in (2e-16, 0.1))
+    assert parity.compare(small, expected)["gradient of b"] == pytest.approx(2e-17, rel=1e-6)
+    assert parity.compare(large, expected)["gradient of b"] == pytest.approx(0.02)
+    # what is no gradient, or more than rounding, has its own size
+    other = {"gradient of a": np.array([3.0, 4.0]), "gradient of b": np.array([1e-8])}
+    assert parity.compare(small, other)["gradient of b"] == pytest.approx(1)

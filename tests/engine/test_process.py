@@ -26,7 +26,7 @@ def worker(tmp_path, cifar_directory, small_model):
 
     def start(framework, threads=1, timeout=60):
         job = Job(small_model, "cpu", threads, "float32")
-        started.append(WorkerProcess(Task(framework, job, tmp_path, 10, 0), timeout))
+        started.append(WorkerProcess(Task(framework, job, tmp_path, 10, 10, 0), timeout))
         return started[-1]
 
     yield start
@@ -132,7 +132,7 @@ def test_a_worker_ends_when_its_parent_is_gone(tmp_path, cifar_directory, small_
     save_arrays(cifar10.load_directory(cifar_directory), tmp_path)
     task = tmp_path / "task.pickle"
     task.write_bytes(
-        pickle.dumps(Task("reference", Job(small_model, "cpu", 1, "float32"), tmp_path, 10, 0))
+        pickle.dumps(Task("reference", Job(small_model, "cpu", 1, "float32"), tmp_path, 10, 10, 0))
     )
     program = (
         "import os, pickle, sys; from pathlib import Path\n"
