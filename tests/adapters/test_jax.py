@@ -1,23 +1,57 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from small_models import DROPPED, SMALL_MODELS
 
 from crossbench import adapters
 from crossbench.engine.batches import ArrayBatches
+from crossbench.models.training import SGD
 from crossbench.workload import Job
 
+STEPS, BATCH = 3, 4
 
-def test_the_step_is_compiled_once(small_model):
-    """Twice would be in the first epoch: so it was, where the optimizer's state had no device."""
-    adapter = adapters.get("jax")
-    if reason := adapter.available("cpu"):
+
+@pytest.fixture
+def adapter():
+    found = adapters.get("jax")
+    if reason := found.available("cpu"):
         pytest.skip(reason)
-    workload = adapter.build(Job(small_model, "cpu", 2, "float32"))
-    workload.load_weights(small_model.initial_weights(0))
-    workload.place(
-        ArrayBatches(np.zeros((3, 4, 3, 32, 32), np.float32), np.zeros((3, 4), np.int64))
-    )
-    workload.train_epoch()
-    assert workload.step._cache_size() == 1
-    workload.load_weights(small_model.initial_weights(0))
-    workload.train_epoch()
-    assert workload.step._cache_size() == 1
+    return found
+
+
+def workload(adapter, model, dtype="float32"):
+    """With the same batch in every step."""
+    random = np.random.default_rng(0)
+    shape = (BATCH, *model.input_shape)
+    if model.vocabulary is None:
+        inputs = random.random(shape).astype(dtype)
+    else:
+        inputs = random.integers(0, model.vocabulary, shape, np.int32)
+    labels = random.integers(0, max(2, *model.output_shape), BATCH)
+    made = adapter.build(Job(model, "cpu", 2, dtype))
+    made.load_weights({k: v.astype(dtype) for k, v in model.initial_weights(0).items()})
+    made.place(ArrayBatches(np.stack(STEPS * [inputs]), np.stack(STEPS * [labels])))
+    return made
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["plain", "normed", "residual", "bidirectional", "gated"])
+def test_the_step_is_compiled_once(adapter, name, dtype):
+    """Twice would be in the first epoch: so it was, where the optimizer's state had no device."""
+    model = SMALL_MODELS[name]
+    made = workload(adapter, model, dtype)
+    made.train_epoch()
+    assert made.step._cache_size() == 1
+    made.predict(np.zeros((2, *model.input_shape), np.int32 if model.vocabulary else dtype))
+    made.load_weights({k: v.astype(dtype) for k, v in model.initial_weights(0).items()})
+    made.train_epoch()
+    assert made.step._cache_size() == 1
+
+
+def test_the_draws_of_a_dropout_go_on_from_step_to_step_and_epoch_to_epoch(adapter):
+    """The key is state of the compiled step: kept as a constant, every step would drop the same."""
+    still = replace(DROPPED, optimizer=SGD(learning_rate=0.0))
+    made = workload(adapter, still)
+    losses = np.concatenate([made.train_epoch(), made.train_epoch()])
+    assert len(set(losses)) == 2 * STEPS
