@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import adapters, models, prices
+from .adapters import reference
 from .errors import SpecError
 from .machine import usable_cpus
 from .models import Model
@@ -62,6 +63,8 @@ def make_spec(
 ) -> Spec:
     """Check every value and fill in the defaults; SpecError names the first that is wrong."""
     described = models.get(model) if isinstance(model, str) else model
+    if part := reference.unknown(described):
+        raise SpecError(f"the model has a part that nothing is known of: {part}")
     if str(data) not in DATA_WORDS and not Path(data).exists():
         raise SpecError(
             f"data is {data!s}: it must be auto, synthetic, or a directory or file that is there"

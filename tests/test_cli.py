@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 import crossbench
-from crossbench import cli, spec
+from crossbench import cli, models, spec
 
 SMALL = ["--devices", "cpu", "--rounds", "1", "--batch-size", "50", "--threads", "1"]
 
@@ -36,6 +36,10 @@ def invoke(capsys, *words):
         ["--resume", "/not/there"],
         ["--resume", "/not/there", "--rounds", "2"],
         ["doctor", "--x"],
+        ["models", "--x"],
+        ["--model", "vgg"],
+        ["--model", "/not/there.py:MODEL"],
+        ["--batches", "0"],
         ["frobnicate"],
     ],
 )
@@ -44,6 +48,14 @@ def test_wrong_arguments_get_one_line_and_status_2(capsys, words):
     assert (status, out) == (2, "")
     assert err.startswith("crossbench: ")
     assert err.count("\n") == 1
+
+
+def test_the_models_are_listed_with_their_sizes(capsys):
+    status, out, err = invoke(capsys, "models")
+    assert (status, err) == (0, "")
+    lines = {line.split()[0]: line for line in out.splitlines() if line}
+    assert set(models.names()) <= set(lines)
+    assert all(text in lines["bignet"] for text in ("58,091,396", "2,880", "5,311", "DATAmadness"))
 
 
 def test_the_table_and_the_file(capsys, tmp_path, cifar_directory):

@@ -5,13 +5,16 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pytest
 from samples import write_cifar
 
 import crossbench
+from crossbench.data.sources import CIFAR10, Augmentation
 from crossbench.errors import DataError, ResultsError, SpecError
+from crossbench.models.layers import Layer
 from crossbench.results.statistics import LEAST
 
 
@@ -89,6 +92,82 @@ def test_the_seed_makes_the_weights(run):
 def test_a_batch_that_is_larger_than_the_data(run):
     with pytest.raises(SpecError, match="batch_size is 101, but there are only 100 examples"):
         run("reference", batch_size=101)
+
+
+def test_an_epoch_is_cut_short_and_the_test_with_it(run):
+    comparison = run("reference", devices="cpu", rounds=1, batch_size=5, batches=3)
+    data = comparison.data
+    assert (data.batches, data.cut, data.train_examples, data.test_examples) == (3, True, 100, 15)
+    assert len(comparison.results[0].epochs[0].losses) == 3
+    whole = run("reference", devices="cpu", rounds=1, batch_size=20, batches=99)
+    assert (whole.data.batches, whole.data.cut, whole.data.test_examples) == (5, False, 20)
+
+
+def test_a_model_may_ask_for_fewer_batches(run, small_model):
+    model = replace(small_model, batches=2)
+    assert run("reference", devices="cpu", rounds=1, model=model).data.batches == 2
+    assert run("reference", devices="cpu", rounds=1, model=model, batches=4).data.batches == 4
+
+
+def test_augmented_pictures_are_the_same_in_every_process(run, small_model):
+    """They are streamed; each round begins with the first epoch's draws, cold or steady."""
+    model = replace(small_model, data=CIFAR10(augmentation=Augmentation(shift=0.1, flip=True)))
+    comparison = run("reference", devices="cpu", rounds=2, epochs=2, model=model)
+    (result,) = comparison.results
+    assert result.status == "ran"
+    losses = [epoch.losses for epoch in result.epochs]
+    assert losses[0] == losses[1] == losses[3] == losses[4] != losses[2]
+    plain = run("reference", devices="cpu", rounds=1).results[0].epochs[0].losses
+    assert plain != losses[0]
+    assert "The pictures are augmented, the same for all" in crossbench.table(comparison)
+
+
+def test_a_text_makes_its_own_vocabulary(tmp_path):
+    file = tmp_path / "own.txt"
+    file.write_text("She sells sea shells by the sea shore. " * 20)
+    asked = {"model": "text_lstm", "data": file, "batch_size": 4, "batches": 2, "threads": 1}
+    comparison = crossbench.run("reference", "cpu", rounds=1, json=tmp_path / "r.json", **asked)
+    assert comparison.complete, comparison.results[0].reason
+    letters = len(set(file.read_text().lower()))
+    assert comparison.model["layers"][0]["vocabulary"] == letters
+    assert comparison.model["layers"][-1]["features"] == letters
+    again = crossbench.resume(tmp_path / "r.json")  # nothing is left to do
+    assert again.results == comparison.results
+
+
+def test_a_directory_is_no_text(tmp_path):
+    with pytest.raises(DataError, match="is a directory: this model takes auto, synthetic or a"):
+        crossbench.run("reference", "cpu", model="text_lstm", data=tmp_path)
+
+
+def test_a_model_in_a_file_is_gone_on_with(tmp_path, cifar_directory, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text(
+        "from dataclasses import replace\n"
+        "from crossbench import models\n"
+        "from crossbench.models.layers import Dense, Flatten\n"
+        "TINY = replace(models.get('lenet'), name='tiny', layers=(Flatten(), Dense(10)))\n"
+    )
+    asked = {"data": cifar_directory, "batch_size": 20, "threads": 1, "rounds": 1}
+    comparison = crossbench.run(
+        "reference", "cpu", model="own.py:TINY", json=tmp_path / "r.json", **asked
+    )
+    assert comparison.model["name"] == "tiny"
+    assert comparison.complete
+    assert crossbench.resume(tmp_path / "r.json").results == comparison.results
+    (tmp_path / "own.py").unlink()
+    with pytest.raises(SpecError, match=r"own\.py is not there"):
+        crossbench.resume(tmp_path / "r.json")
+
+
+def test_a_layer_that_nobody_knows_stops_the_run(run, small_model):
+    @dataclass(frozen=True)
+    class Wavelet(Layer):
+        pass
+
+    model = replace(small_model, layers=(Wavelet(), *small_model.layers))
+    with pytest.raises(SpecError, match="the model has a part that nothing is known of: Wavelet"):
+        run("reference", devices="cpu", model=model)
 
 
 def test_a_damaged_file_stops_the_run(run, cifar_directory):

@@ -30,7 +30,7 @@ from ..models.layers import (
     ReLU,
     Residual,
 )
-from ..models.model import NamedLayer, Weights
+from ..models.model import Model, NamedLayer, Weights
 from ..models.training import SGD, Adadelta, Adam, BinaryCrossEntropy, RMSprop, SoftmaxCrossEntropy
 from ..workload import Adapter, Batch, Batches, Job, versions
 
@@ -412,6 +412,17 @@ def _(optimizer: Adadelta, gradient: np.ndarray, state: dict[str, Any], t: int) 
     step = gradient * np.sqrt(u + epsilon) / np.sqrt(state["v"] + epsilon)
     state["u"] = rho * u + (1 - rho) * step**2
     return optimizer.learning_rate * step
+
+
+def unknown(model: Model) -> str | None:
+    """The name of a part of the model that there is no function for here; None where all is known:
+    only what the reference knows can be proved the same.
+    """
+    parts = [(forward, named.layer) for named in model.all_layers()]
+    for function, part in (*parts, (loss_and_gradient, model.loss), (change, model.optimizer)):
+        if function.dispatch(type(part)) is function.dispatch(object):
+            return type(part).__name__
+    return None
 
 
 class ReferenceWorkload:
