@@ -1,4 +1,6 @@
-"""Each script from end to end, with the NumPy reference instead of all that is installed."""
+"""Each script from end to end, with the NumPy reference instead of all that is installed, and a
+small model instead of the posts', which take minutes.
+"""
 
 import runpy
 import sys
@@ -9,20 +11,29 @@ import pytest
 from samples import write_cifar
 
 import crossbench
+from crossbench import models
 
 SCRIPTS = sorted((Path(__file__).parents[1] / "scripts").glob("*.py"))
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
-def test_a_script_prints_its_table_and_the_posts(script, tmp_path, monkeypatch, capsys):
-    directory = write_cifar(tmp_path / "cifar", per_file=200)  # one batch of 1,000
-    run = partial(crossbench.run, ["reference"], ["cpu"])
-    monkeypatch.setattr(crossbench, "run", lambda **asked: run(**asked | {"rounds": 1}))
-    monkeypatch.setattr(sys, "argv", [str(script), str(directory)])
+def test_a_script_prints_its_table_and_the_posts(
+    script, small_model, tmp_path, monkeypatch, capsys
+):
+    directory = write_cifar(tmp_path / "cifar")
+    run, model, asked_for = partial(crossbench.run, ["reference"], ["cpu"]), small_model, []
+
+    def small(**asked):
+        asked_for.append(asked["model"])
+        return run(**asked | {"rounds": 1, "model": model, "data": directory})
+
+    monkeypatch.setattr(crossbench, "run", small)
+    monkeypatch.setattr(sys, "argv", [str(script)])
     runpy.run_path(str(script), run_name="__main__")
     out = capsys.readouterr().out
     assert "NumPy reference" in out
     assert "the post" in out
+    assert set(asked_for) <= set(models.names())
 
 
 def test_there_are_scripts():

@@ -122,8 +122,7 @@ def _(layer: MaxPool, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.n
     windows = sliding_window_view(x, (kh, kw), (2, 3))[:, :, ::sh, ::sw]
     flat = windows.reshape(*windows.shape[:4], kh * kw)
     largest = flat.max(-1, keepdims=True)
-    tolerance = np.sqrt(np.finfo(x.dtype).eps) * np.maximum(np.abs(flat), np.abs(largest))
-    near = largest - flat <= tolerance
+    near = flat >= largest - np.sqrt(np.finfo(x.dtype).eps) * np.abs(largest)
     # equal ones, as the zeros that a ReLU leaves, are no matter: all get the same
     run.near_ties += int(((flat != largest) & near).any(-1).sum())
     winner = near.argmax(-1) if x.dtype == np.float32 else flat.argmax(-1)
@@ -418,8 +417,9 @@ def unknown(model: Model) -> str | None:
     """The name of a part of the model that there is no function for here; None where all is known:
     only what the reference knows can be proved the same.
     """
-    parts = [(forward, named.layer) for named in model.all_layers()]
-    for function, part in (*parts, (loss_and_gradient, model.loss), (change, model.optimizer)):
+    parts: list[tuple[Any, Any]] = [(forward, named.layer) for named in model.all_layers()]
+    parts += [(loss_and_gradient, model.loss), (change, model.optimizer)]
+    for function, part in parts:
         if function.dispatch(type(part)) is function.dispatch(object):
             return type(part).__name__
     return None

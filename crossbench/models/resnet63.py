@@ -1,4 +1,4 @@
-"""The residual network of hideyukiinada's benchmark1 (2018): 63 convolutions, 10 blocks a stage.
+"""The residual network of hideyukiinada's benchmark1 (2019): 63 convolutions, 10 blocks a stage.
 
 The post trains on one batch of 64, four times. Keras pads a stride of 2 behind only; here it is
 both sides, as torch and Flux do: the sizes and the products are the same.
@@ -44,5 +44,5 @@ MODEL = Model(
     batch_size=64,
     batches=1,
     data=CIFAR10(),
-    source="hideyukiinada's benchmark1, 2018: Keras 2.2, one batch of CIFAR-10",
+    source="hideyukiinada's benchmark1, 2019: Keras 2.2, one batch of CIFAR-10",
 )
