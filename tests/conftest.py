@@ -9,6 +9,7 @@ from samples import write_cifar
 from small_models import SMALL_MODELS
 
 from crossbench import adapters, models
+from crossbench.engine import parity
 
 PLUGIN = Path(__file__).parent / "plugin"
 
@@ -38,6 +39,21 @@ def lenet():
 @pytest.fixture(scope="session")
 def small_model():
     return SMALL_MODELS["plain"]
+
+
+@pytest.fixture(scope="session")
+def expected(tmp_path_factory):
+    """The reference's tensors of a model, computed once."""
+    found = {}
+
+    def of(model):
+        key = (model.name, model.optimizer)
+        if key not in found:
+            directory = tmp_path_factory.mktemp("expected") / model.name
+            found[key] = parity.reference(model, directory)
+        return found[key]
+
+    return of
 
 
 @pytest.fixture

@@ -42,12 +42,12 @@ def first_of(batches):
 
 
 @pytest.mark.parametrize("model_name", ["lenet", *SMALL_MODELS])
-def test_it_agrees_with_the_reference(adapter, model_name, lenet, tmp_path):
+def test_it_agrees_with_the_reference(adapter, model_name, lenet, expected):
     """With steps of the whole learning rate: the small models are not deep."""
     model = lenet if model_name == "lenet" else SMALL_MODELS[model_name]
     whole = replace(model, optimizer=model.optimizer.slower(1 / parity.SLOWER))
-    expected = parity.reference(whole, tmp_path / "expected")
-    proof = parity.prove(adapter.build, Job(whole, "cpu", THREADS, "float32"), expected)
+    job = Job(whole, "cpu", THREADS, "float32")
+    proof = parity.prove(adapter.build, job, expected(whole))
     assert proof.agrees, proof.disagreement
     assert worst(proof.float64)[1] < FLOAT64_BOUND
     assert 0 < worst(proof.float32)[1] < FLOAT32_BOUND  # 0 would be float64 in disguise

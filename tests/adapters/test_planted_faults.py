@@ -4,12 +4,15 @@ A fault changes one translation of the adapter and leaves all else as it is.
 """
 
 import importlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from small_models import SMALL_MODELS
 
 from crossbench.engine import parity
-from crossbench.models.layers import Flatten
+from crossbench.models.layers import BatchNorm, Dropout, Flatten
+from crossbench.models.training import SGD, Adadelta, Adam, RMSprop
 from crossbench.results.records import FLOAT64_BOUND
 from crossbench.workload import Job
 
@@ -176,17 +179,106 @@ PLANT = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_is_caught(adapter, adapter_name, lenet, fault, monkeypatch, tmp_path):
-    expected = parity.reference(lenet, tmp_path / "expected")
+def test_a_planted_fault_is_caught(adapter, adapter_name, lenet, fault, monkeypatch, expected):
+    right = expected(lenet)
     PLANT[adapter_name](fault, monkeypatch)
     observed = parity.observe(adapter.build, Job(lenet, "cpu", 1, "float64"))
-    deviations = parity.compare(observed, expected.tensors())
-    caught = parity.Parity(deviations, deviations, expected.float32)
+    deviations = parity.compare(observed, right.tensors())
+    caught = parity.Parity(deviations, deviations, right.float32)
     assert not caught.agrees
     wrong = {n for n, value in deviations.items() if value is None or value > FLOAT64_BOUND}
     assert any(part in name for name in wrong for part in FAULTS[fault].split("|"))
     if fault == "a wrong momentum form":  # the model itself is right
         assert all("steps" in name for name in wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "values", "where"),
+    [
+        ("plain", SGD, {"learning_rate": 0.0101}, "steps"),
+        ("plain", SGD, {"momentum": 0.91}, "steps"),
+        ("normed", BatchNorm, {"epsilon": 1.01e-3}, "logits|gradient"),
+        ("normed", BatchNorm, {"momentum": 0.81}, "running"),
+        ("normed", Adam, {"beta1": 0.81}, "steps"),
+        ("normed", Adam, {"beta2": 0.991}, "steps"),
+        ("normed", Adam, {"epsilon": 1.1e-6}, "steps"),
+        ("dropped", Dropout, {"rate": 0.26}, "loss|gradient"),
+        ("dropped", RMSprop, {"rho": 0.81}, "steps"),
+        ("dropped", RMSprop, {"epsilon": 1.01e-4}, "steps"),
+        ("dropped", RMSprop, {"decay": 0.51}, "steps"),
+        ("averaged", Adadelta, {"learning_rate": 0.51}, "steps"),
+        ("averaged", Adadelta, {"rho": 0.91}, "steps"),
+        ("averaged", Adadelta, {"epsilon": 1.01e-5}, "steps"),
+    ],
+    ids=lambda value: str(next(iter(value))) if isinstance(value, dict) else None,
+)
+def test_every_value_of_the_description_counts(adapter, expected, name, part, values, where):
+    """The adapter is given another value than the reference was."""
+
+    def other(thing):
+        return replace(thing, **values) if type(thing) is part else thing
+
+    model = whole(SMALL_MODELS[name])
+    optimizer = other(SMALL_MODELS[name].optimizer)
+    wrong = replace(model, layers=tuple(map(other, model.layers)), optimizer=optimizer)
+
+    def build(job):
+        return adapter.build(replace(job, model=wrong))
+
+    found = over_the_bound(build, model, expected)
+    assert any(word in tensor for tensor in found for word in where.split("|"))
+    if where in ("steps", "running"):  # the model itself is right
+        assert all("steps" in tensor for tensor in found)
+
+
+def whole(model):
+    """The model whose steps in the proof are of its whole learning rate."""
+    return replace(model, optimizer=model.optimizer.slower(1 / parity.SLOWER))
+
+
+def over_the_bound(build, model, expected):
+    observed = parity.observe(build, Job(model, "cpu", 1, "float64"))
+    deviations = parity.compare(observed, expected(model).tensors())
+    return {n for n, value in deviations.items() if value is None or value > FLOAT64_BOUND}
+
+
+def next_gate(name, array):
+    """The gates' rows, one further."""
+    return np.roll(array, len(array) // 4, 0) if "lstm" in name or "gru" in name else array
+
+
+def other_direction(name, array, weights):
+    other = f"{name.removesuffix('_reverse')}{'' if name.endswith('_reverse') else '_reverse'}"
+    return weights.get(other, array)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "where"),
+    [
+        ("bidirectional", lambda n, a, w: next_gate(n, a), "logits"),
+        ("bidirectional", other_direction, "logits"),
+        ("gated_both_ways", lambda n, a, w: next_gate(n, a), "logits"),
+        ("gated_both_ways", other_direction, "logits"),
+        ("averaged", lambda n, a, w: a[::-1] if "embedding" in n else a, "logits"),
+        ("normed", lambda n, a, w: a * 0 if "running_mean" in n else a, "logits"),
+        ("normed", lambda n, a, w: a * 2 if "running_var" in n else a, "logits"),
+        ("residual", lambda n, a, w: a * 0 if n == "conv4.bias" else a, "logits"),
+    ],
+    ids=["gates of an LSTM", "its directions", "gates of a GRU", "its directions", "rows",
+         "running mean", "running variance", "a bias of a shortcut"],
+)  # fmt: skip
+def test_wrongly_loaded_weights_are_caught(adapter, expected, name, change, where):
+    model = whole(SMALL_MODELS[name])
+
+    def build(job):
+        workload = adapter.build(job)
+        load = workload.load_weights
+        workload.load_weights = lambda weights: load(
+            {n: np.ascontiguousarray(change(n, a, weights)) for n, a in weights.items()}
+        )
+        return workload
+
+    assert any(where in tensor for tensor in over_the_bound(build, model, expected))
 
 
 def test_a_missing_tensor_and_a_wrong_shape_are_errors():
