@@ -48,13 +48,9 @@ class Recurrent(nnx.Module):
     """One cell, or a second one that goes from the end to the start: the last output of each."""
 
     def __init__(self, *cells: nnx.RNNCellBase) -> None:
-        # the parameters do not change along the sequence, as the default supposes
-        axes = nnx.StateAxes({...: None})
+        ways = zip(cells, (False, True), strict=False)
         self.directions = nnx.List(
-            [
-                nnx.RNN(cell, return_carry=True, reverse=reverse, state_axes=axes)
-                for cell, reverse in zip(cells, (False, True), strict=False)
-            ]
+            [nnx.RNN(cell, return_carry=True, reverse=reverse) for cell, reverse in ways]
         )
 
     def __call__(self, sequences: Any) -> Any:
