@@ -69,6 +69,7 @@ def comparison(*results, model=None, **settings):
             "training_flops": 1_000_000,
             "optimizer": {"type": "SGD", "momentum": 0.9},
             "data": {"type": "CIFAR10", "augmentation": None},
+            "layers": [],
         },
         data=Data("pictures", "ab", 1050, 100, 100, 10, False),
         machine=Machine("cpu", 2, 2**34, [], "Linux", "3.11", {}),

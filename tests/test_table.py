@@ -59,6 +59,10 @@ def test_an_epoch_that_was_cut_is_told():
     assert "The epoch is cut to the first 3 batches of 10, and the test to as many" in text
     assert "were left over" not in text
     assert "augmented" not in text
+    assert "dropouts" not in text
+    dropped = {"type": "Residual", "body": [{"type": "Dropout"}], "shortcut": []}
+    c.model["layers"] = [dropped]
+    assert "Each framework draws what its dropouts keep" in table(c)
     c.model["data"] = {"type": "CIFAR10", "augmentation": {"shift": 0.1, "flip": True}}
     assert "The pictures are augmented, the same for all" in table(c)
 

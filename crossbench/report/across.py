@@ -56,7 +56,7 @@ def merged_table(comparisons: list[Comparison]) -> str:
                 "steady epoch s": spread(comparison.steady(result)),
                 "CPU s": number(cpu.median if cpu else None),
                 "cores": number(comparison.cores(result)),
-                "examples/s": whole(comparison.examples_per_second(result)),
+                "examples/s": number(comparison.examples_per_second(result)),
                 "× fastest": spread(unpaired_ratio(comparison.seconds(result), fastest))
                 if comparison.counts(result)
                 else NOTHING,

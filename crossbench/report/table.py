@@ -79,7 +79,7 @@ def _times(comparison: Comparison, result: CellResult) -> dict[str, str]:
         "min s": number(steady.minimum if steady else None),
         "CPU s": number(cpu.median if cpu else None),
         "cores": number(comparison.cores(result)),
-        "examples/s": whole(comparison.examples_per_second(result)),
+        "examples/s": number(comparison.examples_per_second(result)),
         f"× {comparison.settings.baseline or 'fastest'}": spread(comparison.ratio(result)),
         "GPU speed-up": spread(comparison.gpu_speedup(result)),
     }
@@ -116,6 +116,11 @@ def _notes(comparison: Comparison) -> list[str]:
             "The pictures are augmented, the same for all: an epoch's seconds hold that, and each "
             "batch's way to the device."
         )
+    if "Dropout" in _kinds(comparison.model["layers"]):
+        notes.append(
+            "Each framework draws what its dropouts keep, so the losses differ by chance too; in "
+            "the proof of sameness the draws are given."
+        )
     for result in results:
         notes += [f"{result.name}: {line}" for line in remarks(comparison, result)]
     notes += [
@@ -133,6 +138,12 @@ def _notes(comparison: Comparison) -> list[str]:
         "peak MiB: resident memory on the CPU, the framework's allocator on a GPU.",
     ]
     return [note for note in notes if note]
+
+
+def _kinds(layers: list[dict[str, Any]]) -> set[str]:
+    """Of all layers, those inside of others too."""
+    inner = [layer.get(way, []) for layer in layers for way in ("body", "shortcut")]
+    return {layer["type"] for layer in layers}.union(*map(_kinds, inner))
 
 
 def _details(comparison: Comparison, result: CellResult) -> str:
