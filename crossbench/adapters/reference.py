@@ -38,6 +38,10 @@ Backward = Callable[[np.ndarray], np.ndarray]
 """From the output's gradient to the input's; on the way the parameters' go to Pass.gradients."""
 
 
+SEED = 0
+"""Of the dropouts' draws."""
+
+
 @dataclass
 class Pass:
     """One pass through the model, forward and perhaps back again.
@@ -49,6 +53,7 @@ class Pass:
     weights: Weights
     training: bool
     kept: Mapping[str, np.ndarray] | None = None
+    random: np.random.Generator = field(default_factory=partial(np.random.default_rng, SEED))
     gradients: Weights = field(default_factory=dict)
     running: Weights = field(default_factory=dict)
     near_ties: int = 0
@@ -195,7 +200,7 @@ def _(layer: Dropout, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.n
     if not run.training:
         return x, lambda dy: dy
     if run.kept is None:
-        kept = np.random.default_rng(0).random(x.shape) >= layer.rate
+        kept = run.random.random(x.shape) >= layer.rate
     else:
         kept = run.kept[named.name]
     scale = kept / x.dtype.type(1 - layer.rate)
@@ -432,7 +437,7 @@ class ReferenceWorkload:
         self.near_ties = 0  # in all passes of training so far
 
     def load_weights(self, weights: Weights) -> None:
-        self.steps, self.state = 0, State()
+        self.steps, self.state, self.random = 0, State(), np.random.default_rng(SEED)
         self.parameters = {name: array.astype(self.dtype) for name, array in weights.items()}
 
     def place(self, batches: Batches) -> None:
@@ -442,7 +447,7 @@ class ReferenceWorkload:
         return np.array([self._step(batch) for batch in self.batches])
 
     def loss_and_gradients(self, batch: Batch) -> tuple[float, Weights]:
-        loss, run = self._backward(batch)
+        loss, run = self._backward(batch, np.random.default_rng(SEED))
         return loss, run.gradients
 
     def predict(self, inputs: np.ndarray) -> np.ndarray:
@@ -452,7 +457,7 @@ class ReferenceWorkload:
         return {name: array.copy() for name, array in self.parameters.items()}
 
     def _step(self, batch: Batch) -> float:
-        loss, run = self._backward(batch)
+        loss, run = self._backward(batch, self.random)
         for name, gradient in run.gradients.items():
             state = self.state.setdefault(name, {})
             step = change(self.model.optimizer, gradient, state, self.steps)
@@ -462,8 +467,8 @@ class ReferenceWorkload:
         self.steps += 1
         return loss
 
-    def _backward(self, batch: Batch) -> tuple[float, Pass]:
-        run = Pass(self.parameters, True, batch.kept)
+    def _backward(self, batch: Batch, random: np.random.Generator) -> tuple[float, Pass]:
+        run = Pass(self.parameters, True, batch.kept, random)
         logits, back = forward_all(self.layers, self._inputs(batch.inputs), run)
         loss, gradient = loss_and_gradient(self.model.loss, logits, batch.labels)
         back(gradient)

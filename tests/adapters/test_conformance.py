@@ -127,9 +127,8 @@ def test_a_dropout_drops_its_rate_and_scales_the_rest(adapter, random):
 
 
 def test_a_dropout_draws_anew_in_each_step(adapter, random):
-    workload, batches = ready(adapter, DROPPED, random, dtype="float64")
     still = replace(DROPPED, optimizer=SGD(learning_rate=0.0))
-    workload, _ = ready(adapter, still, random, dtype="float64")
+    workload, batches = ready(adapter, still, random, dtype="float64")
     same = ArrayBatches(batches.inputs[[0, 0, 0]], batches.labels[[0, 0, 0]])
     workload.place(same)
     assert len(set(workload.train_epoch())) == 3
