@@ -199,10 +199,8 @@ def _(layer: BatchNorm, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np
 def _(layer: Dropout, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.ndarray, Backward]:
     if not run.training:
         return x, lambda dy: dy
-    if run.kept is None:
-        kept = run.random.random(x.shape) >= layer.rate
-    else:
-        kept = run.kept[named.name]
+    given = run.kept and run.kept[named.name]
+    kept = run.random.random(x.shape) >= layer.rate if given is None else given
     scale = kept / x.dtype.type(1 - layer.rate)
     return x * scale, lambda dy: dy * scale
 
