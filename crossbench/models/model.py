@@ -132,6 +132,7 @@ class Model:
         plain = {
             "name": self.name,
             "input_shape": self.input_shape,
+            "output_shape": self.output_shape,
             "layers": [named.description() for named in self.named_layers()],
             "loss": _plain(self.loss),
             "optimizer": _plain(self.optimizer),

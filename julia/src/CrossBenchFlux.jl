@@ -7,9 +7,12 @@ An array crosses as the same memory: what is C-ordered (N, C, H, W) there is (W,
 module CrossBenchFlux
 
 using Flux
+using Flux: fmap, ignore_derivatives
 using JSON
 using LinearAlgebra: BLAS, mul!
 using PrecompileTools: @compile_workload, @setup_workload
+using Random: Xoshiro, seed!
+using Statistics: mean
 
 include("model.jl")
 include("weights.jl")

@@ -6,6 +6,7 @@
     layer(type, name, shape; rest...) =
         Dict("type" => type, "name" => name, "input_shape" => shape, Dict(String(k) => v for (k, v) in rest)...)
     description = JSON.json(Dict(
+        "output_shape" => [10],
         "layers" => [
             layer("Conv", "conv1", [3, 32, 32]; features = 16, kernel = [5, 5], stride = [1, 1], padding = [0, 0]),
             layer("ReLU", "relu1", [16, 28, 28]),
@@ -29,11 +30,11 @@
                 load_weight!(workload, name, array)
             end
             reset!(workload)
-            inputs, labels = rand(T, 32, 32, 3, 2, 2), [0 1; 2 0]
+            inputs, labels = rand(T, 32, 32, 3, 2), [0, 2]
             place!(workload, inputs, labels)
             train_epoch!(workload)
-            loss_and_gradients(workload, inputs[:, :, :, :, 1], labels[:, 1])
-            predict(workload, inputs[:, :, :, :, 1])
+            loss_and_gradients(workload, inputs, labels)
+            predict(workload, inputs)
             wrap(precision, UInt(pointer(inputs)), size(inputs))
         end
         details()

@@ -1,14 +1,21 @@
-# The model with its optimizer and data, and its training: an epoch is one call from Python.
+# The model with its optimizer and data, and its training: an epoch is one call from Python, or,
+# where each batch is made when its turn comes, one for each.
 
-mutable struct Workload
+Base.@kwdef mutable struct Workload
+    number::DataType
     model::Chain
-    names::Dict{String,Int}
+    parameters::Dict{String,Tuple}  # the way to each, by name
+    dropouts::Dict{String,Tuple}
     loss::Function
+    outputs::Int
     rule::Any
+    schedule::Any
     device::Any
-    state::Any
-    batches::Any
-    figures::Dict{String,Float64}
+    state::Any = nothing
+    steps::Int = 0  # since the weights were loaded
+    batches::Vector{Any} = []
+    before::Dict{String,Int} = Dict()
+    figures::Dict{String,Float64} = Dict()
 end
 
 """
@@ -17,69 +24,111 @@ end
 Build the described model. `device` is "cpu" or "gpu", `precision` "float32" or "float64".
 """
 function Workload(json::AbstractString, device::AbstractString, precision::AbstractString)
-    description = JSON.parse(json)
-    model, names = chain(description)
-    model = precision == "float64" ? f64(model) : f32(model)
-    to = mover(device)
-    return Workload(to(model), names, loss_function(description), rule(description), to,
-        nothing, nothing, Dict{String,Float64}())
+    description, T = JSON.parse(json), NUMBER[precision]
+    layers, optimizer = description["layers"], description["optimizer"]
+    to, model = mover(device), chain(layers, T)
+    return Workload(;
+        number = T,
+        model = to(T == Float64 ? f64(model) : f32(model)),
+        parameters = parameter_ways(layers),
+        dropouts = dropout_ways(layers),
+        loss = loss_function(description["loss"]),
+        outputs = prod(description["output_shape"]),
+        rule = rule(optimizer),
+        schedule = schedule(optimizer),
+        device = to,
+    )
 end
 
-const NUMBER = Dict("float32" => Float32, "float64" => Float64, "int64" => Int64)
+const NUMBER = Dict(
+    "float32" => Float32, "float64" => Float64, "int32" => Int32, "int64" => Int64, "bool" => Bool)
 
 """A Julia array on memory that somebody else keeps alive, for the time of the call."""
 wrap(type::AbstractString, address::Integer, size::Tuple) =
     unsafe_wrap(Array, Ptr{NUMBER[type]}(UInt(address)), Int.(size))
 
-load_weight!(workload, name, values) = load!(workload.model, workload.names, name, values)
-
-"""The optimizer's state anew, after the weights were loaded; and no garbage left from before."""
+"""After the weights were loaded: the optimizer's state and the dropouts' random numbers anew, and no
+garbage left from before."""
 function reset!(workload)
     workload.state = Flux.setup(workload.rule, workload.model)
+    workload.steps = 0
+    for (seed, name) in enumerate(sort!(collect(keys(workload.dropouts))))
+        seed!(follow(workload.model, workload.dropouts[name]).rng, seed)
+    end
     GC.gc()
     return nothing
 end
 
-"""Labels count from 0. `inputs` is (W, H, C, batch, steps), `labels` (batch, steps)."""
-function place!(workload, inputs, labels)
-    steps = eachslice(inputs; dims = ndims(inputs))
-    classes = 0:(outputs(workload.model) - 1)
-    workload.batches = [
-        workload.device((copy(x), Flux.onehotbatch(y, classes))) for
-        (x, y) in zip(steps, eachcol(labels))
-    ]
+# The examples of a step on the device; kept: which values the dropouts keep, by name, or nothing.
+struct Batch{X,Y,K}
+    inputs::X
+    targets::Y
+    kept::K
+end
+
+# `inputs` is (..., batch), the labels count from 0.
+function batch(workload, inputs, labels, kept)
+    y = targets(workload.loss, labels, workload.outputs, workload.number)
+    masks = isnothing(kept) ? nothing : Dict{String,Any}(kept)
+    return Batch(workload.device((native_inputs(inputs), y, masks))...)
+end
+
+native_inputs(x) = x
+native_inputs(numbers::AbstractArray{<:Integer}) = numbers .+ one(eltype(numbers))  # from 1 here
+
+"""Add a batch to the epoch; the arrays may be let go of afterwards."""
+function place!(workload, inputs, labels, kept = nothing)
+    push!(workload.batches, deepcopy(batch(workload, inputs, labels, kept)))
     return nothing
 end
 
-outputs(model) = length(model.layers[end].bias)
+"""Take all batches out of the epoch."""
+clear!(workload) = (empty!(workload.batches); nothing)
 
 """Train on every batch once, in order: the losses. Returns when the device is idle."""
 function train_epoch!(workload)
-    before = counters()
-    losses = train!(workload.model, workload.state, workload.loss, workload.batches)
-    synchronize(workload.device)
-    workload.figures = Dict(
-        name => Float64(value - before[name]) * unit(name) for (name, value) in counters()
-    )
+    begin!(workload)
+    losses = Float64[step!(workload, batch) for batch in workload.batches]
+    finish!(workload)
     return losses
 end
 
+"""Before the steps of an epoch, and after them: what happens between makes the figures."""
+begin!(workload) = (workload.before = counters(); nothing)
+
+function finish!(workload)
+    synchronize(workload.device)
+    workload.figures = Dict(
+        name => Float64(value - workload.before[name]) * unit(name) for (name, value) in counters()
+    )
+    return nothing
+end
+
+"""One step on a batch that is placed, or brought for this step alone: its loss."""
+step!(workload, inputs, labels, kept = nothing) =
+    step!(workload, batch(workload, inputs, labels, kept))
+
+function step!(workload, batch::Batch)
+    isnothing(workload.schedule) ||
+        Flux.adjust!(workload.state, workload.schedule(workload.steps))
+    workload.steps += 1
+    masked = with_masks(workload.model, workload.dropouts, batch.kept)
+    value, gradient = differentiate(masked, workload.loss, batch.inputs, batch.targets)
+    Flux.update!(workload.state, workload.model, gradient)
+    return Float64(value)
+end
+
 # A function of its own, so that Julia compiles it for the very types of the model. Layers that
-# train otherwise than they predict (dropout) need no switch: inside withgradient they train.
-function train!(model, state, loss, batches)
-    losses = Float64[]
-    for (x, y) in batches
-        value, gradients = Flux.withgradient(m -> loss(m(x), y), model)
-        Flux.update!(state, model, gradients[1])
-        push!(losses, value)
-    end
-    return losses
+# train otherwise than they predict need no switch: inside withgradient they train.
+function differentiate(model, loss, x, y)
+    value, gradients = Flux.withgradient(m -> loss(m(x), y), model)
+    return value, gradients[1]
 end
 
 # What Julia alone can tell of an epoch, from counters that run all the time.
 function counters()
     gc = Base.gc_num()
-    return Dict(
+    return Dict{String,Int}(
         "allocated MiB" => Base.gc_total_bytes(gc),
         "GC s" => gc.total_time,
         "compile s" => first(Base.cumulative_compile_time_ns()),

@@ -3,34 +3,44 @@
 
 # Flux convolves, the others cross-correlate: the kernel is flipped along both its axes.
 native(::Conv, weight::AbstractArray{<:Any,4}) = reverse(weight; dims = (1, 2))
-native(::Dense, weight::AbstractMatrix) = permutedims(weight)
-native(_, bias::AbstractVector) = bias
+native(::Union{Dense,Flux.LSTMCell,Flux.GRUCell}, weight::AbstractMatrix) = permutedims(weight)
+native(_, same) = same
 
 # Each of these is its own inverse.
 canonical(layer, array) = native(layer, array)
 
-"""
-    arrays(model, names) -> Dict
+"""What is at the end of the way in a model; in its gradient, `nothing` where there is none."""
+follow(tree, way) = foldl(part, way; init = tree)
 
-The parameters of `model`, or of a gradient of the same form, by canonical name ("conv1.weight"),
-in their canonical order of values and on the CPU.
-"""
-function arrays(model, names, values = model)
-    found = Dict{String,Array}()
-    for (name, index) in names, field in (:weight, :bias)
-        layer = model.layers[index]
-        hasproperty(layer, field) || continue
-        array = getproperty(values.layers[index], field)
-        found["$name.$field"] = Array(canonical(layer, cpu(array)))
-    end
-    return found
+part(tree, field::Symbol) = getproperty(tree, field)
+part(tree, index::Int) = tree[index]
+part(::Nothing, ::Union{Symbol,Int}) = nothing
+part(gradient::Ref, field::Symbol) = part(gradient[], field)  # of a mutable layer
+
+# The layer, or cell, that a parameter is a field of.
+owner(model, way) = follow(model, Base.front(way))
+
+"""The parameters by name ("conv1.weight"), in their canonical order of values, on the CPU."""
+weights(workload) = Dict{String,Array}(
+    name => Array(canonical(owner(workload.model, way), cpu(follow(workload.model, way)))) for
+    (name, way) in workload.parameters)
+
+"""The same of a gradient, for what is trained."""
+gradient_arrays(workload, gradient) = Dict{String,Array}(
+    name => gradient_array(workload.model, gradient, way) for
+    (name, way) in workload.parameters if trained(workload.model, way))
+
+trained(model, way) = haskey(Flux.trainable(owner(model, way)), last(way))
+
+function gradient_array(model, gradient, way)
+    array = @something follow(gradient, way) zero(follow(model, way))
+    return Array(canonical(owner(model, way), cpu(array)))
 end
 
 """Copy canonical `values` into the model's parameter of that name ("conv1.weight")."""
-function load!(model, names, name, values)
-    layer_name, field = split(name, '.')
-    layer = model.layers[names[layer_name]]
-    parameter = getproperty(layer, Symbol(field))
+function load_weight!(workload, name, values)
+    way = workload.parameters[name]
+    layer, parameter = owner(workload.model, way), follow(workload.model, way)
     expected = size(canonical(layer, parameter))
     size(values) == expected || error("$name has the size $(size(values)), not $expected")
     copyto!(parameter, native(layer, values))

@@ -1,6 +1,6 @@
 using CrossBenchFlux
-using CrossBenchFlux: Workload, arrays, chain, load_weight!, loss_and_gradients, place!, predict,
-    reset!, train_epoch!, weights, wrap
+using CrossBenchFlux: Workload, begin!, chain, clear!, finish!, load_weight!, loss_and_gradients, place!,
+    predict, reset!, step!, train_epoch!, weights, wrap
 using CrossBenchFlux.Flux
 using CrossBenchFlux.JSON: JSON
 using Test
@@ -8,9 +8,13 @@ using Test
 layer(type, name, shape; rest...) = Dict{String,Any}(
     "type" => type, "name" => name, "input_shape" => shape, (String(k) => v for (k, v) in rest)...)
 
+const SGD = Dict("type" => "SGD", "learning_rate" => 0.1, "momentum" => 0.9)
+
+model(layers, outputs; loss = "SoftmaxCrossEntropy", optimizer = SGD) = Dict{String,Any}(
+    "layers" => layers, "output_shape" => [outputs], "loss" => Dict("type" => loss), "optimizer" => optimizer)
+
 """A small CNN with unequal sizes along the axes, so that a mixed-up axis shows."""
-small(; more = []) = Dict{String,Any}(
-    "layers" => [
+small(; more = [], optimizer = SGD) = model([
         layer("Conv", "conv1", [2, 9, 8];
             features = 3, kernel = [3, 2], stride = [2, 1], padding = [1, 0]),
         layer("ReLU", "relu1", [3, 5, 7]),
@@ -18,114 +22,475 @@ small(; more = []) = Dict{String,Any}(
         layer("Flatten", "flatten1", [3, 2, 3]),
         layer("Dense", "dense1", [18]; features = 5),
         more...,
-    ],
-    "loss" => Dict("type" => "SoftmaxCrossEntropy"),
-    "optimizer" => Dict("type" => "SGD", "learning_rate" => 0.1, "momentum" => 0.9),
-)
+    ], 5; optimizer)
 
-function ready(precision; steps = 3, batch = 4)
+conv3x3(number, shape, features; stride = 1) = layer("Conv", "conv$number", shape;
+    features, kernel = [3, 3], stride = [stride, stride], padding = [1, 1])
+norm(number, shape) = layer("BatchNorm", "batchnorm$number", shape; epsilon = 1e-3, momentum = 0.9)
+
+"""Batch norms with a ReLU and without, a residual of each kind, and a batch norm of features."""
+residual() = model([
+        conv3x3(1, [2, 5, 4], 3),
+        norm(1, [3, 5, 4]),
+        layer("ReLU", "relu1", [3, 5, 4]),
+        layer("Residual", "residual1", [3, 5, 4]; shortcut = [],
+            body = [conv3x3(2, [3, 5, 4], 3), norm(2, [3, 5, 4]), layer("ReLU", "relu2", [3, 5, 4]),
+                conv3x3(3, [3, 5, 4], 3)]),
+        layer("ReLU", "relu3", [3, 5, 4]),
+        layer("Residual", "residual2", [3, 5, 4]; body = [conv3x3(4, [3, 5, 4], 4; stride = 2)],
+            shortcut = [layer("Conv", "conv5", [3, 5, 4];
+                features = 4, kernel = [1, 1], stride = [2, 2], padding = [0, 0])]),
+        layer("GlobalAveragePool", "globalaveragepool1", [4, 3, 2]),
+        norm(3, [4]),
+        layer("Dense", "dense1", [4]; features = 3),
+    ], 3)
+
+recurrent(type, number, shape; features = 3, bidirectional = false) =
+    layer(type, "$(lowercase(type))$number", shape; features, bidirectional)
+
+"""A bidirectional LSTM over an embedding, dropout, and one logit."""
+words() = model([
+        layer("Embedding", "embedding1", [6]; vocabulary = 7, features = 4),
+        recurrent("LSTM", 1, [6, 4]; bidirectional = true),
+        layer("Dropout", "dropout1", [6]; rate = 0.4),
+        layer("Dense", "dense1", [6]; features = 1),
+    ], 1; loss = "BinaryCrossEntropy")
+
+"""A GRU over one-hot characters."""
+characters() = model([
+        layer("OneHot", "onehot1", [6]; vocabulary = 5),
+        recurrent("GRU", 1, [6, 5]),
+        layer("Dense", "dense1", [3]; features = 5),
+    ], 5)
+
+"""The mean of an embedding along the sequence."""
+bag() = model([
+        layer("Embedding", "embedding1", [6]; vocabulary = 7, features = 4),
+        layer("GlobalAveragePool", "globalaveragepool1", [6, 4]),
+        layer("Dense", "dense1", [4]; features = 1),
+    ], 1; loss = "BinaryCrossEntropy")
+
+vocabulary(description) = get(description["layers"][1], "vocabulary", nothing)
+
+"""Examples for a described model, (..., n), and labels."""
+function examples(description, T, n; shift = 0)
+    shape = (reverse(description["layers"][1]["input_shape"])..., n)
+    classes = max(2, only(description["output_shape"]))
+    labels = [(shift + i) % classes for i in 1:n]
+    v = vocabulary(description)
+    isnothing(v) && return T.(reshape(cos.(shift .+ (1:prod(shape))), shape)), labels
+    return Int32.(reshape([(shift + i^2) % v for i in 1:prod(shape)], shape)), labels
+end
+
+"""A workload with weights that are all different, and those; running variances are positive."""
+function ready(description, precision = "float64")
     T = CrossBenchFlux.NUMBER[precision]
-    workload = Workload(JSON.json(small()), "cpu", precision)
-    values = Dict(
-        name => T.(0.3 .* sin.(reshape(1:length(a), size(a)))) for (name, a) in weights(workload))
+    workload = Workload(JSON.json(description), "cpu", precision)
+    values = Dict(name => T.(0.3 .* sin.(length(name) .+ reshape(1:length(a), size(a)))) for
+                  (name, a) in weights(workload))
+    for (name, a) in values
+        endswith(name, "running_var") && (values[name] = 1 .+ a)
+    end
+    load!(workload, values)
+    return workload, values
+end
+
+function load!(workload, values)
     foreach(((name, a),) -> load_weight!(workload, name, a), values)
     reset!(workload)
-    inputs = T.(reshape(cos.(1:(8 * 9 * 2 * batch * steps)), 8, 9, 2, batch, steps))
-    labels = reshape((1:(batch * steps)) .% 5, batch, steps)
-    place!(workload, inputs, labels)
-    return workload, values, inputs, labels
 end
+
+"""`ready`, with three batches of four placed."""
+function placed(description, precision = "float64")
+    workload, values = ready(description, precision)
+    T = CrossBenchFlux.NUMBER[precision]
+    foreach(step -> place!(workload, examples(description, T, 4; shift = 10step)...), 1:3)
+    return workload, values
+end
+
+sigmoid(x) = 1 / (1 + exp(-x))
+
+# A cell along the columns of x, by its definition, with canonical weights seen from here: (in, gates).
+function lstm(x, ih, hh, bias)
+    h = c = zeros(size(hh, 1))
+    for xt in eachcol(x)
+        i, f, g, o = eachcol(reshape(ih' * xt + hh' * h + bias, :, 4))
+        c = sigmoid.(f) .* c + sigmoid.(i) .* tanh.(g)
+        h = sigmoid.(o) .* tanh.(c)
+    end
+    return h
+end
+
+function gru(x, ih, hh, bias)
+    h = zeros(size(hh, 1))
+    for xt in eachcol(x)
+        wr, wz, wn = eachcol(reshape(ih' * xt + bias, :, 3))
+        ur, uz, un = eachcol(reshape(hh' * h, :, 3))
+        z = sigmoid.(wz + uz)
+        h = (1 .- z) .* tanh.(wn + sigmoid.(wr + ur) .* un) + z .* h
+    end
+    return h
+end
+
+# Each optimizer by its formula: what is taken from the weight in step t, from 0; s holds its memory.
+formula(::Val{:SGD}, o, g, s, t) = (s[1] = o["momentum"] .* s[1] .+ g; o["learning_rate"] .* s[1])
+function formula(::Val{:Adam}, o, g, s, t)
+    s[1] = o["beta1"] .* s[1] .+ (1 - o["beta1"]) .* g
+    s[2] = o["beta2"] .* s[2] .+ (1 - o["beta2"]) .* g .^ 2
+    m, v = s[1] ./ (1 - o["beta1"]^(t + 1)), s[2] ./ (1 - o["beta2"]^(t + 1))
+    return o["learning_rate"] .* m ./ (sqrt.(v) .+ o["epsilon"])
+end
+function formula(::Val{:RMSprop}, o, g, s, t)
+    s[1] = o["rho"] .* s[1] .+ (1 - o["rho"]) .* g .^ 2
+    return o["learning_rate"] / (1 + o["decay"] * t) .* g ./ (sqrt.(s[1]) .+ o["epsilon"])
+end
+function formula(::Val{:Adadelta}, o, g, s, t)
+    s[1] = o["rho"] .* s[1] .+ (1 - o["rho"]) .* g .^ 2
+    change = g .* sqrt.(s[2] .+ o["epsilon"]) ./ sqrt.(s[1] .+ o["epsilon"])
+    s[2] = o["rho"] .* s[2] .+ (1 - o["rho"]) .* change .^ 2
+    return o["learning_rate"] .* change
+end
+
+# Every number is large enough to show in the result.
+const OPTIMIZERS = [
+    SGD,
+    Dict("type" => "SGD", "learning_rate" => 0.1, "momentum" => 0.0),
+    Dict("type" => "Adam", "learning_rate" => 0.01, "beta1" => 0.8, "beta2" => 0.95, "epsilon" => 1e-2),
+    Dict("type" => "RMSprop", "learning_rate" => 0.01, "rho" => 0.8, "epsilon" => 1e-2, "decay" => 0.5),
+    Dict("type" => "RMSprop", "learning_rate" => 0.01, "rho" => 0.8, "epsilon" => 1e-2, "decay" => 0.0),
+    Dict("type" => "Adadelta", "learning_rate" => 0.7, "rho" => 0.8, "epsilon" => 1e-2),
+]
 
 @testset "CrossBenchFlux" begin
     @testset "the chain is one that a Flux user would write" begin
-        model, names = chain(small())
-        @test model isa Chain
-        @test [typeof(l).name.name for l in model.layers[1:2]] == [:Conv, :MaxPool]
-        @test model[1].σ === relu  # joined to the convolution
-        @test model[1].stride == (1, 2)  # width first
-        @test model[2].k == (3, 2)
-        @test model[3] === Flux.flatten
-        @test model[4] isa Dense
-        @test model[4].σ === identity
-        @test Flux.outputsize(model, (8, 9, 2, 4)) == (5, 4)
-        @test names == Dict("conv1" => 1, "maxpool1" => 2, "flatten1" => 3, "dense1" => 4)
+        net = chain(small()["layers"], Float32)
+        @test net isa Chain{<:Tuple}
+        @test [typeof(l).name.name for l in net.layers[1:2]] == [:Conv, :MaxPool]
+        @test net[1].σ === relu  # joined to the convolution
+        @test net[1].stride == (1, 2)  # width first
+        @test net[2].k == (3, 2)
+        @test net[3] === Flux.flatten
+        @test net[4] isa Dense
+        @test net[4].σ === identity
+        @test Flux.outputsize(net, (8, 9, 2, 4)) == (5, 4)
+
+        net = chain(residual()["layers"], Float32)
+        @test net[2] isa BatchNorm
+        @test net[2].λ === relu
+        @test net[3] isa SkipConnection
+        @test [l.λ for l in net[3].layers if l isa BatchNorm] == [relu]
+        @test net[5] isa Parallel
+        @test net[5].connection === +
+        @test Flux.outputsize(net, (4, 5, 2, 6)) == (3, 6)
+
+        net = chain(words()["layers"], Float32)
+        @test net[1] isa Flux.Embedding
+        @test net[2] isa Parallel
+        @test net[2].connection === vcat
+        @test net[2][1][1] isa LSTM
+        @test net[3] isa Dropout
+        @test net[3].p == 0.4
+        @test chain(characters()["layers"], Float32)[2][1] isa GRU
+    end
+
+    @testset "of many layers it is a vector, which is compiled sooner" begin
+        layers = Any[layer("Residual", "residual$i", [3]; shortcut = [],
+                         body = [layer("Dense", "dense$i", [3]; features = 3)]) for i in 1:40]
+        long = model([layers; norm(1, [3])], 3)
+        workload, values = ready(long)
+        @test workload.model isa Chain{<:Vector}
+        @test weights(workload) == values
+        x, y = examples(long, Float64, 4)
+        loss, gradients = loss_and_gradients(workload, x, y)
+        step!(workload, x, y)
+        after = weights(workload)
+        workload.model = Chain(workload.model.layers[1:40]..., workload.model[41])
+        load!(workload, values)
+        same_loss, same_gradients = loss_and_gradients(workload, x, y)
+        @test loss ≈ same_loss
+        @test keys(gradients) == keys(same_gradients)
+        @test all(gradients[name] ≈ same_gradients[name] for name in keys(gradients))
+        step!(workload, x, y)
+        @test all(after[name] ≈ a for (name, a) in weights(workload))
     end
 
     @testset "what it does not know is named" begin
         @test_throws "no translation to Flux of the layer Wavelet" chain(
-            small(; more = [layer("Wavelet", "wavelet1", [5])]))
+            [layer("Wavelet", "wavelet1", [5])], Float32)
         @test_throws "no translation to Flux of the loss Hinge" CrossBenchFlux.loss_function(
-            Dict("loss" => Dict("type" => "Hinge")))
+            Dict("type" => "Hinge"))
         @test_throws "no translation to Optimisers.jl of the optimizer Newton" CrossBenchFlux.rule(
-            Dict("optimizer" => Dict("type" => "Newton")))
+            Dict("type" => "Newton"))
         @test_throws "the device tpu needs CUDA.jl" Workload(JSON.json(small()), "tpu", "float32")
     end
 
     @testset "weights cross and come back" begin
-        workload, values, _, _ = ready("float64")
-        @test weights(workload) == values
+        for description in (small(), residual(), words(), characters(), bag())
+            workload, values = ready(description)
+            @test weights(workload) == values
+        end
+        workload, values = ready(small())
         kernel = workload.model[1].weight
         @test kernel == values["conv1.weight"][end:-1:1, end:-1:1, :, :]  # flipped
         @test workload.model[4].weight == values["dense1.weight"]'
         @test_throws "conv1.weight has the size" load_weight!(workload, "conv1.weight", zeros(2, 2, 2, 2))
     end
 
+    @testset "names of layers inside of others" begin
+        workload, values = ready(residual())
+        net = workload.model
+        @test Set(first.(split.(keys(values), '.'))) ==
+              Set([("conv$i" for i in 1:5)..., ("batchnorm$i" for i in 1:3)..., "dense1"])
+        @test net[3].layers[3].bias == values["conv3.bias"]
+        @test net[3].layers[2].σ² == values["batchnorm2.running_var"]
+        @test net[5][1][1].bias == values["conv4.bias"]
+        @test net[5][2][1].bias == values["conv5.bias"]
+    end
+
     @testset "the convolution is the canonical cross-correlation" begin
-        workload, values, inputs, _ = ready("float64")
-        kernel, x = values["conv1.weight"], inputs[:, :, :, 1, 1]  # W, H, I, O and W, H, C
+        workload, values = ready(small())
+        inputs, _ = examples(small(), Float64, 1)
+        kernel, x = values["conv1.weight"], inputs[:, :, :, 1]  # W, H, I, O and W, H, C
         padded = zeros(8, 11, 2)
         padded[:, 2:10, :] = x
         expected = [
             values["conv1.bias"][o] + sum(padded[w:(w+1), (2h-1):(2h+1), :] .* kernel[:, :, :, o])
             for w in 1:7, h in 1:5, o in 1:3
         ]
-        @test workload.model[1](inputs[:, :, :, 1:1, 1])[:, :, :, 1] ≈ relu.(expected)
+        @test workload.model[1](inputs)[:, :, :, 1] ≈ relu.(expected)
     end
 
-    @testset "gradients are those of finite differences" begin
-        workload, values, inputs, labels = ready("float64")
-        x, y = inputs[:, :, :, :, 1], labels[:, 1]
+    @testset "batch norm of $(length(shape) == 1 ? "features" : "pictures")" for shape in ([3], [3, 2, 2])
+        flat = prod(shape)
+        layers = [norm(1, shape), layer("Flatten", "flatten1", shape), layer("Dense", "dense1", [flat]; features = 3)]
+        description = model(layers, 3)
+        workload, values = ready(description)
+        weight, bias, mean, var = (values["batchnorm1.$name"] for
+                                   name in ("weight", "bias", "running_mean", "running_var"))
+        x, y = examples(description, Float64, 5)
+        channels = [vec(selectdim(x, ndims(x) - 1, c)) for c in 1:3]
+        n = length(channels[1])
+        logits(normal) = values["dense1.weight"]' * reshape(normal, flat, 5) .+ values["dense1.bias"]
+        function normalized(means, variances)
+            out = similar(x)
+            for c in 1:3
+                selectdim(out, ndims(x) - 1, c) .= weight[c] .*
+                    (selectdim(x, ndims(x) - 1, c) .- means[c]) ./ sqrt(variances[c] + 1e-3) .+ bias[c]
+            end
+            return logits(out)
+        end
+        means = sum.(channels) ./ n
+        squares = [sum((c .- m) .^ 2) for (c, m) in zip(channels, means)]
+        @test predict(workload, x) ≈ normalized(mean, var)
+        expected = Flux.logitcrossentropy(normalized(means, squares ./ n), Flux.onehotbatch(y, 0:2))
         loss, gradients = loss_and_gradients(workload, x, y)
-        @test keys(gradients) == keys(values)
+        @test loss ≈ expected
+        @test Set(keys(gradients)) ==
+              Set(["batchnorm1.weight", "batchnorm1.bias", "dense1.weight", "dense1.bias"])
+        @test weights(workload) == values  # the running statistics too
+        place!(workload, x, y)
+        train_epoch!(workload)
+        after = weights(workload)
+        @test after["batchnorm1.running_mean"] ≈ 0.9 .* mean .+ 0.1 .* means
+        @test after["batchnorm1.running_var"] ≈ 0.9 .* var .+ 0.1 .* squares ./ (n - 1)
+    end
+
+    @testset "a residual is the sum of its two ways" begin
+        workload, _ = ready(residual())
+        net, x = workload.model, rand(4, 5, 3, 2)
+        body = net[3].layers
+        @test net[3](x) ≈ body[3](body[2](body[1](x))) + x
+        @test net[5](x) ≈ net[5][1](x) + net[5][2](x)
+    end
+
+    @testset "an embedding, its mean, and one-hot characters, counted from 0" begin
+        workload, values = ready(bag())
+        ids, _ = examples(bag(), Float64, 3)
+        means = hcat((sum(values["embedding1.weight"][:, id + 1] for id in column) ./ 6 for
+                      column in eachcol(ids))...)
+        @test predict(workload, ids) ≈ values["dense1.weight"]' * means .+ values["dense1.bias"]
+        onehot = ready(characters())[1].model[1](ids .% Int32(5) .+ Int32(1))
+        @test onehot isa Array{Float64,3}
+        @test onehot == [ids[t, n] % 5 == c for c in 0:4, t in 1:6, n in 1:3]
+    end
+
+    @testset "$(nameof(cell)), both directions: $both" for (cell, type) in ((lstm, "LSTM"), (gru, "GRU")),
+        both in (false, true)
+
+        description = characters()
+        description["layers"][2] = recurrent(type, 1, [6, 5]; bidirectional = both)
+        description["layers"][3] = layer("Dense", "dense1", [both ? 6 : 3]; features = 5)
+        workload, values = ready(description)
+        ids, _ = examples(description, Float64, 3)
+        function last_output(column, suffix)
+            x = [id == c ? 1.0 : 0.0 for c in 0:4, id in column]
+            return cell(x, (values["$(lowercase(type))1.$name$suffix"] for
+                            name in ("weight_ih", "weight_hh", "bias"))...)
+        end
+        one(column) = both ? vcat(last_output(column, ""), last_output(reverse(column), "_reverse")) :
+                      last_output(column, "")
+        h = hcat((one(column) for column in eachcol(ids))...)
+        @test predict(workload, ids) ≈ values["dense1.weight"]' * h .+ values["dense1.bias"]
+    end
+
+    @testset "binary cross-entropy" begin
+        workload, _ = ready(bag())
+        ids, labels = examples(bag(), Float64, 3; shift = 1)
+        labels[2] = 1 - labels[2]  # of both kinds
+        p = sigmoid.(vec(predict(workload, ids)))
+        expected = -sum(y == 1 ? log(q) : log(1 - q) for (y, q) in zip(labels, p)) / 3
+        @test first(loss_and_gradients(workload, ids, labels)) ≈ expected
+    end
+
+    masks(description, n) = Dict{String,Any}(l["name"] => reshape(
+            [i % 3 != 0 for i in 1:(prod(l["input_shape"]) * n)], reverse(l["input_shape"])..., n)
+        for l in description["layers"] if l["type"] == "Dropout")
+
+    @testset "gradients are those of finite differences: $build" for build in
+        (small, residual, words, characters, bag)
+
+        description = build()
+        workload, values = ready(description)
+        x, y = examples(description, Float64, 4)
+        kept = masks(description, 4)
+        loss, gradients = loss_and_gradients(workload, x, y, kept)
+        @test keys(gradients) == Set(n for n in keys(values) if !occursin("running", n))
         for (name, gradient) in gradients
             direction = cos.(reshape(1:length(gradient), size(gradient)))
             shifted(s) = begin
                 load_weight!(workload, name, values[name] .+ s .* direction)
-                first(loss_and_gradients(workload, x, y))
+                first(loss_and_gradients(workload, x, y, kept))
             end
-            @test (shifted(1e-6) - shifted(-1e-6)) / 2e-6 ≈ sum(gradient .* direction) rtol = 1e-6
+            slope = (shifted(1e-6) - shifted(-1e-6)) / 2e-6
+            @test slope ≈ sum(gradient .* direction) rtol = 1e-6 atol = 1e-9
             load_weight!(workload, name, values[name])
         end
-        @test first(loss_and_gradients(workload, x, y)) == loss
+        @test first(loss_and_gradients(workload, x, y, kept)) == loss
     end
 
-    @testset "training in $precision" for precision in ("float32", "float64")
-        workload, values, inputs, labels = ready(precision)
-        @test eltype(workload.model[1].weight) == CrossBenchFlux.NUMBER[precision]
-        first_loss, _ = loss_and_gradients(workload, inputs[:, :, :, :, 1], labels[:, 1])
+    @testset "masks stand for a dropout's draws" begin
+        workload, values = placed(words())
+        x, y = examples(words(), Float64, 4)
+        kept = masks(words(), 4)
+        hidden = workload.model[1:2](x .+ 1) .* kept["dropout1"] ./ 0.6
+        z = vec(values["dense1.weight"]' * hidden .+ values["dense1.bias"])
+        expected = sum(log.(1 .+ exp.(z)) .- y .* z) / 4
+        @test first(loss_and_gradients(workload, x, y, kept)) ≈ expected
+        _, gradients = loss_and_gradients(workload, x, y, kept)
+        @test step!(workload, x, y, kept) ≈ expected
+        @test weights(workload)["lstm1.weight_hh"] ≈
+              values["lstm1.weight_hh"] - 0.1 * gradients["lstm1.weight_hh"]
+        load!(workload, values)
+        clear!(workload)
+        place!(workload, x, y, kept)
+        kept["dropout1"] .= false  # it was copied
+        @test only(train_epoch!(workload)) ≈ expected
+        @test any(part -> part isa Dropout, workload.model)  # as before
+    end
+
+    @testset "a dropout draws anew, but the same from the same weights" begin
+        workload, values = placed(words())
+        x, y = examples(words(), Float64, 4)
+        @test predict(workload, x) == predict(workload, x)
+        losses = train_epoch!(workload)
+        load!(workload, values)
+        once = loss_and_gradients(workload, x, y)
+        @test loss_and_gradients(workload, x, y) == once  # the generator did not go on
+        @test first(once) != first(loss_and_gradients(workload, x, y, masks(words(), 4)))
+        @test train_epoch!(workload) == losses
+        load!(workload, values)
+        foreach(_ -> rand(workload.model[3].rng), 1:3)
+        @test train_epoch!(workload) != losses
+    end
+
+    @testset "two dropouts draw differently" begin
+        twice = model([layer("Dropout", "dropout1", [50]; rate = 0.5),
+            layer("Dropout", "dropout2", [50]; rate = 0.5), layer("Dense", "dense1", [50]; features = 2)], 2)
+        workload, _ = ready(twice)
+        rngs = [workload.model[i].rng for i in 1:2]
+        @test rand(rngs[1], 3) != rand(rngs[2], 3)
+    end
+
+    @testset "$(optimizer["type"]) by its formula" for optimizer in OPTIMIZERS
+        workload, expected = ready(small(; optimizer))
+        memory = Dict(name => Any[zero(a), zero(a)] for (name, a) in expected)
+        for t in 0:3
+            x, y = examples(small(), Float64, 4; shift = t)
+            _, gradients = loss_and_gradients(workload, x, y)
+            for (name, g) in gradients
+                expected[name] -= formula(Val(Symbol(optimizer["type"])), optimizer, g, memory[name], t)
+            end
+            step!(workload, x, y)
+            @test all(isapprox(a, expected[name]; rtol = 1e-12) for (name, a) in weights(workload))
+        end
+    end
+
+    @testset "the decay starts anew with the weights" begin
+        workload, values = placed(small(; optimizer = OPTIMIZERS[4]))
+        losses = train_epoch!(workload)
+        train_epoch!(workload)
+        load!(workload, values)
+        @test train_epoch!(workload) == losses
+    end
+
+    @testset "training in $precision: $build" for precision in ("float32", "float64"),
+        build in (small, residual, words, characters, bag)
+
+        T = CrossBenchFlux.NUMBER[precision]
+        workload, values = placed(build(), precision)
+        x, y = examples(build(), T, 4; shift = 10)
+        first_loss, gradients = loss_and_gradients(workload, x, y)
         losses = train_epoch!(workload)
         @test length(losses) == 3
         @test losses[1] ≈ first_loss
-        @test all(eltype(a) == CrossBenchFlux.NUMBER[precision] for a in Base.values(weights(workload)))
+        # of this type all through: a constant of another would show in what follows it
+        @test all(eltype(a) == T for a in Base.values(weights(workload)))
+        @test all(eltype(a) == T for a in Base.values(gradients))
+        @test eltype(predict(workload, x)) == T
+        @test eltype(workload.batches[1].inputs) == (isnothing(vocabulary(build())) ? T : Int32)
         # again from the same weights: the same, so the momentum was reset
-        foreach(((name, a),) -> load_weight!(workload, name, a), values)
-        reset!(workload)
+        load!(workload, values)
         @test train_epoch!(workload) ≈ losses
-        for _ in 1:30
+        for _ in 1:40
             losses = train_epoch!(workload)
         end
         @test losses[end] < 0.5 * first_loss
-        @test size(predict(workload, inputs[:, :, :, :, 1])) == (5, 4)
+        @test size(predict(workload, x)) == (only(build()["output_shape"]), 4)
         @test Set(keys(workload.figures)) == Set(["allocated MiB", "GC s", "compile s"])
         @test workload.figures["allocated MiB"] > 0
         @test workload.figures["compile s"] == 0  # all was compiled before
     end
 
+    @testset "each batch when its turn comes: the same as all placed before" begin
+        for build in (small, words)
+            workload, values = placed(build())
+            train_epoch!(workload)  # what is compiled is allocated too
+            load!(workload, values)
+            losses = train_epoch!(workload)
+            expected = weights(workload)
+            whole = workload.figures["allocated MiB"]
+            load!(workload, values)
+            begin!(workload)
+            @test [step!(workload, examples(build(), Float64, 4; shift = 10t)...) for t in 1:3] == losses
+            finish!(workload)
+            @test weights(workload) == expected
+            @test workload.figures["allocated MiB"] >= 0.9 * whole
+        end
+    end
+
     @testset "placed data is a copy" begin
-        workload, _, inputs, _ = ready("float64")
-        before = copy(workload.batches[1][1])
-        fill!(inputs, 0)
-        @test workload.batches[1][1] == before
+        for build in (small, words)
+            workload, _ = ready(build())
+            x, y = examples(build(), Float64, 4)
+            place!(workload, x, y)
+            before = deepcopy(workload.batches[1])
+            fill!(x, 0)
+            fill!(y, 0)
+            @test workload.batches[1].inputs == before.inputs
+            @test workload.batches[1].targets == before.targets
+            clear!(workload)
+            @test isempty(train_epoch!(workload))
+        end
     end
 
     @testset "an array is wrapped, not copied" begin
@@ -135,6 +500,11 @@ end
             wrapped[2, 3] = 60
         end
         @test memory[6] == 60
+        bits, ids = [true, false], Int32[3, 4]
+        GC.@preserve bits ids begin
+            @test wrap("bool", UInt(pointer(bits)), (2,)) == bits
+            @test wrap("int32", UInt(pointer(ids)), (2,)) == ids
+        end
     end
 
     @testset "the peak's work" begin

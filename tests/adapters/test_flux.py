@@ -209,12 +209,13 @@ FIRST_EPOCH = """
 import sys
 import numpy as np
 from crossbench import adapters, models
-from crossbench.workload import Batches, Job
+from crossbench.engine.batches import ArrayBatches
+from crossbench.workload import Job
 lenet, random = models.get("lenet"), np.random.default_rng(0)
 workload = adapters.get("flux").build(Job(lenet, "cpu", 2, "float32"))
 workload.load_weights(lenet.initial_weights(0))
 inputs = random.random((1, 8, 3, 32, 32), np.float32)
-workload.place(Batches(inputs, random.integers(0, 10, (1, 8))))
+workload.place(ArrayBatches(inputs, random.integers(0, 10, (1, 8))))
 print("the first epoch", file=sys.stderr, flush=True)
 workload.train_epoch()
 """
@@ -234,6 +235,47 @@ def test_the_first_step_was_compiled_when_the_package_was_installed(flux):
     assert "precompile(" in before  # it is traced
     for layer in ("maxpool", "Zygote", "withgradient", "logitcrossentropy"):
         assert layer not in compiled
+
+
+STREAMED = """
+import dataclasses, sys
+import numpy as np
+from crossbench import adapters, models
+from crossbench.engine.batches import ArrayBatches
+from crossbench.engine.parity import proof_batches, proof_weights
+from crossbench.workload import Job
+
+class InTurn(ArrayBatches):
+    streamed = True
+
+    def __iter__(self):
+        for batch in super().__iter__():  # arrays that nobody else keeps alive
+            yield dataclasses.replace(batch, inputs=batch.inputs.copy(), labels=batch.labels.copy())
+
+model = models.get("lenet")
+batches = proof_batches(model, dtype="float32")
+workload = adapters.get("flux").build(Job(model, "cpu", 2, "float32"))
+seen = []
+for kind in (ArrayBatches, InTurn):
+    workload.place(kind(batches.inputs, batches.labels))
+    workload.load_weights(proof_weights(model))
+    workload.train_epoch()  # compiles
+    workload.load_weights(proof_weights(model))
+    seen.append((workload.train_epoch(), workload.weights(), workload.epoch_figures()))
+(losses, weights, figures), (again, same, others) = seen
+assert len(losses) == len(batches)
+assert (losses == again).all(), (losses, again)
+assert all((weights[name] == same[name]).all() for name in weights)
+assert figures.keys() == others.keys()
+assert 0.9 < others["allocated MiB"] / figures["allocated MiB"] < 1.5, (figures, others)
+print("the same")
+"""
+
+
+def test_a_streamed_epoch_is_the_placed_one(flux):
+    run = subprocess.run([sys.executable, "-c", STREAMED], env=flux, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines()[-1] == "the same"
 
 
 def test_a_julia_error_comes_back_in_one_line(flux):

@@ -1,7 +1,8 @@
 """Flux.jl through juliacall. The Julia side is the package CrossBenchFlux, under julia/.
 
 Only the worker process imports juliacall, on its main thread: Julia starts there and then.
-An epoch is one call into Julia. Arrays cross as addresses: nothing is copied on the way.
+An epoch is one call into Julia, or, streamed, one for each batch. Arrays cross as addresses:
+nothing is copied on the way.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...models.model import Weights
-from ...workload import Adapter, Batches, Job, Unavailable, versions
+from ...workload import Adapter, Batch, Batches, Job, Unavailable, versions
 from . import julia
 
 
@@ -32,17 +33,21 @@ class FluxWorkload:
         self.julia.reset_b(self.workload)
 
     def place(self, batches: Batches) -> None:
-        inputs, labels = (np.ascontiguousarray(a) for a in (batches.inputs, batches.labels))
-        self.julia.place_b(self.workload, self._wrap(inputs), self._wrap(labels))
+        self.streamed = batches if batches.streamed else None
+        self.julia.clear_b(self.workload)
+        for batch in () if batches.streamed else batches:
+            self._call(self.julia.place_b, batch)
 
     def train_epoch(self) -> np.ndarray:
-        return np.array(self.julia.train_epoch_b(self.workload))
+        if self.streamed is None:
+            return np.array(self.julia.train_epoch_b(self.workload))
+        self.julia.begin_b(self.workload)
+        losses = [self._call(self.julia.step_b, batch) for batch in self.streamed]
+        self.julia.finish_b(self.workload)
+        return np.array(losses)
 
-    def loss_and_gradients(self, inputs: np.ndarray, labels: np.ndarray) -> tuple[float, Weights]:
-        inputs, labels = np.ascontiguousarray(inputs), np.ascontiguousarray(labels)
-        loss, gradients = self.julia.loss_and_gradients(
-            self.workload, self._wrap(inputs), self._wrap(labels)
-        )
+    def loss_and_gradients(self, batch: Batch) -> tuple[float, Weights]:
+        loss, gradients = self._call(self.julia.loss_and_gradients, batch)
         return loss, _canonical(gradients)
 
     def predict(self, inputs: np.ndarray) -> np.ndarray:
@@ -76,6 +81,13 @@ class FluxWorkload:
 
     def epoch_figures(self) -> dict[str, float]:
         return dict(self.workload.figures)
+
+    def _call(self, function: Any, batch: Batch) -> Any:
+        """The function of a batch; its arrays are Julia's only for the time of the call."""
+        inputs, labels = np.ascontiguousarray(batch.inputs), np.ascontiguousarray(batch.labels)
+        kept = {name: np.ascontiguousarray(mask) for name, mask in (batch.kept or {}).items()}
+        masks = {name: self._wrap(mask) for name, mask in kept.items()}
+        return function(self.workload, self._wrap(inputs), self._wrap(labels), masks or None)
 
     def _wrap(self, array: np.ndarray) -> Any:
         """The same memory as a Julia array; the caller keeps `array` for as long."""
