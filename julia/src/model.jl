@@ -71,11 +71,14 @@ mean_along(x) = dropdims(mean(x; dims = 2); dims = 2)
 translate(::Val{:Embedding}, layer, T) =
     Flux.Embedding(layer["vocabulary"] => layer["features"]; init = blank)
 
-# as numbers of the model's type, for BLAS: of Bool the product would be Julia's generic one
-function translate(::Val{:OneHot}, layer, ::Type{T}) where {T}
-    vocabulary = 1:Int(layer["vocabulary"])
-    return x -> ignore_derivatives(() -> T.(Flux.onehotbatch(x, vocabulary)))
+translate(::Val{:OneHot}, layer, T) = OneHot{T}(1:layer["vocabulary"])
+
+# onehotbatch as numbers of the model's type, for BLAS: of Bool the product would be Julia's generic one
+struct OneHot{T}
+    vocabulary::UnitRange{Int}
 end
+Flux.Functors.@leaf OneHot
+(hot::OneHot{T})(x) where {T} = ignore_derivatives(() -> T.(Flux.onehotbatch(x, hot.vocabulary)))
 
 translate(::Val{:LSTM}, layer, T) = recurrent(layer, LSTM)
 translate(::Val{:GRU}, layer, T) = recurrent(layer, GRU)
@@ -151,10 +154,11 @@ function loss_function(loss)
     return error("no translation to Flux of the loss $type")
 end
 
-# What each loss compares the model's output with, of labels that count from 0.
-targets(::typeof(Flux.logitcrossentropy), labels, outputs, T) =
-    Flux.onehotbatch(labels, 0:(outputs - 1))
-targets(::typeof(Flux.logitbinarycrossentropy), labels, outputs, T) = reshape(T.(labels), 1, :)
+"""How labels, which count from 0, become what the loss compares the model's outputs with."""
+function targets_function(loss, outputs, T)
+    loss["type"] == "BinaryCrossEntropy" && return labels -> reshape(T.(labels), 1, :)
+    return labels -> Flux.onehotbatch(labels, 0:(outputs - 1))
+end
 
 rule(optimizer) = rule(Val(Symbol(optimizer["type"])), optimizer)
 rule(::Val{type}, _) where {type} =

@@ -2,12 +2,11 @@
 # where each batch is made when its turn comes, one for each.
 
 Base.@kwdef mutable struct Workload
-    number::DataType
     model::Chain
     parameters::Dict{String,Tuple}  # the way to each, by name
     dropouts::Dict{String,Tuple}
     loss::Function
-    outputs::Int
+    targets::Function
     rule::Any
     schedule::Any
     device::Any
@@ -28,12 +27,11 @@ function Workload(json::AbstractString, device::AbstractString, precision::Abstr
     layers, optimizer = description["layers"], description["optimizer"]
     to, model = mover(device), chain(layers, T)
     return Workload(;
-        number = T,
         model = to(T == Float64 ? f64(model) : f32(model)),
         parameters = parameter_ways(layers),
         dropouts = dropout_ways(layers),
         loss = loss_function(description["loss"]),
-        outputs = prod(description["output_shape"]),
+        targets = targets_function(description["loss"], prod(description["output_shape"]), T),
         rule = rule(optimizer),
         schedule = schedule(optimizer),
         device = to,
@@ -68,9 +66,8 @@ end
 
 # `inputs` is (..., batch), the labels count from 0.
 function batch(workload, inputs, labels, kept)
-    y = targets(workload.loss, labels, workload.outputs, workload.number)
     masks = isnothing(kept) ? nothing : Dict{String,Any}(kept)
-    return Batch(workload.device((native_inputs(inputs), y, masks))...)
+    return Batch(workload.device((native_inputs(inputs), workload.targets(labels), masks))...)
 end
 
 native_inputs(x) = x
