@@ -175,7 +175,16 @@ def flux():
 
 @pytest.mark.parametrize("suite", ["test_conformance.py", "test_planted_faults.py"])
 def test_the_suite_of_every_adapter(flux, suite):
-    words = ["-q", "--adapters", "flux", "-p", "no:cacheprovider", f"tests/adapters/{suite}"]
+    words = [
+        "-q",
+        "-n",
+        "0",
+        "--adapters",
+        "flux",
+        "-p",
+        "no:cacheprovider",
+        f"tests/adapters/{suite}",
+    ]
     run = subprocess.run(
         [sys.executable, "-m", "pytest", *words],
         env=flux,
@@ -283,7 +292,7 @@ def test_a_julia_error_comes_back_in_one_line(flux):
         "from crossbench.adapters import get; from crossbench import models\n"
         "from crossbench.engine.worker import answer, Worker, Task\n"
         "from crossbench.workload import Job; import sys\n"
-        "w = Worker(Task('flux', Job(models.get('lenet'), 'tpu', 1, 'float32'), None, 1, 0))\n"
+        "w = Worker(Task('flux', Job(models.get('lenet'), 'tpu', 1, 'float32'), None, 1, 1, 0))\n"
         "reply = answer(w, ('start', ()))\n"
         "print(reply.error, file=sys.stderr)\n"
     )

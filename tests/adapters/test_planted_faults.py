@@ -201,7 +201,7 @@ def test_a_planted_fault_is_caught(adapter, adapter_name, lenet, fault, monkeypa
         ("normed", BatchNorm, {"momentum": 0.81}, "running"),
         ("normed", Adam, {"beta1": 0.81}, "steps"),
         ("normed", Adam, {"beta2": 0.991}, "steps"),
-        ("normed", Adam, {"epsilon": 1.1e-6}, "steps"),
+        ("normed", Adam, {"epsilon": 1.1e-3}, "steps"),
         ("dropped", Dropout, {"rate": 0.26}, "loss|gradient"),
         ("dropped", RMSprop, {"rho": 0.81}, "steps"),
         ("dropped", RMSprop, {"epsilon": 1.01e-4}, "steps"),
