@@ -155,7 +155,8 @@ class Measurement:
         Of a large model one: in float64, with its gradients and the optimizer's state, each takes
         some 10 GB.
         """
-        return 1 if self.model.parameter_count > LARGE else max(3, len(usable_cpus()))
+        large = parity.proof_model(self.model).parameter_count > LARGE
+        return 1 if large else max(3, len(usable_cpus()))
 
     def round(self, number: int, results: list[CellResult]) -> None:
         """A first epoch of each in turn, then the steady ones, interleaved; kept as a whole."""
