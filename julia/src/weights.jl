@@ -14,8 +14,8 @@ follow(tree, way) = foldl(part, way; init = tree)
 
 part(tree, field::Symbol) = getproperty(tree, field)
 part(tree, index::Int) = tree[index]
-part(::Nothing, ::Union{Symbol,Int}) = nothing
-part(gradient::Ref, field::Symbol) = part(gradient[], field)  # of a mutable layer
+part(::Nothing, ::Symbol) = nothing
+part(::Nothing, ::Int) = nothing
 
 # The layer, or cell, that a parameter is a field of.
 owner(model, way) = follow(model, Base.front(way))

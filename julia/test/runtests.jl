@@ -368,6 +368,15 @@ const OPTIMIZERS = [
         @test first(loss_and_gradients(workload, x, y, kept)) == loss
     end
 
+    @testset "what has no gradient has zeros of its shape" begin
+        workload, values = ready(small())
+        layers = (nothing, nothing, nothing, (weight = ones(5, 18), bias = nothing))
+        gradients = CrossBenchFlux.gradient_arrays(workload, (; layers))
+        @test gradients["conv1.weight"] == zero(values["conv1.weight"])
+        @test gradients["dense1.bias"] == zeros(5)
+        @test gradients["dense1.weight"] == ones(18, 5)
+    end
+
     @testset "masks stand for a dropout's draws" begin
         workload, values = placed(words())
         x, y = examples(words(), Float64, 4)
