@@ -52,6 +52,13 @@ def test_a_row_without_figures_has_its_reason_below():
     assert "Parity: torch cpu, jax cpu proved" in text
 
 
+def test_the_fastest_epoch_is_one_epoch_and_no_rounds_median():
+    cell = result("torch", [9, 2])
+    cell.epochs = [epoch(1, 9, at=0), *(epoch(1, s, at=i) for i, s in enumerate((3, 1, 2), 1))]
+    assert rows(table(comparison(cell)))["Torch"]["min s"] == "1.00"
+    assert rows(table(comparison(cell)))["Torch"]["steady epoch s"] == "2.00"
+
+
 def test_an_epoch_that_was_cut_is_told():
     c = comparison(result("torch", [9, 2, 1, 3]))
     c.data = replace(c.data, batches=3, cut=True)

@@ -72,11 +72,11 @@ def _cell(result: CellResult) -> dict[str, str]:
 
 
 def _times(comparison: Comparison, result: CellResult) -> dict[str, str]:
-    steady, cpu = comparison.steady(result), comparison.steady(result, "cpu_seconds")
+    cpu = comparison.steady(result, "cpu_seconds")
     return _cell(result) | {
         "first epoch s": spread(comparison.first_epoch(result)),
-        "steady epoch s": spread(steady),
-        "min s": number(steady.minimum if steady else None),
+        "steady epoch s": spread(comparison.steady(result)),
+        "min s": number(min((e.wall_seconds for e in result.steady), default=None)),
         "CPU s": number(cpu.median if cpu else None),
         "cores": number(comparison.cores(result)),
         "examples/s": number(comparison.examples_per_second(result)),
@@ -133,7 +133,7 @@ def _notes(comparison: Comparison) -> list[str]:
         "[their range]. ×: of steady epochs, paired by round. A round is a new process.",
         "CPU s: of all threads, in a steady epoch; cores: CPU s by the epoch's seconds. loss: of "
         "an epoch's first and last batch. accuracy: on the test examples, after the first round's "
-        "steady epochs. min s: the fastest steady epoch.",
+        "steady epochs. min s: the fastest steady epoch of all.",
         "deviation: in float32, of the tensor furthest from the reference, ‖a - b‖ / ‖b‖. "
         "peak MiB: resident memory on the CPU, the framework's allocator on a GPU.",
     ]
