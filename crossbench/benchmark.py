@@ -190,6 +190,7 @@ def _prepare(
     its vocabulary; limit: of an epoch's batches.
     """
     dataset = datasets.load(model.data, settings.data, settings.seed)
+    fitted = _fitted(model, dataset)
     there = len(dataset.train) // batch_size
     if there == 0:
         raise SpecError(
@@ -209,7 +210,25 @@ def _prepare(
         batches < there,
         dataset.note,
     )
-    return model.fitted(dataset.vocabulary), data
+    return fitted, data
+
+
+def _fitted(model: Model, dataset: datasets.Dataset) -> Model:
+    """The model for the data's vocabulary; SpecError where it cannot be trained on that data."""
+    model, train = model.fitted(dataset.vocabulary), dataset.train
+    numbers, labels = dataset.vocabulary or 0, 1 + int(train.labels.max())
+    if model.input_shape != train.inputs.shape[1:]:
+        misfit = f"examples of shape {model.input_shape}, not {train.inputs.shape[1:]}"
+    elif numbers > (model.vocabulary or 0):
+        misfit = f"a vocabulary of {model.vocabulary or 0:,}, not {numbers:,}"
+    elif labels > model.classes:
+        misfit = f"{model.classes:,} labels, not {labels:,}"
+    else:
+        return model
+    raise SpecError(
+        f"the model {model.name} is for {misfit}, as {dataset.name} has: name the model's own "
+        "data, as in Model(..., data=MNIST())"
+    )
 
 
 def _result(cell: Cell) -> CellResult:

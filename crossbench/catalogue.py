@@ -12,7 +12,8 @@ def catalogue() -> str:
     notes = [
         "not trained: running statistics of batch norms, among the parameters.",
         "MFLOP: 10^6 floating-point operations of the model's products for one example, forward "
-        "and backward. Where the data decides over a vocabulary, the counts are those published.",
+        "and backward. imdb_fasttext and text_lstm take their vocabulary from the data: here it is "
+        "1,200,000 words and bigrams, and 57 characters, as Nietzsche's text has.",
     ]
     return "\n".join([grid([_row(models.get(name)) for name in models.names()]), "", *notes])
 

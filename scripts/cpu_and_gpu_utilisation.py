@@ -18,7 +18,10 @@ PUBLISHED = {"cpu": 10_000 / 480, "gpu": 10_000 / 75}  # pictures a second
 MACHINE = {"cpu": "a Ryzen 2700X", "gpu": "an RTX 2080"}
 
 batches = int([*sys.argv, 2][1])
-comparison = crossbench.run(model="bignet", data="synthetic", batches=batches, rounds=3)
+try:
+    comparison = crossbench.run(model="bignet", data="synthetic", batches=batches, rounds=3)
+except crossbench.CrossbenchError as error:
+    sys.exit(f"crossbench: {error}")
 print(crossbench.table(comparison), end="\n\n")
 print(usage(comparison), end="\n\n")
 for result in comparison.results:

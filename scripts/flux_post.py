@@ -12,7 +12,10 @@ import crossbench
 
 PUBLISHED = {"cpu": "82.47 s on an i7-7500U", "gpu": "0.829 s on a GTX 1080"}
 
-comparison = crossbench.run(model="lenet", data=[*sys.argv, "auto"][1])
+try:
+    comparison = crossbench.run(model="lenet", data=[*sys.argv, "auto"][1])
+except crossbench.CrossbenchError as error:
+    sys.exit(f"crossbench: {error}")
 print(crossbench.table(comparison), end="\n\n")
 for result in comparison.results:
     if steady := comparison.steady(result):

@@ -20,7 +20,10 @@ PUBLISHED = [
 HEADERS = ["", "device", "1st wall s", "1st process s", "later wall s", "later process s"]
 
 data = [*sys.argv, "auto"][1]
-comparison = crossbench.run(model="resnet63", data=data, rounds=1, epochs=3)
+try:
+    comparison = crossbench.run(model="resnet63", data=data, rounds=1, epochs=3)
+except crossbench.CrossbenchError as error:
+    sys.exit(f"crossbench: {error}")
 rows = []
 for result in comparison.results:
     first, wall = comparison.first_epoch(result), comparison.steady(result)

@@ -22,9 +22,12 @@ BATCHES = 20 * 1562
 data, price, batches = [*sys.argv[1:], *["auto", "0.1/h", 40][len(sys.argv) - 1 :]]
 cpus = len(usable_cpus())
 threads = sorted({2**i for i in range(cpus.bit_length()) if 2**i <= cpus} | {cpus})
-comparison = crossbench.run(
-    model="cifar_cnn", data=data, threads=threads, price=price, batches=int(batches)
-)
+try:
+    comparison = crossbench.run(
+        model="cifar_cnn", data=data, threads=threads, price=price, batches=int(batches)
+    )
+except crossbench.CrossbenchError as error:
+    sys.exit(f"crossbench: {error}")
 print(crossbench.table(comparison), end="\n\n")
 print("the post: its CNN in TensorFlow, 20 epochs")
 rows = [[n, s, 1000 * s / BATCHES, PUBLISHED[8] / s] for n, s in PUBLISHED.items()]

@@ -8,6 +8,7 @@ import pytest
 from crossbench import models
 from crossbench.errors import SpecError
 from crossbench.models.layers import Conv, Dense, Flatten, Residual
+from crossbench.models.training import BinaryCrossEntropy, SoftmaxCrossEntropy
 
 
 def test_lenet_is_the_published_one(lenet):
@@ -58,6 +59,18 @@ def test_description_is_plain_json(lenet):
 def test_layers_that_do_not_fit_one_another_make_no_model(lenet):
     with pytest.raises(ValueError, match="Flatten first"):
         dataclasses.replace(lenet, layers=(Conv(4, (5, 5)), Dense(10)))
+
+
+@pytest.mark.parametrize(
+    ("layers", "loss", "message"),
+    [
+        ((Conv(4, (5, 5)),), SoftmaxCrossEntropy(), r"a vector of logits, not .* \(4, 28, 28\)"),
+        ((Flatten(), Dense(2)), BinaryCrossEntropy(), r"takes one logit, not the shape \(2,\)"),
+    ],
+)
+def test_layers_that_do_not_fit_the_loss_make_no_model(lenet, layers, loss, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(lenet, layers=layers, loss=loss)
 
 
 def test_flops_of_the_layers_inside_of_others_are_counted():

@@ -12,9 +12,11 @@ import pytest
 from samples import write_cifar
 
 import crossbench
+from crossbench import models
 from crossbench.data.sources import CIFAR10, Augmentation
 from crossbench.errors import DataError, ResultsError, SpecError
-from crossbench.models.layers import Layer
+from crossbench.models.layers import Dense, Flatten, Layer
+from crossbench.models.training import BinaryCrossEntropy
 from crossbench.results.statistics import LEAST
 
 
@@ -120,6 +122,36 @@ def test_augmented_pictures_are_the_same_in_every_process(run, small_model):
     plain = run("reference", devices="cpu", rounds=1).results[0].epochs[0].losses
     assert plain != losses[0]
     assert "The pictures are augmented, the same for all" in crossbench.table(comparison)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (
+            {"input_shape": (1, 28, 28)},
+            r"plain is for examples of shape \(1, 28, 28\), not \(3, 32, 32\), as CIFAR-10 files",
+        ),
+        (
+            {"layers": (Flatten(), Dense(3))},
+            "is for 3 labels, not 10, as CIFAR-10 files in .* has: name the model's own data",
+        ),
+        (
+            {"layers": (Flatten(), Dense(1)), "loss": BinaryCrossEntropy()},
+            "is for 2 labels, not 10",
+        ),
+    ],
+)
+def test_data_that_does_not_fit_the_model(run, small_model, wrong, message):
+    with pytest.raises(SpecError, match=message) as caught:
+        run("reference", model=replace(small_model, **wrong))
+    assert "\n" not in str(caught.value)
+
+
+def test_numbers_that_the_model_does_not_know(tmp_path):
+    (tmp_path / "own.txt").write_text("She sells sea shells by the sea shore. " * 20)
+    fixed = models.get("text_lstm").for_vocabulary(5)
+    with pytest.raises(SpecError, match="the model text_lstm is for a vocabulary of 5, not 12"):
+        crossbench.run("reference", "cpu", model=fixed, data=tmp_path / "own.txt")
 
 
 def test_a_text_makes_its_own_vocabulary(tmp_path):

@@ -16,7 +16,11 @@ from crossbench import models
 SCRIPTS = sorted((Path(__file__).parents[1] / "scripts").glob("*.py"))
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+@pytest.fixture(params=SCRIPTS, ids=lambda script: script.stem)
+def script(request):
+    return request.param
+
+
 def test_a_script_prints_its_table_and_the_posts(
     script, small_model, tmp_path, monkeypatch, capsys
 ):
@@ -34,6 +38,13 @@ def test_a_script_prints_its_table_and_the_posts(
     assert "NumPy reference" in out
     assert "the post" in out
     assert set(asked_for) <= set(models.names())
+
+
+def test_a_script_says_in_a_line_what_is_wrong(script, monkeypatch):
+    arguments = ["0"] if "utilisation" in script.stem else ["nowhere"]
+    monkeypatch.setattr(sys, "argv", [str(script), *arguments])
+    with pytest.raises(SystemExit, match=r"^crossbench: (data is nowhere|batches must be)"):
+        runpy.run_path(str(script), run_name="__main__")
 
 
 def test_there_are_scripts():

@@ -35,6 +35,12 @@ class ArrayBatches:
             yield Batch(self.inputs[step], self.labels[step], kept)
 
 
+class StreamedBatches(ArrayBatches):
+    """The same, but each is brought to the device when its turn comes."""
+
+    streamed: ClassVar[bool] = True
+
+
 @dataclass
 class AugmentedBatches:
     """Each batch is made from its pictures when its turn comes; the draws are those of the seed and

@@ -21,7 +21,7 @@ from ..models import Model, Weights
 from ..models.layers import Dropout, Embedding
 from ..results.records import Parity
 from ..workload import Batch, Job, Workload
-from .batches import ArrayBatches
+from .batches import ArrayBatches, StreamedBatches
 
 STEPS, BATCH = 4, 64
 """Several steps, so that the momentum's form shows. The gradients are taken over all 256 examples
@@ -136,7 +136,7 @@ def proof_weights(model: Model, seed: int = SEED) -> Weights:
 def proof_batches(model: Model, seed: int = SEED, dtype: str = "float64") -> ArrayBatches:
     """STEPS batches of examples such as the model's data has, and what each dropout keeps. Pictures
     are without equal neighbours: at a tie in a max-pool, any of the tied cells may rightly take the
-    gradient.
+    gradient. They are streamed where the model's own are: the proof goes the way that is timed.
     """
     random = np.random.default_rng([seed, 64])
     size = batch_size(model)
@@ -148,9 +148,8 @@ def proof_batches(model: Model, seed: int = SEED, dtype: str = "float64") -> Arr
         for named in model.all_layers()
         if isinstance(named.layer, Dropout)
     }
-    return ArrayBatches(
-        inputs.reshape(STEPS, size, *inputs.shape[1:]), labels.reshape(STEPS, size), kept
-    )
+    kind = ArrayBatches if model.data.augmentation is None else StreamedBatches
+    return kind(inputs.reshape(STEPS, size, *inputs.shape[1:]), labels.reshape(STEPS, size), kept)
 
 
 def batch_size(model: Model) -> int:

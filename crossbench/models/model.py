@@ -49,7 +49,7 @@ class Model:
     """What is trained, and how, without any framework.
 
     input_shape is one example's shape, without the batch axis. batches: of an epoch; None for as
-    many as the data has. ValueError where the layers do not fit one another.
+    many as the data has. ValueError where the layers do not fit one another, or the loss.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Model:
     """Where the data decides over its size: the same model for a vocabulary of that many."""
 
     def __post_init__(self) -> None:
-        list(self.named_layers())
+        _ = self.classes  # goes through all layers
 
     def fitted(self, vocabulary: int | None) -> Model:
         """The model for data with that many numbers."""
@@ -84,6 +84,11 @@ class Model:
     @property
     def output_shape(self) -> Shape:
         return list(self.named_layers())[-1].output_shape
+
+    @property
+    def classes(self) -> int:
+        """How many labels it tells apart."""
+        return self.loss.classes(self.output_shape)
 
     @property
     def vocabulary(self) -> int | None:

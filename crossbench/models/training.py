@@ -11,6 +11,12 @@ import numpy as np
 class SoftmaxCrossEntropy:
     """-log softmax(logits)[label], the mean over the batch. The model ends in logits."""
 
+    def classes(self, output_shape: tuple[int, ...]) -> int:
+        """How many labels the model tells apart; ValueError where it ends in something else."""
+        if len(output_shape) != 1:
+            raise ValueError(f"{self} takes a vector of logits, not the shape {output_shape}")
+        return output_shape[0]
+
     def predictions(self, logits: np.ndarray) -> np.ndarray:
         """The label of each row of (n, classes)."""
         return logits.argmax(1)
@@ -21,6 +27,12 @@ class BinaryCrossEntropy:
     """-log sigmoid(logit) for the label 1, -log(1 - sigmoid(logit)) for 0, the mean over the batch.
     The model ends in one logit.
     """
+
+    def classes(self, output_shape: tuple[int, ...]) -> int:
+        """How many labels the model tells apart; ValueError where it ends in something else."""
+        if output_shape != (1,):
+            raise ValueError(f"{self} takes one logit, not the shape {output_shape}")
+        return 2
 
     def predictions(self, logits: np.ndarray) -> np.ndarray:
         """The label of each row of (n, 1)."""

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from small_models import DROPPED, SMALL_MODELS
 
+from crossbench.data.sources import CIFAR10, Augmentation
 from crossbench.engine import parity
-from crossbench.engine.batches import ArrayBatches
+from crossbench.engine.batches import ArrayBatches, StreamedBatches
 from crossbench.engine.worker import timed_epoch
 from crossbench.models.layers import Dense, Dropout, Flatten
 from crossbench.models.training import SGD
@@ -31,8 +32,7 @@ def ready(adapter, model, random, dtype="float32", steps=3, batch=4):
         inputs = random.random(shape).astype(dtype)
     else:
         inputs = random.integers(0, model.vocabulary, shape, np.int32)
-    classes = max(2, *model.output_shape)
-    batches = ArrayBatches(inputs, random.integers(0, classes, (steps, batch)))
+    batches = ArrayBatches(inputs, random.integers(0, model.classes, (steps, batch)))
     workload.place(batches)
     return workload, batches
 
@@ -134,16 +134,12 @@ def test_a_dropout_draws_anew_in_each_step(adapter, random):
     assert len(set(workload.train_epoch())) == 3
 
 
-class Streamed(ArrayBatches):
-    """The same batches, each in memory that the next one overwrites."""
-
-    streamed = True
+class Streamed(StreamedBatches):
+    """The same batches, each in memory that nobody else keeps."""
 
     def __iter__(self):
-        memory = np.empty_like(self.inputs[0])
         for inputs, labels in zip(self.inputs, self.labels, strict=True):
-            memory[:] = inputs
-            yield Batch(memory.copy(), labels)
+            yield Batch(inputs.copy(), labels)
 
 
 def test_streamed_batches_train_as_placed_ones(adapter, small_model, random):
@@ -159,6 +155,22 @@ def test_streamed_batches_train_as_placed_ones(adapter, small_model, random):
     again = workload.train_epoch()  # the stream can be gone through again
     assert len(again) == 3
     assert (again != expected).any()
+
+
+def test_a_model_whose_batches_are_streamed_is_proved_with_streamed_ones(adapter, expected):
+    model = replace(DROPPED, data=CIFAR10(augmentation=Augmentation(shift=0.1, flip=True)))
+    streamed = []
+
+    def build(job):
+        workload = adapter.build(job)
+        place = workload.place
+        workload.place = lambda batches: [streamed.append(batches.streamed), place(batches)]
+        return workload
+
+    observed = parity.observe(build, Job(model, "cpu", THREADS, "float64"))
+    deviations = parity.compare(observed, expected(model).tensors())
+    assert max(deviations.values()) < FLOAT64_BOUND
+    assert streamed == [True]
 
 
 def test_weights_and_gradients_are_copies(adapter, small_model, random):

@@ -218,7 +218,7 @@ FIRST_EPOCH = """
 import sys
 import numpy as np
 from crossbench import adapters, models
-from crossbench.engine.batches import ArrayBatches
+from crossbench.engine.batches import ArrayBatches, StreamedBatches
 from crossbench.workload import Job
 lenet, random = models.get("lenet"), np.random.default_rng(0)
 workload = adapters.get("flux").build(Job(lenet, "cpu", 2, "float32"))
@@ -254,9 +254,7 @@ from crossbench.engine.batches import ArrayBatches
 from crossbench.engine.parity import proof_batches, proof_weights
 from crossbench.workload import Job
 
-class InTurn(ArrayBatches):
-    streamed = True
-
+class InTurn(StreamedBatches):
     def __iter__(self):
         for batch in super().__iter__():  # arrays that nobody else keeps alive
             yield dataclasses.replace(batch, inputs=batch.inputs.copy(), labels=batch.labels.copy())
