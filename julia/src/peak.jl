@@ -1,6 +1,6 @@
 # What Julia reaches without a model: the two edges of the roofline, each a function to be timed.
 
-"""A function that multiplies two matrices, on all the threads: BLAS has one only in training."""
+"""A function that multiplies two matrices, on all the threads: BLAS may have one in training."""
 function matrix_product(device, n)
     a, b, product = device((rand(Float32, n, n), rand(Float32, n, n), zeros(Float32, n, n)))
     return function ()

@@ -133,10 +133,11 @@ function counters()
 end
 unit(name) = endswith(name, "MiB") ? 2.0^-20 : 1e-9
 
-"""Run with `n` Julia threads' worth of work at most: NNlib spreads a batch over tasks, so BLAS
-gets one thread unless Julia has but one."""
-function start(n::Integer)
-    BLAS.set_num_threads(Threads.nthreads() > 1 ? 1 : n)
+"""Before the first epoch: run on `n` threads at most. NNlib spreads a convolution's batch over Julia's
+threads, where BLAS would get in the way with more than one; all else that is spread is BLAS'."""
+function start!(workload, n::Integer)
+    convolves = any(layer -> layer isa Conv, Flux.modules(workload.model))
+    BLAS.set_num_threads(convolves && Threads.nthreads() > 1 ? 1 : n)
     Base.cumulative_compile_timing(true)
     return nothing
 end

@@ -528,6 +528,15 @@ const OPTIMIZERS = [
         @test CrossBenchFlux.BLAS.get_num_threads() == before
     end
 
+    @testset "BLAS gets the threads where no convolution is spread over Julia's" begin
+        used(description) = (CrossBenchFlux.start!(Workload(JSON.json(description), "cpu", "float32"), 2);
+            CrossBenchFlux.BLAS.get_num_threads())
+        @test used(words()) == 2
+        @test used(residual()) == (Threads.nthreads() > 1 ? 1 : 2)
+        @test used(small()) == (Threads.nthreads() > 1 ? 1 : 2)
+        CrossBenchFlux.BLAS.set_num_threads(1)
+    end
+
     @testset "details" begin
         details = CrossBenchFlux.details()
         @test details["Julia"] == string(VERSION)

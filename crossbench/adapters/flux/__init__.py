@@ -21,10 +21,10 @@ from . import julia
 class FluxWorkload:
     def __init__(self, job: Job) -> None:
         self.julia = julia.start(job.device)
-        self.julia.start(job.threads)
         description = json.dumps(job.model.description())
         self.device = job.device
         self.workload = self.julia.Workload(description, job.device, job.dtype)
+        self.julia.start_b(self.workload, job.threads)
 
     def load_weights(self, weights: Weights) -> None:
         for name, array in weights.items():
