@@ -124,6 +124,8 @@ def test_ctrl_c_ends_the_workers_and_prints_what_there_is(tmp_path, cifar_direct
         stderr=subprocess.PIPE,
         text=True,
         env=environment,
+        # a shell's background jobs, and what they start, ignore it
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert process.stderr
     assert process.stdout

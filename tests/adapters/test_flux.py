@@ -218,7 +218,7 @@ FIRST_EPOCH = """
 import sys
 import numpy as np
 from crossbench import adapters, models
-from crossbench.engine.batches import ArrayBatches, StreamedBatches
+from crossbench.engine.batches import ArrayBatches
 from crossbench.workload import Job
 lenet, random = models.get("lenet"), np.random.default_rng(0)
 workload = adapters.get("flux").build(Job(lenet, "cpu", 2, "float32"))
@@ -250,7 +250,7 @@ STREAMED = """
 import dataclasses, sys
 import numpy as np
 from crossbench import adapters, models
-from crossbench.engine.batches import ArrayBatches
+from crossbench.engine.batches import ArrayBatches, StreamedBatches
 from crossbench.engine.parity import proof_batches, proof_weights
 from crossbench.workload import Job
 
