@@ -115,6 +115,15 @@ def test_a_broken_third_party_adapter_gets_one_line(capsys):
     assert err.count("\n") == 1
 
 
+@pytest.fixture
+def sigint():
+    """Heard by what a test starts: a shell's background jobs ignore it, and what they start."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("sigint")
 def test_ctrl_c_ends_the_workers_and_prints_what_there_is(tmp_path, cifar_directory, plugin):
     words = ["--frameworks", "hangs", "--data", str(cifar_directory), *SMALL]
     environment = os.environ | {"PYTHONPATH": str(plugin)}
@@ -124,8 +133,6 @@ def test_ctrl_c_ends_the_workers_and_prints_what_there_is(tmp_path, cifar_direct
         stderr=subprocess.PIPE,
         text=True,
         env=environment,
-        # a shell's background jobs, and what they start, ignore it
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert process.stderr
     assert process.stdout
