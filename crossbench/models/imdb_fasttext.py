@@ -1,7 +1,7 @@
 """fastText on IMDB of minimaxir's keras-cntk-benchmark (2017), from Keras' examples.
 
-The vocabulary is 20,000 words and all bigrams of the training reviews. The
-catalogue counts 1,200,000, a round number; a run takes the data's own.
+The vocabulary is 20,000 words and all bigrams of the training reviews. The catalogue counts
+1,200,000, a round number; a run takes the data's own.
 """
 
 import dataclasses
