@@ -30,7 +30,7 @@ def main(directory, rounds=40):
             for number in range(1, rounds + 1):
                 seconds = {}
                 for watched in (True, False) if number % 2 else (False, True):
-                    sampler = Sampler(worker.process.pid, "cpu") if watched else nullcontext()
+                    sampler = Sampler(worker.process.pid) if watched else nullcontext()
                     with sampler:
                         epoch = worker.ask("epoch", number, 1)
                     seconds[watched] = epoch.wall_seconds

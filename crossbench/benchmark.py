@@ -63,7 +63,8 @@ def run(
     """Train the same model in each framework on each device, prove the sameness, and compare.
 
     frameworks: names such as "torch", "jax", "flux"; None for all that are installed.
-    devices: "cpu", "gpu"; None for the CPU, and the GPU where there is one.
+    devices: "cpu", "gpu", or "gpu:1" for the second of several; None for the CPU, and the GPU
+        where there is one.
     model: a name of the catalogue, "FILE.py:NAME", or a Model.
     data: "auto" (the data that the model was published with, or synthetic where it cannot be had),
         "synthetic", or a directory or file of it in its published form.

@@ -149,7 +149,11 @@ def _parser() -> Parser:
     )
     add = parser.add_argument
     add("--frameworks", metavar="A,B", help="such as torch,jax,flux (default: all installed)")
-    add("--devices", metavar="A,B", help="cpu,gpu (default: cpu, and gpu where there is one)")
+    add(
+        "--devices",
+        metavar="A,B",
+        help="cpu,gpu, or gpu:1 for the second one (default: cpu, and gpu where there is one)",
+    )
     add("--model", metavar="NAME", help="of `models`, or FILE.py:NAME (default: lenet)")
     add(
         "--data",

@@ -7,6 +7,8 @@ from tabulate import tabulate
 from . import __version__, adapters, data, machine
 from .data.download import Official
 from .errors import SpecError
+from .gpus import find_gpus
+from .results.records import Machine
 from .workload import DEVICES
 
 
@@ -15,10 +17,11 @@ def report() -> str:
     rows = [
         ("crossbench", f"{__version__}, Python {here.python}, {here.system}"),
         ("CPU", f"{here.cpu}, {here.cpus} usable, {here.memory_bytes / 2**30:.0f} GiB"),
-        ("GPU", ", ".join(here.gpus) or "none that NVML knows of"),
+        ("GPU", _gpus(here)),
         *((official.title, _data(official)) for official in data.OFFICIAL),
     ]
-    frameworks = [_framework(name, bool(here.gpus)) for name in adapters.names()]
+    no_gpu = find_gpus().why_not(0)
+    frameworks = [_framework(name, no_gpu is None) for name in adapters.names()]
     return "\n".join(
         [
             tabulate(rows, tablefmt="plain"),
@@ -26,6 +29,11 @@ def report() -> str:
             tabulate(frameworks, headers=["framework", *DEVICES, "installed"], maxcolwidths=50),
         ]
     )
+
+
+def _gpus(here: Machine) -> str:
+    names = here.gpus if len(here.gpus) == 1 else (f"gpu:{i} {n}" for i, n in enumerate(here.gpus))
+    return ", ".join(names) or here.gpu_problem or "none"
 
 
 def _framework(name: str, gpu: bool) -> list[str]:

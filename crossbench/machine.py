@@ -1,4 +1,4 @@
-"""Facts about this machine: its processor, its GPUs, and the CPUs that may be used."""
+"""Facts about this machine: its processor, its GPUs' names, and the CPUs that may be used."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import platform
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import psutil
-import pynvml
 
+from .gpus import find_gpus
 from .results.records import Machine
 
 
@@ -29,39 +28,14 @@ def usable_cpus() -> list[int]:
     return first + siblings
 
 
-def gpu_names() -> list[str]:
-    """The NVIDIA GPUs, as the driver names them; none where there is no driver."""
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return []
-    try:
-        handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
-        return [str(pynvml.nvmlDeviceGetName(handle)) for handle in handles]
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def gpu_handle() -> Any:
-    """NVML's handle of the GPU that the frameworks take, the first that CUDA shows them; None
-    where NVML does not know it.
-    """
-    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
-    with suppress(pynvml.NVMLError):
-        pynvml.nvmlInit()
-        if first.isdigit():  # in the driver's order, which the workers' CUDA_DEVICE_ORDER asks for
-            return pynvml.nvmlDeviceGetHandleByIndex(int(first))
-        return pynvml.nvmlDeviceGetHandleByUUID(first)
-    return None
-
-
 def describe() -> Machine:
-    libraries = ("numpy", "psutil")
+    libraries, gpus = ("numpy", "psutil"), find_gpus()
     return Machine(
         cpu=_cpu_name(),
         cpus=len(usable_cpus()),
         memory_bytes=psutil.virtual_memory().total,
-        gpus=gpu_names(),
+        gpus=[gpu.name for gpu in gpus.known],
+        gpu_problem=gpus.problem,
         system=f"{platform.system()} {platform.release()}",
         python=platform.python_version(),
         libraries={name: metadata.version(name) for name in libraries},

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from . import adapters
 from .errors import SpecError
-from .machine import gpu_names
+from .gpus import Gpus, find_gpus
 from .results.records import Cell
 from .spec import Spec
 from .workload import DEVICES
@@ -12,10 +14,10 @@ from .workload import DEVICES
 
 def make_plan(spec: Spec) -> list[Cell]:
     """The cells in the order of the table. What was not named and is not installed is left out."""
-    gpus = gpu_names()
+    gpus = find_gpus()
     frameworks = spec.frameworks or _installed()
-    devices = spec.devices or (DEVICES if gpus else ("cpu",))
-    return [
+    devices = spec.devices or (DEVICES if gpus.known else ("cpu",))
+    cells = [
         Cell(
             name=_name(framework, device, threads, spec),
             framework=framework,
@@ -23,18 +25,18 @@ def make_plan(spec: Spec) -> list[Cell]:
             device=device,
             threads=threads,
             named=bool(spec.devices or (spec.frameworks and device == "cpu")),
-            unavailable=_unavailable(framework, device, gpus),
         )
         for framework in frameworks
         for device in devices
         for threads in (spec.threads if device == "cpu" else (max(spec.threads),))
     ]
+    return [replace(cell, unavailable=_unavailable(cell, gpus)) for cell in cells]
 
 
 def _name(framework: str, device: str, threads: int, spec: Spec) -> str:
     """With the threads where they tell cells apart."""
     name = f"{framework} {device}"
-    if device == "gpu" or len(spec.threads) == 1:
+    if device != "cpu" or len(spec.threads) == 1:
         return name
     return f"{name}, 1 thread" if threads == 1 else f"{name}, {threads} threads"
 
@@ -50,7 +52,7 @@ def _is_installed(name: str) -> bool:
         return False
 
 
-def _unavailable(framework: str, device: str, gpus: list[str]) -> str | None:
-    if device == "gpu" and not gpus:
-        return "this machine has no GPU that NVML knows of"
-    return adapters.get(framework).available(device)
+def _unavailable(cell: Cell, gpus: Gpus) -> str | None:
+    if cell.on_gpu and (reason := gpus.why_not(cell.gpu_index)):
+        return reason
+    return adapters.get(cell.framework).available(cell.device_type)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,7 +75,7 @@ def make_spec(
         (baseline,) = _chosen("framework", [baseline], chosen or adapters.names()) or (None,)
     return Spec(
         frameworks=chosen,
-        devices=_chosen("device", devices, DEVICES),
+        devices=_devices(devices),
         threads=_threads(threads),
         model=described,
         batch_size=described.batch_size
@@ -120,6 +121,19 @@ def _threads(threads: int | Iterable[int] | None) -> tuple[int, ...]:
     return wanted
 
 
+def _devices(devices: Iterable[str] | None) -> tuple[str, ...] | None:
+    """Return the devices, a GPU named twice once: gpu is gpu:0."""
+    if devices is None:
+        return None
+    names = [device.strip() for device in _words(devices)]
+    for name in names:
+        if name not in DEVICES and not re.fullmatch(r"gpu:\d+", name):
+            raise SpecError(f"there is no device {name!r}: choose from cpu, gpu, gpu:1 and so on")
+    if not names:
+        raise SpecError("name at least one device: cpu, gpu, gpu:1 and so on")
+    return tuple({re.sub("^gpu$", "gpu:0", name): name for name in names}.values())
+
+
 def _accuracy(target: float | None) -> float | None:
     if target is not None and not 0 < target <= 1:
         raise SpecError(f"target_accuracy must be over 0 and at most 1, not {target}")
@@ -143,12 +157,15 @@ def _chosen(
 ) -> tuple[str, ...] | None:
     if chosen is None:
         return None
-    if isinstance(chosen, str):
-        chosen = chosen.split(",")
-    names = tuple(dict.fromkeys(name.strip() for name in chosen))
+    names = tuple(dict.fromkeys(name.strip() for name in _words(chosen)))
     for name in names:
         if name not in known:
             raise SpecError(f"there is no {what} {name!r}: choose from {', '.join(known)}")
     if not names:
         raise SpecError(f"name at least one {what} of {', '.join(known)}")
     return names
+
+
+def _words(words: Iterable[str]) -> Iterable[str]:
+    """Return the words of "cpu,gpu", or of a list of them."""
+    return words.split(",") if isinstance(words, str) else words

@@ -119,6 +119,11 @@ class Workload(Protocol):
     def peak_memory(self) -> int | None:
         """The most bytes in use on the GPU, the allocator's own figure; None on the CPU."""
 
+    def free_memory(self) -> None:
+        """Give back the device's memory that nothing uses, as far as the framework can: workers
+        share a GPU. Not timed; what it costs later falls into an epoch that is not timed either.
+        """
+
     def threads(self) -> int | None:
         """The CPU threads that the framework itself says it uses; None where it cannot tell."""
 
@@ -166,6 +171,10 @@ class Adapter(ABC):
 
     def environment(self, device: str, threads: int) -> dict[str, str]:
         """Environment variables for the worker process, set where the user has not."""
+        return {}
+
+    def required_environment(self, device: str) -> dict[str, str]:
+        """Environment variables without which the figures would be wrong, set over the user's."""
         return {}
 
     def to_install(self, device: str) -> str | None:

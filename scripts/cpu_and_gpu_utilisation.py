@@ -26,7 +26,7 @@ print(crossbench.table(comparison), end="\n\n")
 print(usage(comparison), end="\n\n")
 for result in comparison.results:
     if rate := comparison.examples_per_second(result):
-        device = result.cell.device
+        device = result.cell.device_type
         print(f"{result.name}: {rate:.3g} pictures a second; Keras in the post: "
               f"some {PUBLISHED[device]:.3g} on {MACHINE[device]}")  # fmt: skip
     if speedup := comparison.gpu_speedup(result):

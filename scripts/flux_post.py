@@ -19,5 +19,5 @@ except crossbench.CrossbenchError as error:
 print(crossbench.table(comparison), end="\n\n")
 for result in comparison.results:
     if steady := comparison.steady(result):
-        published = PUBLISHED[result.cell.device]
+        published = PUBLISHED[result.cell.device_type]
         print(f"{result.name}: {steady.median:.3g} s an epoch; Flux.jl in the post: {published}")

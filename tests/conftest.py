@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from samples import write_cifar
 from small_models import SMALL_MODELS
 
+import crossbench
 from crossbench import adapters, models
 from crossbench.engine import parity
+from crossbench.gpus import find_gpus
 
 PLUGIN = Path(__file__).parent / "plugin"
 
 
 def pytest_addoption(parser):
     parser.addoption("--adapters", default="reference,torch,jax", help="for the conformance suite")
+    parser.addoption("--devices", default="cpu", help="for the conformance suite: cpu,gpu")
+
+
+def pytest_configure(config):
+    """Set what a worker process for a GPU would find in its environment."""
+    if "gpu" in config.getoption("devices").split(","):
+        os.environ |= find_gpus().environment(0)
+        for name in config.getoption("adapters").split(","):
+            os.environ |= adapters.get(name).required_environment("gpu")
 
 
 def pytest_generate_tests(metafunc):
-    if "adapter_name" in metafunc.fixturenames:
-        metafunc.parametrize("adapter_name", metafunc.config.getoption("adapters").split(","))
+    for fixture, option in (("adapter_name", "adapters"), ("device", "devices")):
+        if fixture in metafunc.fixturenames:
+            metafunc.parametrize(fixture, metafunc.config.getoption(option).split(","))
 
 
 @pytest.fixture
-def adapter(adapter_name):
+def adapter(adapter_name, device):
     found = adapters.get(adapter_name)
-    if reason := found.available("cpu"):
+    reason = find_gpus().why_not(0) if device == "gpu" else None
+    if reason := reason or found.available(device):
         pytest.skip(reason)
     return found
 
@@ -60,6 +74,17 @@ def expected(tmp_path_factory):
 def cifar_directory(tmp_path):
     """100 images to train on, 20 to test on."""
     return write_cifar(tmp_path / "cifar")
+
+
+@pytest.fixture
+def run(cifar_directory, small_model):
+    """crossbench.run of a small model and small data."""
+
+    def run(frameworks, **asked):
+        asked = {"rounds": 2, "batch_size": 20, "model": small_model, "threads": 1} | asked
+        return crossbench.run(frameworks, data=cifar_directory, **asked)
+
+    return run
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ def comparison(*results, model=None, **settings):
             "layers": [],
         },
         data=Data("pictures", "ab", 1050, 100, 100, 10, False),
-        machine=Machine("cpu", 2, 2**34, [], "Linux", "3.11", {}),
+        machine=Machine("cpu", 2, 2**34, [], None, "Linux", "3.11", {}),
         settings=replace(SETTINGS, **settings),
         results=list(results),
     )

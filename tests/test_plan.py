@@ -1,12 +1,23 @@
+import nvml
+import pynvml
 import pytest
+from nvml import Card
 
 from crossbench import plan
+from crossbench.errors import SpecError
 from crossbench.spec import make_spec
+
+CARD, OTHER = Card("GPU-1"), Card("GPU-2", "NVIDIA T4")
+
+
+@pytest.fixture(autouse=True)
+def all_visible(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
 @pytest.fixture
 def no_gpu(monkeypatch):
-    monkeypatch.setattr(plan, "gpu_names", list)
+    nvml.install(monkeypatch)
 
 
 @pytest.mark.usefixtures("plugin", "no_gpu")
@@ -32,7 +43,7 @@ def test_without_names_what_is_installed_runs_on_the_cpu():
 
 
 def test_a_gpu_adds_cells_that_were_not_named(monkeypatch):
-    monkeypatch.setattr(plan, "gpu_names", lambda: ["NVIDIA H100"])
+    nvml.install(monkeypatch, CARD)
     cpu, gpu = plan.make_plan(make_spec("reference"))
     assert (cpu.device, cpu.named, cpu.unavailable) == ("cpu", True, None)
     assert (gpu.device, gpu.named) == ("gpu", False)
@@ -40,7 +51,7 @@ def test_a_gpu_adds_cells_that_were_not_named(monkeypatch):
 
 
 def test_several_numbers_of_threads_are_cells_of_their_own(monkeypatch):
-    monkeypatch.setattr(plan, "gpu_names", lambda: ["NVIDIA H100"])
+    nvml.install(monkeypatch, CARD)
     monkeypatch.setattr("crossbench.spec.usable_cpus", lambda: [0, 1, 2, 3])
     cells = plan.make_plan(make_spec("reference", threads=[1, 4]))
     assert [(c.name, c.threads) for c in cells] == [
@@ -49,3 +60,42 @@ def test_several_numbers_of_threads_are_cells_of_their_own(monkeypatch):
         ("reference gpu", 4),
     ]
     assert plan.make_plan(make_spec("reference", threads=4))[0].name == "reference cpu"
+
+
+@pytest.mark.usefixtures("plugin")
+def test_hidden_gpus_are_not_planned(monkeypatch):
+    nvml.install(monkeypatch, CARD)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert {cell.device for cell in plan.make_plan(make_spec())} == {"cpu"}
+    (cell,) = plan.make_plan(make_spec("well", "gpu"))
+    assert cell.unavailable.startswith("CUDA_VISIBLE_DEVICES='' shows no GPU")
+
+
+@pytest.mark.usefixtures("plugin")
+def test_one_of_several_gpus(monkeypatch):
+    nvml.install(monkeypatch, CARD, OTHER)
+    cpu, gpu, missing = plan.make_plan(make_spec("runs_on_gpu", "cpu,gpu:1,gpu:2"))
+    assert (cpu.name, cpu.device_type, cpu.on_gpu) == ("runs_on_gpu cpu", "cpu", False)
+    assert (gpu.name, gpu.device_type, gpu.gpu_index) == ("runs_on_gpu gpu:1", "gpu", 1)
+    assert gpu.unavailable is None
+    assert missing.unavailable == "there is no gpu:2: the last visible one is gpu:1"
+
+
+@pytest.mark.usefixtures("plugin")
+def test_without_nvml_a_gpu_is_planned_where_it_is_named(monkeypatch):
+    monkeypatch.setattr("ctypes.CDLL", lambda name: None)  # the driver is there
+    nvml.install(monkeypatch, init=pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+    assert plan.make_plan(make_spec("runs_on_gpu", "gpu"))[0].unavailable is None
+    assert {cell.device for cell in plan.make_plan(make_spec("runs_on_gpu"))} == {"cpu"}
+
+
+@pytest.mark.parametrize("devices", ["gpu:", "gpu:x", "gpu:-1", "tpu", "", "cpu,,gpu"])
+def test_a_device_that_there_is_not(devices):
+    with pytest.raises(SpecError, match=r"no device .*: choose from cpu, gpu, gpu:1"):
+        make_spec("reference", devices)
+
+
+def test_a_gpu_that_is_named_twice_is_one():
+    assert make_spec(devices="gpu:1,gpu,cpu,gpu:0,gpu:1").devices == ("gpu:1", "gpu:0", "cpu")
+    assert make_spec(devices="gpu,gpu:0").devices == ("gpu:0",)
+    assert make_spec(devices="gpu").devices == ("gpu",)

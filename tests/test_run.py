@@ -20,15 +20,6 @@ from crossbench.models.training import BinaryCrossEntropy
 from crossbench.results.statistics import LEAST
 
 
-@pytest.fixture
-def run(cifar_directory, small_model):
-    def run(frameworks, **asked):
-        asked = {"rounds": 2, "batch_size": 20, "model": small_model, "threads": 1} | asked
-        return crossbench.run(frameworks, data=cifar_directory, **asked)
-
-    return run
-
-
 @pytest.mark.usefixtures("plugin")
 def test_one_failure_takes_down_its_own_row_only(run):
     comparison = run("dies,raises,well,absent,vanished,wrong,reference", devices="cpu")

@@ -76,7 +76,9 @@ def test_time_to_accuracy():
 
 def test_usage_is_shown_where_there_is_more_to_tell_than_in_the_table():
     cpu, gpu = result("torch", [9, 2, 2]), result("torch", [9, 1, 1], device="gpu")
-    gpu.usage = [Usage(i, 9, 0.001, 1.5, 2**30, 0.8, 2**31, 200.0) for i in (1, 2, 3)]
+    gpu.usage = [
+        Usage(i, 9, 0.001, 1.5, 2**30, 0.8, 2**31, 200.0, 1500.0, 1450.0, []) for i in (1, 2, 3)
+    ]
     metered = [
         epoch(i, 1.0, replace(QUIET, cpu_joules=50.0, gpu_joules=100.0 * i)) for i in (1, 2, 3)
     ]
@@ -85,8 +87,12 @@ def test_usage_is_shown_where_there_is_more_to_tell_than_in_the_table():
     assert text in table(comparison(cpu, gpu))
     assert "GPU busy" not in table(comparison(cpu))
     first, second = text.splitlines()[-2:]
-    assert first.split() == ["Torch", "cpu", "2.00", *["–"] * 7]
-    assert second.split()[2:] == ["2.00", "1.50", "1,024", "80.0%", "2,048", "200", "50.00", "200"]
+    assert first.split() == ["Torch", "cpu", "2.00", *["–"] * 8]
+    assert second.split()[2:] == [
+        *["2.00", "1.50", "1,024", "80.0%", "2,048", "1,500", "200", "50.00", "200"]
+    ]
+    gpu.epochs = [replace(e, repeats=4) for e in metered]  # joules are of one epoch
+    assert usage(comparison(gpu)).split()[-2:] == ["12.50", "50.00"]
     cpu.epochs = metered
     assert usage(comparison(cpu)) in table(comparison(cpu))  # the energy
 

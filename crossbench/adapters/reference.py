@@ -479,6 +479,9 @@ class ReferenceWorkload:
     def peak_memory(self) -> int | None:
         return None
 
+    def free_memory(self) -> None:
+        """Nothing: NumPy gives memory back at once."""
+
     def threads(self) -> int | None:
         return None
 

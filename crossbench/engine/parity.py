@@ -18,7 +18,8 @@ import numpy as np
 from ..adapters.reference import ReferenceWorkload
 from ..data import synthetic
 from ..models import Model, Weights
-from ..models.layers import Dropout, Embedding
+from ..models.layers import Conv, Dense, Dropout, Embedding, Flatten, Layer
+from ..models.training import SGD, SoftmaxCrossEntropy
 from ..results.records import Parity
 from ..workload import Batch, Job, Workload
 from .batches import ArrayBatches, StreamedBatches
@@ -41,6 +42,20 @@ ROWS = 50_000
 """Of an embedding in the proof, at most: a row without an example in it does nothing."""
 NOTHING = 1e-10
 """A gradient that is smaller than this part of all of them is rounding."""
+
+
+def _product(name: str, input_shape: tuple[int, ...], *layers: Layer) -> Model:
+    return Model(name, input_shape, layers, SoftmaxCrossEntropy(), SGD(0.1), BATCH, "the proof")
+
+
+# of sizes that tensor cores take; a stride of 2 leaves out Winograd's and the FFT's algorithms,
+# which are less precise than a sum of products
+PRODUCTS = {
+    "convolution": _product(
+        "convolution", (64, 17, 17), Conv(64, (3, 3), stride=(2, 2)), Flatten()
+    ),
+    "matrix product": _product("matrix_product", (1024,), Dense(1024)),
+}
 
 
 @dataclass(frozen=True)
@@ -88,7 +103,30 @@ def prove(build: Callable[[Job], Workload], job: Job, expected: Expected) -> Par
     def deviations(dtype: str) -> dict[str, float | None]:
         return compare(observe(build, replace(job, dtype=dtype), expected.seed), tensors)
 
-    return Parity(deviations("float64"), deviations("float32"), expected.float32)
+    full = full_float32(build, job) if job.device == "gpu" else {}
+    return Parity(deviations("float64"), deviations("float32"), expected.float32, full)
+
+
+def full_float32(build: Callable[[Job], Workload], job: Job) -> dict[str, float | None]:
+    """Return how far one float32 convolution and one matrix product are from float64, by name.
+
+    A GPU may round their operands to TensorFloat-32, which the proof's own float32 cannot see.
+    """
+    return {name: _product_deviation(build, job, model) for name, model in PRODUCTS.items()}
+
+
+def _product_deviation(build: Callable[[Job], Workload], job: Job, model: Model) -> float | None:
+    random = np.random.default_rng(SEED)
+    inputs = random.normal(size=(BATCH, *model.input_shape)).astype(np.float32)
+    shapes = {name: parameter.shape for name, parameter in model.parameters.items()}
+    weights = {n: random.normal(size=shape).astype(np.float32) for n, shape in shapes.items()}
+    outputs = []
+    for made, dtype in ((build, "float32"), (ReferenceWorkload, "float64")):
+        workload = made(replace(job, model=model, dtype=dtype))
+        workload.load_weights({name: array.astype(dtype) for name, array in weights.items()})
+        outputs.append(workload.predict(inputs.astype(dtype)))
+    observed, expected = outputs
+    return deviation("output", observed, expected, float(np.linalg.norm(expected)))
 
 
 def observe(build: Callable[[Job], Workload], job: Job, seed: int = SEED) -> Weights:

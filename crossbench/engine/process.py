@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from .. import adapters
+from ..gpus import find_gpus
 from ..machine import usable_cpus
 from .worker import Reply, Task
 
@@ -120,12 +121,14 @@ def _bootstrap(threads: int) -> str:
 
 
 def _environment(task: Task) -> dict[str, str]:
-    """The user's environment goes before the adapter's; the threads are the spec's."""
-    job = task.job
-    wanted = adapters.get(task.framework).environment(job.device, job.threads)
+    """Return the user's environment, over what the adapter would like and under what the
+    measurement needs.
+    """
+    job, adapter = task.job, adapters.get(task.framework)
     return (
-        {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # NVML's order: both must mean the same GPU
-        | wanted
+        adapter.environment(job.device, job.threads)
         | os.environ
+        | adapter.required_environment(job.device)
+        | ({} if task.gpu is None else find_gpus().environment(task.gpu))
         | dict.fromkeys(THREAD_VARIABLES, str(job.threads))
     )

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 
+from ..gpus import find_gpus
 from ..machine import usable_cpus
 from ..models import Model
 from ..results.comparison import Comparison
@@ -65,11 +66,12 @@ class Measurement:
         self.tasks = {
             result.name: Task(
                 result.cell.framework,
-                Job(model, result.cell.device, result.cell.threads, "float32"),
+                Job(model, result.cell.device_type, result.cell.threads, "float32"),
                 data,
                 comparison.data.batch_size,
                 comparison.data.batches,
                 self.settings.seed,
+                result.cell.gpu_index if result.cell.on_gpu else None,
             )
             for result in comparison.results
         }
@@ -77,6 +79,7 @@ class Measurement:
     def run(self) -> None:
         """What was done before an interruption is not done again."""
         self.keep(self.comparison)
+        self.install_all()
         self.prove_all()
         for number in self.numbers():
             left = [result for result in self.pending() if not result.has_round(number)]
@@ -115,6 +118,22 @@ class Measurement:
                     return
             yield number
 
+    def install_all(self) -> None:
+        """Install what is missing, one after the other, before any proof begins: what one cell
+        installs may change the versions that another one gets.
+        """
+        for result in self.pending():
+            if result.parity is not None:
+                continue
+            with _failing("while installing", result):
+                with self.worker(result) as worker:
+                    what = worker.ask("to_install")
+                if what:
+                    self.progress(f"{result.name}: {what}")
+                    task = self.tasks[result.name]
+                    with WorkerProcess(task, INSTALL_SECONDS, show=True) as installer:
+                        installer.ask("install")
+
     def prove_all(self) -> None:
         """Nothing is timed meanwhile."""
         unproved = [result for result in self.pending() if result.parity is None]
@@ -125,19 +144,9 @@ class Measurement:
             expected = pool.submit(parity.reference, self.model, self.data / "expected")
             started: list[WorkerProcess] = []
 
-            def start(result: CellResult, timeout: float, show: bool = False) -> WorkerProcess:
-                started.append(WorkerProcess(self.tasks[result.name], timeout, show))
-                return started[-1]
-
             def prove(result: CellResult) -> None:
-                with (
-                    _failing("in parity", result),
-                    start(result, self.settings.timeout) as worker,
-                ):
-                    if what := worker.ask("to_install"):
-                        self.progress(f"{result.name}: {what}")
-                        with start(result, INSTALL_SECONDS, show=True) as installer:
-                            installer.ask("install")
+                started.append(self.worker(result))
+                with _failing("in parity", result), started[-1] as worker:
                     result.parity = worker.ask("parity", expected.result())
 
             try:
@@ -179,7 +188,12 @@ class Measurement:
                 with _failing(f"in round {number}", cell.result):
                     if not cell.failed:
                         cell.finish()
-        self.keep(self.comparison)
+            self.keep(self.comparison)
+            for cell in cells:
+                if not cell.failed and not (cell.result.peak or cell.result.no_peak):
+                    self.progress(f"{cell.result.name}: matrix product and copy")
+                    cell.measure_peak()
+                    self.keep(self.comparison)
 
     def train_to_accuracy(self, result: CellResult) -> None:
         """Kept as a whole: what was interrupted starts anew."""
@@ -212,6 +226,8 @@ class RoundOfCell:
         self.result, self.number = result, number
         self.epochs: list[Epoch] = []
         self.usage: list[Usage] = []
+        cell = result.cell
+        self.gpu = find_gpus().handle(cell.gpu_index) if cell.on_gpu else None
 
     @property
     def failed(self) -> bool:
@@ -229,7 +245,7 @@ class RoundOfCell:
             raise WorkerFailure("its versions are others than in the rounds before")
 
     def train(self, epoch: int) -> None:
-        with Sampler(self.worker.process.pid, self.result.cell.device) as sampler:
+        with Sampler(self.worker.process.pid, self.gpu) as sampler:
             done: Epoch = self.worker.ask("epoch", self.number, epoch)
         self.epochs.append(done)
         if epoch > 0 and (usage := sampler.usage(done)):
@@ -239,11 +255,18 @@ class RoundOfCell:
         result, trail = self.result, self.worker.ask("trail")
         if not result.epochs:
             result.test_accuracy = self.worker.ask("test_accuracy")
-            result.peak = self.worker.ask("peak")
         result.epochs += self.epochs
         result.usage += self.usage
-        result.peak_memory = max(result.peak_memory or 0, trail.peak_memory)
+        if trail.peak_memory is not None:
+            result.peak_memory = max(result.peak_memory or 0, trail.peak_memory)
         result.cpus_allowed = trail.cpus_allowed
+
+    def measure_peak(self) -> None:
+        """After the round was kept: where there is no memory for it, only the peak is missing."""
+        try:
+            self.result.peak = self.worker.ask("peak")
+        except WorkerFailure as failure:
+            self.result.no_peak = str(failure)
 
 
 @contextmanager

@@ -12,11 +12,11 @@ import time
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pynvml
 
-from ..machine import gpu_handle
 from ..results.records import Surroundings
 
 RAPL = Path("/sys/class/powercap")
@@ -52,11 +52,12 @@ class Counters:
     gpu_joules: float | None
 
     @classmethod
-    def read(cls, device: str) -> Counters:
+    def read(cls, gpu: Any) -> Counters:
+        """gpu: NVML's handle, or None."""
         busy, stolen = _cpu_seconds()
-        gpu = _gpu_joules() if device == "gpu" else None
+        joules = None if gpu is None else _gpu_joules(gpu)
         own = time.process_time()
-        return cls(busy, own, stolen, _held_back(), _throttle_events(), _cpu_joules(), gpu)
+        return cls(busy, own, stolen, _held_back(), _throttle_events(), _cpu_joules(), joules)
 
     def until(self, later: Counters) -> Surroundings:
         """What happened between the two."""
@@ -149,8 +150,7 @@ def _cpu_joules() -> float | None:
     return found
 
 
-def _gpu_joules() -> float | None:
-    gpu = gpu_handle()
+def _gpu_joules(gpu: Any) -> float | None:
     with suppress(pynvml.NVMLError):
-        return pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3 if gpu else None
+        return pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3
     return None

@@ -7,11 +7,9 @@ to the standard error.
 from __future__ import annotations
 
 import gc
-import math
 import os
 import pickle
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,22 +18,25 @@ import numpy as np
 
 from .. import adapters
 from ..data import Dataset, Split
+from ..gpus import find_gpus
 from ..results.records import Epoch, Parity, Peak, Trained
-from ..workload import Batches, Job, Unavailable, Workload
+from ..workload import Batches, Job, Unavailable
 from . import parity, usage
 from .batches import AugmentedBatches, array_batches, as_inputs
+from .timing import best_seconds, repeated_epoch, timed_epoch
 
 MATRIX = {"cpu": 2048, "gpu": 8192}
 """Rows and columns of the matrices of the peak: 0.02 and 1.1 TFLOP a product."""
-COPY_BYTES = 2**28
-"""Of the copy: larger than any cache."""
+COPY_BYTES = {"cpu": 2**28, "gpu": 2**31}
+"""Of the copy: larger than any cache, and so long that the wait for its end does not count."""
 
 
 @dataclass(frozen=True)
 class Task:
     """What a worker is for.
 
-    data: the directory of the arrays that save_arrays wrote. batches: of an epoch.
+    data: the directory of the arrays that save_arrays wrote. batches: of an epoch. gpu: its index
+    among the visible ones; None on the CPU.
     """
 
     framework: str
@@ -44,6 +45,7 @@ class Task:
     batch_size: int
     batches: int
     seed: int
+    gpu: int | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class Started:
 class Trail:
     """What a process that has trained leaves to be read: bytes, and CPUs."""
 
-    peak_memory: int
+    peak_memory: int | None
     cpus_allowed: int | None
 
 
@@ -86,6 +88,8 @@ class Worker:
     def __init__(self, task: Task) -> None:
         self.task = task
         self.adapter = adapters.get(task.framework)
+        # this process is shown one GPU alone
+        self.gpu = None if task.gpu is None else find_gpus().handle(0)
 
     def to_install(self) -> str | None:
         return self.adapter.to_install(self.task.job.device)
@@ -111,31 +115,35 @@ class Worker:
         """The round's first epoch, or a further one: both begin with the initial weights."""
         if epoch == 0:
             usage.reset_peak_resident()
+        if self.task.gpu is not None:
+            return self._epoch_on_gpu(number, epoch)
         if epoch <= 1:
             self.workload.load_weights(self.initial)
         self._draw(max(0, epoch - 1))  # the cold one and the first steady one begin alike
-        return timed_epoch(self.workload, self.task.job.device, number, epoch)
+        return timed_epoch(self.workload, None, number, epoch)
 
     def trail(self) -> Trail:
-        peak = self.workload.peak_memory()
-        return Trail(usage.peak_resident() if peak is None else peak, usage.cpus_allowed())
+        peak = usage.peak_resident() if self.task.gpu is None else self.workload.peak_memory()
+        return Trail(peak, usage.cpus_allowed())
 
     def train_on(self, number: int) -> Trained:
         """One epoch more towards an accuracy, the first, 0, from the initial weights."""
         if number == 0:
             self.workload.load_weights(self.initial)
         self._draw(number)
-        epoch = timed_epoch(self.workload, self.task.job.device, 1, 0)
+        epoch = timed_epoch(self.workload, self.gpu, 1, 0)
         return Trained(epoch.wall_seconds, epoch.cpu_seconds, self.test_accuracy())
 
     def peak(self) -> Peak:
         """What the framework reaches without a model: the best of several, after a first one."""
-        size = MATRIX[self.task.job.device]
-        product = self.workload.matrix_product(size)
-        copy = self.workload.copy(COPY_BYTES)
-        return Peak(
-            2 * size**3 / best_seconds(product) / 1e9, 2 * COPY_BYTES / best_seconds(copy) / 1e9
-        )
+        size, copied = MATRIX[self.task.job.device], COPY_BYTES[self.task.job.device]
+        try:
+            product = best_seconds(self.workload.matrix_product(size))
+            self.workload.free_memory()
+            copy = best_seconds(self.workload.copy(copied))
+        finally:
+            self.workload.free_memory()
+        return Peak(2 * size**3 / product / 1e9, 2 * copied / copy / 1e9)
 
     def allocated(self) -> int | None:
         return self.workload.allocated()
@@ -148,6 +156,26 @@ class Worker:
             logits = self.workload.predict(as_inputs(test.inputs[i : i + size]))
             right += int((predictions(logits) == test.labels[i : i + size]).sum())
         return right / len(test)
+
+    def _epoch_on_gpu(self, number: int, epoch: int) -> Epoch:
+        """The same on a GPU, where a steady epoch is repeated; its idle memory is given back."""
+        if epoch == 0:
+            self._rewind(epoch)
+            done = timed_epoch(self.workload, self.gpu, number, epoch)
+        else:
+            done = repeated_epoch(
+                self.workload, lambda: self._rewind(epoch), self.gpu, number, epoch
+            )
+        self.workload.free_memory()
+        return done
+
+    def _rewind(self, epoch: int) -> None:
+        """Go to where an epoch begins: the initial weights, or what the steady ones before left."""
+        self.workload.load_weights(self.initial)
+        for before in range(epoch - 1):
+            self._draw(before)
+            self.workload.train_epoch()
+        self._draw(max(0, epoch - 1))
 
     def _batches(self) -> Batches:
         task, split = self.task, self._split("train")
@@ -167,30 +195,6 @@ class Worker:
             for part in ("inputs", "labels")
         )
         return Split(inputs, labels)
-
-
-def best_seconds(work: Callable[[], None]) -> float:
-    """The shortest of the calls of half a second, three at least, after one that warms up."""
-    work()
-    seconds: list[float] = []
-    while len(seconds) < 3 or sum(seconds) < 0.5:
-        clock = usage.Clock.start()
-        work()
-        seconds.append(clock.seconds()[0])
-    return min(seconds)
-
-
-def timed_epoch(workload: Workload, device: str, number: int, epoch: int) -> Epoch:
-    """The one place where an epoch is timed."""
-    gc.collect()
-    before = usage.Counters.read(device)
-    clock = usage.Clock.start()
-    losses = workload.train_epoch()
-    wall, cpu = clock.seconds()
-    surroundings = before.until(usage.Counters.read(device))
-    finite = [float(loss) if math.isfinite(loss) else None for loss in losses]
-    figures = workload.epoch_figures()
-    return Epoch(number, epoch, clock.wall, wall, cpu, finite, figures, surroundings)
 
 
 def answer(worker: Worker, request: tuple[str, tuple[Any, ...]]) -> Reply:

@@ -4,7 +4,7 @@ disturbed it.
 
 from __future__ import annotations
 
-from statistics import quantiles
+from statistics import median, quantiles
 
 from ..results.comparison import Comparison
 from ..results.records import CellResult, Epoch
@@ -15,6 +15,10 @@ OTHERS = 0.1
 """CPUs that other processes or the host may use meanwhile, as a share of the cell's threads."""
 SPREAD = 0.1
 """How far the quartiles of the rounds may lie apart, relative to the median."""
+BUSY = 0.5
+"""Of the epoch: a GPU that works for less of it waits for the host."""
+CLOCK = 0.9
+"""Of its highest clock, below which a GPU's clock has fallen."""
 
 
 def remarks(comparison: Comparison, result: CellResult) -> list[str]:
@@ -23,6 +27,7 @@ def remarks(comparison: Comparison, result: CellResult) -> list[str]:
         *_status(result),
         *_threads(result),
         *_no_difference(comparison, result),
+        *_gpu(result),
         *_noise(result),
     ]
 
@@ -37,6 +42,8 @@ def _status(result: CellResult) -> list[str]:
         lines.append("interrupted before its last round")
     if result.parity and not result.parity.agrees:
         lines.append(f"not ranked, it does not do the same work: {result.parity.disagreement}")
+    if result.no_peak:
+        lines.append(f"its matrix product and copy were not measured: {result.no_peak}")
     return lines
 
 
@@ -56,13 +63,41 @@ def _no_difference(comparison: Comparison, result: CellResult) -> list[str]:
     return [] if ratio.excludes(1) else [f"no difference from {base.name} is shown"]
 
 
+def _gpu(result: CellResult) -> list[str]:
+    """From the samples of the steady epochs: whether the GPU waited, or was slowed down."""
+    lines = []
+    busy = [usage.gpu_busy for usage in result.usage if usage.gpu_busy is not None]
+    if busy and median(busy) < BUSY:
+        lines.append(
+            f"limited by the host: the GPU worked for {median(busy):.0%} of the time; a larger "
+            "--batch-size gives it more to do at a time"
+        )
+    clocks = [
+        (usage.gpu_megahertz, usage.gpu_megahertz_lowest)
+        for usage in result.usage
+        if usage.gpu_megahertz is not None and usage.gpu_megahertz_lowest is not None
+    ]
+    reasons = sorted({reason for usage in result.usage for reason in usage.gpu_throttled})
+    if clocks:
+        highest, lowest = max(mean for mean, _ in clocks), min(low for _, low in clocks)
+        if reasons or lowest < CLOCK * highest:
+            why = f" ({', '.join(reasons)})" if reasons else ""
+            lines.append(
+                f"the GPU's clock fell to {lowest:,.0f} MHz, from up to {highest:,.0f} on "
+                f"average in a round{why}: cool it, raise its power limit or lock its clocks"
+            )
+    elif reasons:
+        lines.append(f"the GPU lowered its clock ({', '.join(reasons)}): cool it and run again")
+    return lines
+
+
 def _noise(result: CellResult) -> list[str]:
     """From the steady epochs, taken together."""
     epochs = result.steady
     if not epochs:
         return []
     lines = []
-    wall = sum(epoch.wall_seconds for epoch in epochs)
+    wall = sum(epoch.timed_seconds for epoch in epochs)
     if (others := _total(epochs, "others_cpu_seconds") / wall) > OTHERS * result.cell.threads:
         lines.append(
             f"other processes used {others:.1f} of its CPUs meanwhile: end them and run again"

@@ -13,7 +13,7 @@ from .figures import NOTHING, count, grid, number, percent, spread, whole
 
 def sections(comparison: Comparison) -> list[str]:
     found = [threads(comparison), cost(comparison), accuracy(comparison)]
-    if any(r.cell.device == "gpu" for r in comparison.results) or _has_energy(comparison):
+    if any(r.cell.on_gpu for r in comparison.results) or _has_energy(comparison):
         found.append(usage(comparison))
     return [section for section in found if section]
 
@@ -68,7 +68,7 @@ def cost(comparison: Comparison) -> str | None:
             "framework": r.cell.title,
             "device": r.cell.device,
             "threads": str(r.cell.threads),
-            "price of an hour": number(prices.get(r.cell.device)),
+            "price of an hour": number(prices.get(r.cell.device_type)),
             "cost of 1,000 epochs": spread(_thousand(comparison, r)),
             f"× {comparison.settings.baseline or 'cheapest'}": spread(comparison.cost_ratio(r)),
         }
@@ -108,8 +108,8 @@ def accuracy(comparison: Comparison) -> str | None:
 
 
 def usage(comparison: Comparison) -> str:
-    """What each cell had in use in its steady epochs: medians of them; the energy is of the whole
-    device, other processes included.
+    """What each cell had in use in its steady epochs: medians of them; power and energy are of the
+    whole device, other processes included.
     """
     rows = [
         {
@@ -120,6 +120,7 @@ def usage(comparison: Comparison) -> str:
             "resident MiB": whole(_mebibytes(_seen(r, "resident_peak"))),
             "GPU busy": percent(_seen(r, "gpu_busy")),
             "GPU MiB": whole(_mebibytes(_seen(r, "gpu_memory_peak"))),
+            "GPU MHz": whole(_seen(r, "gpu_megahertz")),
             "GPU W": number(_seen(r, "gpu_watts")),
             "CPU J": number(_joules(r, "cpu_joules")),
             "GPU J": number(_joules(r, "gpu_joules")),
@@ -139,7 +140,9 @@ def _seen(result: CellResult, figure: str) -> float | None:
 
 
 def _joules(result: CellResult, figure: str) -> float | None:
-    return _median([getattr(e.surroundings, figure) for e in result.steady])
+    """Return the joules of one epoch."""
+    totals = [(getattr(e.surroundings, figure), e.repeats) for e in result.steady]
+    return _median([None if total is None else total / repeats for total, repeats in totals])
 
 
 def _median(values: list[float | None]) -> float | None:

@@ -16,7 +16,7 @@ from .sections import sections
 def table(comparison: Comparison) -> str:
     """What was done, the times, what was done in them, and notes on what a reader must know."""
     hidden = set()
-    if all(result.cell.device == "cpu" for result in comparison.results):
+    if not any(result.cell.on_gpu for result in comparison.results):
         hidden.add("GPU speed-up")
     if len({result.cell.threads for result in comparison.results}) == 1:
         hidden.add("threads")
@@ -41,11 +41,23 @@ def _heading(comparison: Comparison) -> list[str]:
         f"Data: {data.name}, {data.train_examples:,} examples to train on, "
         f"{data.test_examples:,} to test on",
         f"Machine: {machine.cpu}, {count(machine.cpus, 'CPU')}, "
-        f"{machine.memory_bytes / 2**30:.0f} GiB; {', '.join(machine.gpus) or 'no GPU'}; "
+        f"{machine.memory_bytes / 2**30:.0f} GiB; {_gpus(comparison)}; "
         f"{machine.system}; Python {machine.python}",
         f"{_threads(comparison)}; {_rounds(comparison)}; {comparison.created}; "
         f"crossbench {comparison.crossbench}",
     ]
+
+
+def _gpus(comparison: Comparison) -> str:
+    """Return the GPUs' names; of several the measured ones, with their number."""
+    names = comparison.machine.gpus
+    used = sorted({r.cell.gpu_index for r in comparison.results if r.cell.on_gpu})
+    if not names:
+        return comparison.machine.gpu_problem or "no GPU"
+    if len(names) == 1 or not used:
+        return ", ".join(names)
+    measured = ", ".join(f"gpu:{i} {names[i]}" for i in used if i < len(names))
+    return f"{measured or 'none'} of {len(names)} GPUs"
 
 
 def _threads(comparison: Comparison) -> str:
@@ -135,8 +147,10 @@ def _notes(comparison: Comparison) -> list[str]:
         "an epoch's first and last batch. accuracy: on the test examples, after the first round's "
         "steady epochs. min s: the fastest steady epoch of all.",
         "deviation: in float32, of the tensor furthest from the reference, ‖a - b‖ / ‖b‖. "
-        "peak MiB: resident memory on the CPU, the framework's allocator on a GPU.",
+        "peak MiB: resident memory on the CPU; on a GPU the most that the framework's allocator "
+        "had given out at a time, garbage included that was not collected yet.",
     ]
+    notes.append(_repeats_note(results))
     return [note for note in notes if note]
 
 
@@ -168,6 +182,18 @@ def _parity_note(results: list[CellResult]) -> str:
         f"Parity: {', '.join(r.name for r in proved)} proved the same as the NumPy reference in "
         f"float64: logits, loss, gradients, weights after several steps within {FLOAT64_BOUND:.0e} "
         f"(furthest: {furthest:.0e})."
+    )
+
+
+def _repeats_note(results: list[CellResult]) -> str:
+    repeats = [epoch.repeats for r in results if r.cell.on_gpu for epoch in r.steady]
+    if not repeats:
+        return ""
+    times = f"{min(repeats)}" if min(repeats) == max(repeats) else f"{min(repeats)}–{max(repeats)}"
+    return (
+        "On a GPU a steady epoch begins after half a second of training that is not timed, and is "
+        f"repeated from the same weights until a second is timed (here {times} times): its "
+        "seconds are the mean."
     )
 
 

@@ -14,7 +14,7 @@ from ..errors import ResultsError
 from .records import CellResult, Data, Machine, Peak, Settings
 from .statistics import Estimate, estimate, paired_ratio
 
-SCHEMA = 4
+SCHEMA = 5
 
 
 @dataclass
@@ -108,7 +108,7 @@ class Comparison:
         """How many times faster a GPU cell is than its framework's CPU cell with the most threads,
         paired by round.
         """
-        if result.cell.device != "gpu" or not self.counts(result):
+        if not result.cell.on_gpu or not self.counts(result):
             return None
         cpu = self._thread_cells(result.cell.framework)
         return self._ratio(cpu[-1], result) if cpu else None
@@ -150,7 +150,8 @@ class Comparison:
 
     def cost(self, result: CellResult) -> Estimate | None:
         """Of a steady epoch, by the device's price; None without a price."""
-        price, steady = self.settings.prices.get(result.cell.device), self.steady(result)
+        price = self.settings.prices.get(result.cell.device_type)
+        steady = self.steady(result)
         return steady.scaled(price / 3600) if price is not None and steady else None
 
     def cost_ratio(self, result: CellResult) -> Estimate | None:
@@ -162,12 +163,14 @@ class Comparison:
         bases = [
             r
             for r in self.results
-            if baseline in (None, r.cell.framework) and r.cell.device in prices and self.counts(r)
+            if baseline in (None, r.cell.framework)
+            and r.cell.device_type in prices
+            and self.counts(r)
         ]
-        if not bases or result.cell.device not in prices or not self.counts(result):
+        if not bases or result.cell.device_type not in prices or not self.counts(result):
             return None
-        base = min(bases, key=lambda r: self._median(r) * prices[r.cell.device])
-        factor = prices[result.cell.device] / prices[base.cell.device]
+        base = min(bases, key=lambda r: self._median(r) * prices[r.cell.device_type])
+        factor = prices[result.cell.device_type] / prices[base.cell.device_type]
         return self._ratio(result, base).scaled(factor)
 
     @property

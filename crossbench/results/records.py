@@ -15,6 +15,9 @@ FLOAT32_TIMES = 3.0
 """How many times as far as the tensor furthest off in the NumPy reference's own float32, where that
 is more: a deep network's gradients are off by more than FLOAT32_BOUND in any framework, and which
 of them most is chance."""
+FULL_FLOAT32_BOUND = 1e-5
+"""How far one float32 convolution or matrix product may be from float64, as ‖a - b‖ / ‖b‖. With a
+mantissa of 10 bits (TensorFloat-32) it is off by some 3e-4, which FLOAT32_BOUND cannot see."""
 
 
 # checked where a file is read
@@ -36,6 +39,8 @@ class Parity:
     float32: Deviations
     reference_float32: Deviations
     """The same of the NumPy reference itself, run in float32."""
+    full_float32: dict[str, float | None] = field(default_factory=dict)
+    """Of one float32 convolution and one float32 matrix product, by name; empty on the CPU."""
 
     @property
     def agrees(self) -> bool:
@@ -49,7 +54,21 @@ class Parity:
             if value is None or value > bound:
                 by = "is not finite" if value is None else f"differs by {value:.1e}"
                 return f"{name} {by} in {precision} (at most {bound:.0e} is allowed)"
-        return None
+        return self._reduced_precision
+
+    @property
+    def _reduced_precision(self) -> str | None:
+        """Return which float32 operation is less precise than float32, or None."""
+        if not self.full_float32:
+            return None
+        name, value = worst(self.full_float32)
+        if value is not None and value <= FULL_FLOAT32_BOUND:
+            return None
+        by = "is not finite" if value is None else f"is off by {value:.1e}"
+        return (
+            f"a float32 {name} {by} (at most {FULL_FLOAT32_BOUND:.0e} is allowed): "
+            "it computes in TensorFloat-32 or less"
+        )
 
     @property
     def _float32_bound(self) -> float:
@@ -63,7 +82,9 @@ def worst(deviations: dict[str, float | None]) -> tuple[str, float | None]:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the machine did while an epoch ran; None where it does not tell."""
+    """What the machine did while an epoch ran, all its repetitions together; None where it does not
+    tell.
+    """
 
     others_cpu_seconds: float | None
     """Of other processes, on the CPUs that this one may use."""
@@ -82,7 +103,8 @@ class Surroundings:
 @dataclass(frozen=True)
 class Epoch:
     """One timed epoch. Rounds count from 1, and each has a process of its own: its epoch 0 is cold
-    and holds compilation, the others are steady.
+    and holds compilation, the others are steady. On a GPU a steady epoch is repeated from the same
+    weights; the seconds and figures are then the mean of the repetitions.
     """
 
     round: Positive
@@ -96,6 +118,20 @@ class Epoch:
     figures: dict[str, float]
     """What only the framework's runtime can tell, by name with its unit."""
     surroundings: Surroundings
+    repeats: Positive = 1
+    """How often it was trained and timed."""
+    untimed_seconds: Annotated[float, Meta(ge=0)] = 0.0
+    """Between the repetitions."""
+
+    @property
+    def timed_seconds(self) -> float:
+        """Wall seconds of all repetitions together."""
+        return self.wall_seconds * self.repeats
+
+    @property
+    def span_seconds(self) -> float:
+        """From the start of the first repetition to the end of the last."""
+        return self.timed_seconds + self.untimed_seconds
 
 
 @dataclass(frozen=True)
@@ -111,11 +147,17 @@ class Usage:
     resident_peak: Count
     """Bytes."""
     gpu_busy: float | None
-    """The mean share of the time in which the GPU worked (NVML's utilisation)."""
+    """The mean share of the time in which the GPU worked (NVML's utilisation). It and gpu_watts are
+    None for less than a second of work, or where too much of the span was not timed."""
     gpu_memory_peak: int | None
-    """Bytes in use on the whole GPU, the driver's figure."""
+    """Bytes that the worker's process holds on the GPU (NVML)."""
     gpu_watts: float | None
-    """The mean."""
+    """The mean of the whole GPU's."""
+    gpu_megahertz: float | None
+    """The mean clock of the GPU's multiprocessors."""
+    gpu_megahertz_lowest: float | None
+    gpu_throttled: list[str]
+    """Why the GPU lowered its clock, in NVML's terms: "power cap", "thermal slowdown"."""
 
 
 @dataclass(frozen=True)
@@ -146,10 +188,25 @@ class Cell:
     framework: str
     title: str
     device: str
+    """As the user names it: "cpu", "gpu", or "gpu:1" for the second of several."""
     threads: int
     named: bool
     """Whether the user named it: then its absence is a failure."""
     unavailable: str | None = None
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.device_type == "gpu"
+
+    @property
+    def device_type(self) -> str:
+        """Return "cpu" or "gpu"."""
+        return self.device.partition(":")[0]
+
+    @property
+    def gpu_index(self) -> int:
+        """Return the GPU's place among those that are visible, from 0."""
+        return int(self.device.partition(":")[2] or 0)
 
 
 @dataclass
@@ -167,7 +224,8 @@ class CellResult:
     test_accuracy: float | None = None
     """After the first round, as a fraction."""
     peak_memory: int | None = None
-    """Bytes in training: on a GPU the allocator's figure, on the CPU the resident peak."""
+    """Bytes in training: on a GPU the allocator's figure, on the CPU the resident peak. None where
+    the allocator does not tell."""
     threads_reported: int | None = None
     """What the framework itself says."""
     cpus_allowed: int | None = None
@@ -178,6 +236,8 @@ class CellResult:
     allocated: int | None = None
     """Bytes that an epoch allocates on the device, all in all, where it was asked for."""
     peak: Peak | None = None
+    no_peak: str | None = None
+    """Why the peak could not be measured, in a line."""
     to_accuracy: list[Trained] = field(default_factory=list)
     """The epochs from the initial weights until the target accuracy was reached, or given up."""
 
@@ -224,6 +284,9 @@ class Machine:
     cpus: int
     memory_bytes: int
     gpus: list[str]
+    """Their names, of those that CUDA_VISIBLE_DEVICES shows, in its order."""
+    gpu_problem: str | None
+    """What NVML does not tell and why, in a line; None where all is well, or there is no driver."""
     system: str
     python: str
     libraries: dict[str, str]

@@ -2,20 +2,40 @@ module CUDAExt
 
 using CrossBenchFlux
 using CUDA
-using Flux: CUDADevice, gpu_device
+using MLDataDevices: CUDADevice, gpu_device
 import cuDNN
+
+# since CUDA.jl 6 the parts of CUDA.jl that are not its public interface are in CUDACore
+const Core = isdefined(CUDA, :CUDACore) ? CUDA.CUDACore : CUDA
 
 function CrossBenchFlux.mover(::Val{:gpu})
     CUDA.functional(true)
-    CUDA.math_mode!(CUDA.PEDANTIC_MATH)  # no TensorFloat-32: the table says float32
-    return gpu_device(; force = true)
+    # cuBLAS takes no TensorFloat-32 then. cuDNN may, but for NVIDIA_TF32_OVERRIDE=0.
+    CUDA.math_mode!(CUDA.PEDANTIC_MATH)
+    # the second `nothing` keeps the element type; the default makes Float32 of Float64
+    return gpu_device(nothing, nothing; force = true)
 end
 
 CrossBenchFlux.synchronize(::CUDADevice) = CUDA.synchronize()
 
+# Garbage that Julia has not collected counts, and so does memory of a pool alone.
 function CrossBenchFlux.peak_memory(::CUDADevice)
-    pool = CUDA.memory_pool(CUDA.device())
-    return Int(CUDA.attribute(UInt64, pool, CUDA.MEMPOOL_ATTR_USED_MEM_HIGH))
+    ismissing(CUDA.used_memory()) && return nothing
+    pool = Core.memory_pool(CUDA.device())
+    return Int(Core.attribute(UInt64, pool, Core.MEMPOOL_ATTR_USED_MEM_HIGH))
 end
+
+function CrossBenchFlux.free_memory(::CUDADevice)
+    GC.gc()
+    CUDA.reclaim()
+    return nothing
+end
+
+CrossBenchFlux.device_details(::CUDADevice) = Dict(
+    "GPU" => CUDA.name(CUDA.device()),
+    "CUDA" => string(CUDA.runtime_version()),
+    "CUDA.jl" => string(pkgversion(CUDA)),
+    "cuDNN" => string(cuDNN.version()),
+)
 
 end

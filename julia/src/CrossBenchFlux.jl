@@ -10,15 +10,16 @@ using Flux
 using Flux: fmap, ignore_derivatives
 using JSON
 using LinearAlgebra: BLAS, mul!
+using MLDataDevices: CPUDevice, cpu_device
 using PrecompileTools: @compile_workload, @setup_workload
 using Random: Xoshiro, seed!
 using Statistics: mean
 
+include("device.jl")
 include("model.jl")
 include("weights.jl")
 include("training.jl")
 include("parity.jl")
-include("device.jl")
 include("peak.jl")
 include("precompile.jl")
 

@@ -60,8 +60,7 @@ translate(::Val{:Dense}, layer, T, activation...) =
 translate(::Val{:BatchNorm}, layer, T, activation...) = BatchNorm(layer["input_shape"][1], activation...;
     eps = T(layer["epsilon"]), momentum = T(1 - layer["momentum"]))
 
-# a generator of its own, which reset! seeds
-translate(::Val{:Dropout}, layer, T) = Dropout(layer["rate"]; rng = Xoshiro(0))
+translate(::Val{:Dropout}, layer, T) = Dropout(layer["rate"])
 
 translate(::Val{:GlobalAveragePool}, layer, T) =
     length(layer["input_shape"]) == 2 ? mean_along : Chain(GlobalMeanPool(), Flux.flatten)

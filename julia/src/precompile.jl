@@ -37,6 +37,6 @@
             predict(workload, inputs)
             wrap(precision, UInt(pointer(inputs)), size(inputs))
         end
-        details()
+        details(cpu_device())
     end
 end

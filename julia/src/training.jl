@@ -26,9 +26,15 @@ function Workload(json::AbstractString, device::AbstractString, precision::Abstr
     description, T = JSON.parse(json), NUMBER[precision]
     layers, optimizer = description["layers"], description["optimizer"]
     to, model = mover(device), chain(layers, T)
+    model = with_generators(to, to(T == Float64 ? f64(model) : f32(model)))
+    parameters = parameter_ways(layers)
+    for (name, way) in parameters
+        found = eltype(follow(model, way))
+        found == T || error("$name is of $found on $to, not of $T")
+    end
     return Workload(;
-        model = to(T == Float64 ? f64(model) : f32(model)),
-        parameters = parameter_ways(layers),
+        model,
+        parameters,
         dropouts = dropout_ways(layers),
         loss = loss_function(description["loss"]),
         targets = targets_function(description["loss"], prod(description["output_shape"]), T),
@@ -50,10 +56,11 @@ garbage left from before."""
 function reset!(workload)
     workload.state = Flux.setup(workload.rule, workload.model)
     workload.steps = 0
-    for (seed, name) in enumerate(sort!(collect(keys(workload.dropouts))))
-        seed!(follow(workload.model, workload.dropouts[name]).rng, seed)
+    dropouts = [follow(workload.model, workload.dropouts[name]) for name in sort!(collect(keys(workload.dropouts)))]
+    for (seed, rng) in enumerate(unique(objectid, [dropout.rng for dropout in dropouts]))
+        seed!(rng, seed)
     end
-    GC.gc()
+    collect_garbage(workload.device)
     return nothing
 end
 
@@ -66,8 +73,10 @@ end
 
 # `inputs` is (..., batch), the labels count from 0.
 function batch(workload, inputs, labels, kept)
-    masks = isnothing(kept) ? nothing : Dict{String,Any}(kept)
-    return Batch(workload.device((native_inputs(inputs), workload.targets(labels), masks))...)
+    masks = isnothing(kept) ? nothing :
+        Dict{String,Any}(name => moved(workload.device, mask) for (name, mask) in kept)
+    targets = moved(workload.device, workload.targets(labels))
+    return Batch(moved(workload.device, native_inputs(inputs)), targets, masks)
 end
 
 native_inputs(x) = x
@@ -75,7 +84,7 @@ native_inputs(numbers::AbstractArray{<:Integer}) = numbers .+ one(eltype(numbers
 
 """Add a batch to the epoch; the arrays may be let go of afterwards."""
 function place!(workload, inputs, labels, kept = nothing)
-    push!(workload.batches, deepcopy(batch(workload, inputs, labels, kept)))
+    push!(workload.batches, owned(workload.device, batch(workload, inputs, labels, kept)))
     return nothing
 end
 
@@ -142,8 +151,8 @@ function start!(workload, n::Integer)
     return nothing
 end
 
-"""Versions, BLAS and threads, for the reader of the figures."""
-details() = Dict(
+"""Versions, BLAS, threads and the device, for the reader of the figures."""
+details(device) = merge(device_details(device), Dict(
     "Julia" => string(VERSION),
     "Flux" => string(pkgversion(Flux)),
     "NNlib" => string(pkgversion(Flux.NNlib)),
@@ -152,4 +161,4 @@ details() = Dict(
     "BLAS" => join((basename(l.libname) for l in BLAS.get_config().loaded_libs), ", "),
     "BLAS threads" => string(BLAS.get_num_threads()),
     "Julia threads" => string(Threads.nthreads()),
-)
+))

@@ -41,8 +41,9 @@ end
 function load_weight!(workload, name, values)
     way = workload.parameters[name]
     layer, parameter = owner(workload.model, way), follow(workload.model, way)
-    expected = size(canonical(layer, parameter))
-    size(values) == expected || error("$name has the size $(size(values)), not $expected")
-    copyto!(parameter, native(layer, values))
+    fitting = native(layer, values)
+    size(fitting) == size(parameter) ||
+        error("$name has the size $(size(fitting)), not $(size(parameter))")
+    copyto!(parameter, fitting)
     return nothing
 end

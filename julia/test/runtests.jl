@@ -83,9 +83,9 @@ function examples(description, T, n; shift = 0)
 end
 
 """A workload with weights that are all different, and those; running variances are positive."""
-function ready(description, precision = "float64")
+function ready(description, precision = "float64", device = "cpu")
     T = CrossBenchFlux.NUMBER[precision]
-    workload = Workload(JSON.json(description), "cpu", precision)
+    workload = Workload(JSON.json(description), device, precision)
     values = Dict(name => T.(0.3 .* sin.(length(name) .+ reshape(1:length(a), size(a)))) for
                   (name, a) in weights(workload))
     for (name, a) in values
@@ -101,8 +101,8 @@ function load!(workload, values)
 end
 
 """`ready`, with three batches of four placed."""
-function placed(description, precision = "float64")
-    workload, values = ready(description, precision)
+function placed(description, precision = "float64", device = "cpu")
+    workload, values = ready(description, precision, device)
     T = CrossBenchFlux.NUMBER[precision]
     foreach(step -> place!(workload, examples(description, T, 4; shift = 10step)...), 1:3)
     return workload, values
@@ -538,9 +538,15 @@ const OPTIMIZERS = [
     end
 
     @testset "details" begin
-        details = CrossBenchFlux.details()
+        details = CrossBenchFlux.details(CrossBenchFlux.mover("cpu"))
         @test details["Julia"] == string(VERSION)
         @test startswith(details["Flux"], "0.16")
         @test details["Julia threads"] == string(Threads.nthreads())
+    end
+
+    if isnothing(Base.find_package("JLArrays"))
+        @info "JLArrays.jl is not installed: what another device than the CPU needs is not tested"
+    else
+        include("device.jl")
     end
 end

@@ -1,4 +1,6 @@
-"""What every adapter must do, run over each of them (--adapters names others)."""
+"""What every adapter must do, run over each of them: --adapters names others, --devices cpu,gpu runs
+them on a GPU too.
+"""
 
 from dataclasses import replace
 
@@ -9,10 +11,15 @@ from small_models import DROPPED, SMALL_MODELS
 from crossbench.data.sources import CIFAR10, Augmentation
 from crossbench.engine import parity
 from crossbench.engine.batches import ArrayBatches, StreamedBatches
-from crossbench.engine.worker import timed_epoch
+from crossbench.engine.timing import timed_epoch
 from crossbench.models.layers import Dense, Dropout, Flatten
 from crossbench.models.training import SGD
-from crossbench.results.records import FLOAT32_BOUND, FLOAT64_BOUND, worst
+from crossbench.results.records import (
+    FLOAT32_BOUND,
+    FLOAT64_BOUND,
+    FULL_FLOAT32_BOUND,
+    worst,
+)
 from crossbench.workload import Batch, Job
 
 THREADS = 2  # of every job here; Julia starts with as many
@@ -23,9 +30,9 @@ def random():
     return np.random.default_rng(0)
 
 
-def ready(adapter, model, random, dtype="float32", steps=3, batch=4):
+def ready(adapter, device, model, random, dtype="float32", steps=3, batch=4):
     """A workload with weights and data, and the data."""
-    workload = adapter.build(Job(model, "cpu", THREADS, dtype))
+    workload = adapter.build(Job(model, device, THREADS, dtype))
     workload.load_weights({k: v.astype(dtype) for k, v in model.initial_weights(0).items()})
     shape = (steps, batch, *model.input_shape)
     if model.vocabulary is None:
@@ -42,11 +49,11 @@ def first_of(batches):
 
 
 @pytest.mark.parametrize("model_name", ["lenet", *SMALL_MODELS])
-def test_it_agrees_with_the_reference(adapter, model_name, lenet, expected):
+def test_it_agrees_with_the_reference(adapter, device, model_name, lenet, expected):
     """With steps of the whole learning rate: the small models are not deep."""
     model = lenet if model_name == "lenet" else SMALL_MODELS[model_name]
     whole = replace(model, optimizer=model.optimizer.slower(1 / parity.SLOWER))
-    job = Job(whole, "cpu", THREADS, "float32")
+    job = Job(whole, device, THREADS, "float32")
     proof = parity.prove(adapter.build, job, expected(whole))
     assert proof.agrees, proof.disagreement
     assert worst(proof.float64)[1] < FLOAT64_BOUND
@@ -56,11 +63,19 @@ def test_it_agrees_with_the_reference(adapter, model_name, lenet, expected):
     assert len(proof.float64) == 3 + len(trained) + len(model.parameters)
 
 
+def test_one_convolution_and_one_product_are_full_float32(adapter, device):
+    """Not TensorFloat-32: the proof asks for it on a GPU, where it is the default of some."""
+    found = parity.full_float32(adapter.build, Job(None, device, THREADS, "float32"))
+    assert set(found) == {"convolution", "matrix product"}
+    assert max(found.values()) < FULL_FLOAT32_BOUND
+    assert min(found.values()) > 1e-9  # float64 in disguise would be nearer
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("model_name", SMALL_MODELS)
-def test_weights_come_back_as_they_went_in(adapter, model_name, random, dtype):
+def test_weights_come_back_as_they_went_in(adapter, device, model_name, random, dtype):
     model = SMALL_MODELS[model_name]
-    workload = adapter.build(Job(model, "cpu", THREADS, dtype))
+    workload = adapter.build(Job(model, device, THREADS, dtype))
     shapes = {name: parameter.shape for name, parameter in model.parameters.items()}
     weights = {name: random.normal(size=shape).astype(dtype) for name, shape in shapes.items()}
     workload.load_weights(weights)
@@ -72,10 +87,10 @@ def test_weights_come_back_as_they_went_in(adapter, model_name, random, dtype):
 
 
 @pytest.mark.parametrize("model_name", SMALL_MODELS)
-def test_training_again_from_the_same_weights_is_the_same(adapter, model_name, random):
+def test_training_again_from_the_same_weights_is_the_same(adapter, device, model_name, random):
     """The optimizer's state, the running statistics and the dropouts' draws too."""
     model = SMALL_MODELS[model_name]
-    workload, _ = ready(adapter, model, random)
+    workload, _ = ready(adapter, device, model, random)
     first = workload.train_epoch()
     workload.load_weights(model.initial_weights(0))
     again = workload.train_epoch()  # with the momentum of before, the second step would differ
@@ -85,10 +100,10 @@ def test_training_again_from_the_same_weights_is_the_same(adapter, model_name, r
 
 
 @pytest.mark.parametrize("model_name", SMALL_MODELS)
-def test_gradients_and_predictions_change_nothing(adapter, model_name, random):
+def test_gradients_and_predictions_change_nothing(adapter, device, model_name, random):
     """Neither the weights and running statistics, nor what the training then does."""
     model = SMALL_MODELS[model_name]
-    workload, batches = ready(adapter, model, random)
+    workload, batches = ready(adapter, device, model, random)
     expected = workload.train_epoch()
     workload.load_weights(model.initial_weights(0))
     before = workload.weights()
@@ -99,8 +114,8 @@ def test_gradients_and_predictions_change_nothing(adapter, model_name, random):
     np.testing.assert_allclose(workload.train_epoch(), expected, rtol=1e-5)
 
 
-def test_batch_norms_statistics_move_in_training_alone(adapter, random):
-    workload, _ = ready(adapter, SMALL_MODELS["normed"], random)
+def test_batch_norms_statistics_move_in_training_alone(adapter, device, random):
+    workload, _ = ready(adapter, device, SMALL_MODELS["normed"], random)
     before = workload.weights()
     workload.train_epoch()
     after = workload.weights()
@@ -108,11 +123,11 @@ def test_batch_norms_statistics_move_in_training_alone(adapter, random):
     assert {n for n in moved if "running" in n} == {n for n in before if "running" in n}
 
 
-def test_a_dropout_drops_its_rate_and_scales_the_rest(adapter, random):
+def test_a_dropout_drops_its_rate_and_scales_the_rest(adapter, device, random):
     """The framework's own draws: over many values of 1, through a layer that adds them up."""
     model = replace(DROPPED, layers=(Flatten(), Dropout(0.25), Dense(10)))
     model = replace(model, optimizer=SGD(learning_rate=1.0))
-    workload, _ = ready(adapter, model, random, dtype="float64")
+    workload, _ = ready(adapter, device, model, random, dtype="float64")
     nothing = {n: np.zeros(p.shape) for n, p in model.parameters.items()}
     workload.load_weights(nothing)
     ones = ArrayBatches(np.ones((1, 1, *model.input_shape)), np.array([[3]]))
@@ -126,9 +141,9 @@ def test_a_dropout_drops_its_rate_and_scales_the_rest(adapter, random):
     np.testing.assert_allclose(workload.predict(ones.inputs[0])[0], 3072.0)
 
 
-def test_a_dropout_draws_anew_in_each_step(adapter, random):
+def test_a_dropout_draws_anew_in_each_step(adapter, device, random):
     still = replace(DROPPED, optimizer=SGD(learning_rate=0.0))
-    workload, batches = ready(adapter, still, random, dtype="float64")
+    workload, batches = ready(adapter, device, still, random, dtype="float64")
     same = ArrayBatches(batches.inputs[[0, 0, 0]], batches.labels[[0, 0, 0]])
     workload.place(same)
     assert len(set(workload.train_epoch())) == 3
@@ -142,13 +157,13 @@ class Streamed(StreamedBatches):
             yield Batch(inputs.copy(), labels)
 
 
-def test_streamed_batches_train_as_placed_ones(adapter, small_model, random):
-    workload, batches = ready(adapter, small_model, random)
+def test_streamed_batches_train_as_placed_ones(adapter, device, small_model, random):
+    workload, batches = ready(adapter, device, small_model, random)
     expected = workload.train_epoch()
     trained = workload.weights()
     workload.load_weights(small_model.initial_weights(0))
     workload.place(Streamed(batches.inputs, batches.labels))
-    epoch = timed_epoch(workload, "cpu", 1, 0)
+    epoch = timed_epoch(workload, None, 1, 0)
     np.testing.assert_allclose(epoch.losses, expected, rtol=1e-5)
     for name, array in workload.weights().items():
         np.testing.assert_allclose(array, trained[name], rtol=1e-4, atol=1e-6)
@@ -157,7 +172,7 @@ def test_streamed_batches_train_as_placed_ones(adapter, small_model, random):
     assert (again != expected).any()
 
 
-def test_a_model_whose_batches_are_streamed_is_proved_with_streamed_ones(adapter, expected):
+def test_a_model_whose_batches_are_streamed_is_proved_with_streamed_ones(adapter, device, expected):
     model = replace(DROPPED, data=CIFAR10(augmentation=Augmentation(shift=0.1, flip=True)))
     streamed = []
 
@@ -167,14 +182,14 @@ def test_a_model_whose_batches_are_streamed_is_proved_with_streamed_ones(adapter
         workload.place = lambda batches: [streamed.append(batches.streamed), place(batches)]
         return workload
 
-    observed = parity.observe(build, Job(model, "cpu", THREADS, "float64"))
+    observed = parity.observe(build, Job(model, device, THREADS, "float64"))
     deviations = parity.compare(observed, expected(model).tensors())
     assert max(deviations.values()) < FLOAT64_BOUND
     assert streamed == [True]
 
 
-def test_weights_and_gradients_are_copies(adapter, small_model, random):
-    workload, batches = ready(adapter, small_model, random)
+def test_weights_and_gradients_are_copies(adapter, device, small_model, random):
+    workload, batches = ready(adapter, device, small_model, random)
     weights = workload.weights()
     kept = {name: array.copy() for name, array in weights.items()}
     _, gradients = workload.loss_and_gradients(first_of(batches))
@@ -185,11 +200,11 @@ def test_weights_and_gradients_are_copies(adapter, small_model, random):
         np.testing.assert_array_equal(gradients[name], kept_gradients[name])
 
 
-def test_placed_data_is_the_workloads_own(adapter, small_model, random):
+def test_placed_data_is_the_workloads_own(adapter, device, small_model, random):
     """The caller may let go of its arrays: what is read afterwards must not be theirs."""
     if adapter.title == "NumPy reference":
         pytest.skip("the reference keeps the caller's arrays, which live as long")
-    workload, batches = ready(adapter, small_model, random)
+    workload, batches = ready(adapter, device, small_model, random)
     expected = workload.train_epoch()
     workload.load_weights(small_model.initial_weights(0))
     del batches
@@ -199,61 +214,65 @@ def test_placed_data_is_the_workloads_own(adapter, small_model, random):
 
 
 @pytest.mark.parametrize("model_name", SMALL_MODELS)
-def test_predict_takes_any_number_of_examples(adapter, model_name, random):
+def test_predict_takes_any_number_of_examples(adapter, device, model_name, random):
     model = SMALL_MODELS[model_name]
-    workload, batches = ready(adapter, model, random)
+    workload, batches = ready(adapter, device, model, random)
     whole = workload.predict(batches.inputs[0])
     assert whole.shape == (4, *model.output_shape)
     np.testing.assert_allclose(workload.predict(batches.inputs[0, :1]), whole[:1], rtol=1e-4)
 
 
-def test_an_epoch_is_timed_and_its_losses_kept(adapter, small_model, random):
-    workload, batches = ready(adapter, small_model, random)
+def test_an_epoch_is_timed_and_its_losses_kept(adapter, device, small_model, random):
+    workload, batches = ready(adapter, device, small_model, random)
     loss, _ = workload.loss_and_gradients(first_of(batches))
-    epoch = timed_epoch(workload, "cpu", 1, 0)
+    epoch = timed_epoch(workload, None, 1, 0)
     assert epoch.wall_seconds > 0
     assert len(epoch.losses) == 3
     assert epoch.losses[0] == pytest.approx(loss, rel=1e-5)
 
 
-def test_a_loss_that_is_not_finite_is_kept_as_none(adapter, small_model, random):
-    workload, batches = ready(adapter, small_model, random)
+def test_a_loss_that_is_not_finite_is_kept_as_none(adapter, device, small_model, random):
+    workload, batches = ready(adapter, device, small_model, random)
     workload.place(ArrayBatches(batches.inputs * np.float32(np.nan), batches.labels))
-    assert timed_epoch(workload, "cpu", 1, 0).losses == [None, None, None]
+    assert timed_epoch(workload, None, 1, 0).losses == [None, None, None]
 
 
-def test_what_an_epoch_allocates(adapter, small_model, random):
-    workload, _ = ready(adapter, small_model, random, steps=3)
+def test_what_an_epoch_allocates(adapter, device, small_model, random):
+    workload, _ = ready(adapter, device, small_model, random, steps=3)
     workload.train_epoch()
     three = workload.allocated()
     if three is None:
         pytest.skip(f"{adapter.title} does not tell")
-    workload, _ = ready(adapter, small_model, random, steps=6)
+    workload, _ = ready(adapter, device, small_model, random, steps=6)
     workload.train_epoch()
     assert three > 4 * 3 * 32 * 32  # bytes: more than one picture
     assert workload.allocated() == pytest.approx(2 * three, rel=0.2)
 
 
-def test_the_peaks_work_returns_nothing_and_can_be_called_again(adapter, small_model):
-    workload = adapter.build(Job(small_model, "cpu", THREADS, "float32"))
+def test_the_peaks_work_returns_nothing_and_can_be_called_again(adapter, device, small_model):
+    workload = adapter.build(Job(small_model, device, THREADS, "float32"))
     for work in (workload.matrix_product(16), workload.copy(4096)):
         work()
         work()
 
 
-def test_details_are_words(adapter, small_model, random):
-    workload, _ = ready(adapter, small_model, random)
+def test_details_are_words(adapter, device, small_model, random):
+    workload, _ = ready(adapter, device, small_model, random)
     details = workload.details()
     assert details
     assert all(type(k) is str and type(v) is str for k, v in details.items())
-    assert workload.peak_memory() is None  # on the CPU
     workload.train_epoch()
+    workload.free_memory()
+    if device == "cpu":
+        assert workload.peak_memory() is None
+    else:
+        assert workload.peak_memory() > 4 * 3 * 32 * 32  # bytes: a picture
     assert all(type(v) is float and v >= 0 for v in workload.epoch_figures().values())
     assert workload.threads() in (None, THREADS)
     assert adapter.installed()
 
 
-def test_a_layer_that_it_does_not_know_is_named(adapter, small_model):
+def test_a_layer_that_it_does_not_know_is_named(adapter, device, small_model):
     import dataclasses
 
     from crossbench.models.layers import Layer
@@ -264,4 +283,4 @@ def test_a_layer_that_it_does_not_know_is_named(adapter, small_model):
 
     model = dataclasses.replace(small_model, layers=(Wavelet(), *small_model.layers))
     with pytest.raises(Exception, match="Wavelet"):
-        parity.observe(adapter.build, Job(model, "cpu", THREADS, "float32"))
+        parity.observe(adapter.build, Job(model, device, THREADS, "float32"))

@@ -179,10 +179,12 @@ PLANT = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_is_caught(adapter, adapter_name, lenet, fault, monkeypatch, expected):
+def test_a_planted_fault_is_caught(
+    adapter, device, adapter_name, lenet, fault, monkeypatch, expected
+):
     right = expected(lenet)
     PLANT[adapter_name](fault, monkeypatch)
-    observed = parity.observe(adapter.build, Job(lenet, "cpu", 1, "float64"))
+    observed = parity.observe(adapter.build, Job(lenet, device, 1, "float64"))
     deviations = parity.compare(observed, right.tensors())
     caught = parity.Parity(deviations, deviations, right.float32)
     assert not caught.agrees

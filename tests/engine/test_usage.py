@@ -1,9 +1,13 @@
-"""The counters and the sampler, with a real process that uses the CPU."""
+"""The counters and the sampler, with a real process that uses the CPU and a stand-in for NVML."""
 
+import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
+import nvml
+import pynvml
 import pytest
 
 from crossbench.engine import usage
@@ -19,19 +23,19 @@ def spin(seconds):
 
 
 def test_other_processes_are_seen():
-    before = Counters.read("cpu")
+    before = Counters.read(None)
     subprocess.run(spin(1.0), check=True)
-    seen = before.until(Counters.read("cpu"))
+    seen = before.until(Counters.read(None))
     assert seen.others_cpu_seconds > 0.4  # most of a second, unless the machine is overloaded
     assert seen.gpu_joules is None
 
 
 def test_this_process_is_not_one_of_the_others():
-    before = Counters.read("cpu")
+    before = Counters.read(None)
     end = time.process_time() + 0.5
     while time.process_time() < end:
         pass
-    after = Counters.read("cpu")
+    after = Counters.read(None)
     busy = after.busy_cpu_seconds - before.busy_cpu_seconds
     assert before.until(after).others_cpu_seconds <= max(0, busy - 0.5)
 
@@ -62,7 +66,7 @@ def test_the_files_of_the_kernel(tmp_path, monkeypatch):
         (tmp_path / "CGROUPS" / group).mkdir(parents=True, exist_ok=True)
         stat = "usage_usec 7\nnr_throttled 1\nthrottled_usec 1500000\n"
         (tmp_path / "CGROUPS" / group / "cpu.stat").write_text(stat)
-    counters = Counters.read("cpu")
+    counters = Counters.read(None)
     assert counters.cpu_joules == 5.0
     assert counters.throttle_events == 2 * len(usage._own_cpus())
     assert counters.held_back_seconds == (None if group is None else 1.5)
@@ -72,7 +76,7 @@ def test_the_files_of_the_kernel(tmp_path, monkeypatch):
 def test_the_sampler_sees_a_process_from_outside(gone):
     process = subprocess.Popen(spin(0.5 if gone else 60))
     start = time.perf_counter()
-    with Sampler(process.pid, "cpu", interval=0.02) as sampler:
+    with Sampler(process.pid, interval=0.02) as sampler:
         time.sleep(1.5)
     epoch = Epoch(3, 0, start + 0.2, 1.2, 1.0, [1.0], {}, Surroundings(*[None] * 6))
     found = sampler.usage(epoch)
@@ -84,5 +88,78 @@ def test_the_sampler_sees_a_process_from_outside(gone):
     assert found.resident_peak > 2**20
     assert 0 < found.sampler_cores < 0.5
     assert (found.gpu_busy, found.gpu_memory_peak, found.gpu_watts) == (None, None, None)
+    assert (found.gpu_megahertz, found.gpu_megahertz_lowest, found.gpu_throttled) == (
+        None,
+        None,
+        [],
+    )
     early = Epoch(3, 0, start - 10, 1.0, 1.0, [1.0], {}, Surroundings(*[None] * 6))
     assert sampler.usage(early) is None
+
+
+REASONS = pynvml.nvmlClocksEventReasonSwPowerCap | pynvml.nvmlClocksEventReasonGpuIdle
+
+
+def sampled(card, seconds=0.5):
+    """What is seen of this process and a GPU, and an epoch of that time, repeated for over 1 s."""
+    with Sampler(os.getpid(), card, interval=0.02) as sampler:
+        start = time.perf_counter()
+        time.sleep(seconds)
+    epoch = Epoch(1, 1, start, seconds, 1.0, [1.0], {}, Surroundings(*[None] * 6), repeats=3)
+    return sampler, epoch
+
+
+def test_the_sampler_sees_a_gpu(monkeypatch):
+    card = nvml.Card(
+        "GPU-1",
+        busy=40,
+        watts=250,
+        megahertz=[1900, 1000, 1500],
+        reasons=REASONS,
+        processes={1: 99, os.getpid(): 2**30},
+    )
+    nvml.install(monkeypatch, card)
+    sampler, epoch = sampled(card)
+    found = sampler.usage(epoch)
+    assert found.gpu_busy == pytest.approx(0.4)
+    assert found.gpu_watts == 250
+    assert found.gpu_memory_peak == 2**30  # this process's, not the whole card's
+    assert found.gpu_megahertz_lowest == 1000
+    assert 1000 < found.gpu_megahertz < 1900
+    assert found.gpu_throttled == ["power cap"]  # an idle GPU is not slowed down
+
+
+def test_what_is_too_short_for_nvml_is_not_given(monkeypatch):
+    card = nvml.Card("GPU-1")
+    nvml.install(monkeypatch, card)
+    sampler, epoch = sampled(card)
+    for short in (
+        replace(epoch, repeats=1),  # half a second
+        replace(epoch, untimed_seconds=0.6),  # of 2.1 s, over a fifth
+    ):
+        found = sampler.usage(short)
+        assert (found.gpu_busy, found.gpu_watts) == (None, None)
+        assert found.gpu_megahertz == 1500
+    assert sampler.usage(replace(epoch, untimed_seconds=0.3)).gpu_busy == pytest.approx(0.8)
+
+
+def test_in_a_container_a_process_may_have_another_number(monkeypatch):
+    card = nvml.Card("GPU-1", processes={4242: 2**30})
+    nvml.install(monkeypatch, card)
+    sampler, epoch = sampled(card)
+    assert sampler.usage(epoch).gpu_memory_peak is None
+
+
+@pytest.mark.parametrize("error", ["NVML_ERROR_NOT_SUPPORTED", "NVML_ERROR_GPU_IS_LOST"])
+def test_what_a_gpu_does_not_tell_is_left_out(monkeypatch, error):
+    card = nvml.Card("GPU-1", fails=getattr(pynvml, error))
+    nvml.install(monkeypatch, card)
+    sampler, epoch = sampled(card)
+    found = sampler.usage(epoch)
+    assert found.samples > 3  # the CPU's are there
+    assert (found.gpu_busy, found.gpu_memory_peak, found.gpu_watts) == (None, None, None)
+    assert (found.gpu_megahertz, found.gpu_megahertz_lowest, found.gpu_throttled) == (
+        None,
+        None,
+        [],
+    )

@@ -60,6 +60,9 @@ class FluxWorkload:
     def peak_memory(self) -> int | None:
         return self.julia.peak_memory(self.workload.device)
 
+    def free_memory(self) -> None:
+        self.julia.free_memory(self.workload.device)
+
     def threads(self) -> int | None:
         return int(self.details()["Julia threads"])
 
@@ -76,7 +79,7 @@ class FluxWorkload:
         return self.julia.array_copy(self.workload.device, size // 4)
 
     def details(self) -> dict[str, str]:
-        found = dict(self.julia.details())
+        found = dict(self.julia.details(self.workload.device))
         return {name: found[name] for name in sorted(found)} | versions("juliacall")
 
     def epoch_figures(self) -> dict[str, float]:

@@ -250,8 +250,9 @@ class JaxWorkload:
             parameters, state, others, loss = self.step(parameters, state, others, *batch)
             losses.append(loss)
         self.parameters, self.state, self.others = parameters, state, others
-        self.jax.block_until_ready((parameters, state, others, losses))
-        return np.array([float(loss) for loss in losses])
+        epoch = self.jax.device_get(losses)
+        self.jax.block_until_ready((parameters, state, others))
+        return np.array(epoch, np.float64)
 
     def loss_and_gradients(self, batch: Batch) -> tuple[float, Weights]:
         placed = self._placed(batch)
@@ -269,6 +270,9 @@ class JaxWorkload:
         if self.device.platform == "cpu":
             return None
         return (self.device.memory_stats() or {}).get("peak_bytes_in_use")
+
+    def free_memory(self) -> None:
+        """Nothing: XLA's allocator keeps what it has."""
 
     def threads(self) -> int | None:
         return None  # XLA takes as many as the process may use, and does not say
@@ -303,7 +307,7 @@ class JaxWorkload:
             return details | {"BLAS": "XLA's own"}
         return details | {
             "GPU": self.device.device_kind,
-            "CUDA": self.device.client.platform_version,
+            "CUDA": " ".join(self.device.client.platform_version.split()),
         }
 
     def _placed(self, batch: Batch) -> tuple[Any, Any, dict[str, Any]]:
@@ -349,7 +353,7 @@ class JaxAdapter(Adapter):
     def installed(self) -> dict[str, str]:
         return versions(*PACKAGES, *GPU_PLUGINS)
 
-    def environment(self, device: str, threads: int) -> dict[str, str]:
+    def required_environment(self, device: str) -> dict[str, str]:
         return {
             "JAX_PLATFORMS": "cpu" if device == "cpu" else "cuda,cpu",
             # other frameworks' workers share the GPU, and the peak must be what was needed

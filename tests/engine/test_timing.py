@@ -1,0 +1,164 @@
+"""Epochs that are repeated on a GPU, with the reference's workload: repeating needs no GPU."""
+
+from dataclasses import replace
+
+import numpy as np
+import nvml
+import pytest
+
+from crossbench.adapters.reference import ReferenceWorkload
+from crossbench.data import cifar10
+from crossbench.engine import timing, worker
+from crossbench.engine.batches import ArrayBatches
+from crossbench.engine.timing import best_seconds, mean_epoch, repeated_epoch, timed_epoch
+from crossbench.engine.worker import Task, Worker, save_arrays
+from crossbench.results.records import Epoch, Surroundings
+from crossbench.workload import Job
+
+
+@pytest.fixture
+def workload(small_model):
+    made = ReferenceWorkload(Job(small_model, "cpu", 1, "float32"))
+    random = np.random.default_rng(0)
+    inputs = random.random((2, 4, *small_model.input_shape), np.float32)
+    made.place(ArrayBatches(inputs, random.integers(0, 10, (2, 4))))
+    made.load_weights(small_model.initial_weights(0))
+    return made
+
+
+@pytest.fixture
+def short(monkeypatch):
+    monkeypatch.setattr(timing, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(timing, "LEAST_SECONDS", 0.2)
+
+
+@pytest.mark.usefixtures("short")
+def test_an_epoch_is_repeated_from_the_same_weights_until_it_can_be_measured(workload, small_model):
+    expected = workload.train_epoch()
+    calls = []
+    train = workload.train_epoch
+    workload.train_epoch = lambda: (calls.append("train"), train())[1]
+
+    def rewind():
+        calls.append("rewind")
+        workload.load_weights(small_model.initial_weights(0))
+
+    epoch = repeated_epoch(workload, rewind, None, 3, 1)
+    assert (epoch.round, epoch.epoch) == (3, 1)
+    assert epoch.repeats > 1
+    assert epoch.timed_seconds >= 0.2
+    assert epoch.timed_seconds - epoch.wall_seconds < 0.2  # no more often than needed
+    np.testing.assert_array_equal(epoch.losses, expected)
+    assert calls == ["rewind", "train"] * (len(calls) // 2)
+    warming = len(calls) // 2 - epoch.repeats
+    assert warming * epoch.wall_seconds > 0.05  # half of what it should be: the machine may drift
+    assert 0 < epoch.untimed_seconds < epoch.span_seconds - epoch.timed_seconds + 1e-9
+
+
+@pytest.mark.usefixtures("short")
+def test_a_long_epoch_is_timed_once(workload):
+    import time
+
+    train = workload.train_epoch
+    workload.train_epoch = lambda: (time.sleep(0.25), train())[1]
+    epoch = repeated_epoch(workload, lambda: None, None, 1, 1)
+    assert (epoch.repeats, epoch.untimed_seconds) == (1, 0.0)
+
+
+def test_seconds_are_the_mean_and_counters_the_sum():
+    first = Epoch(
+        *(2, 1, 10.0, 0.5, 0.4, [1.0], {"GC s": 0.1}), Surroundings(1.0, None, 0.0, 1, 5.0, 20.0)
+    )
+    second = replace(
+        first,
+        started=10.75,
+        wall_seconds=0.25,
+        cpu_seconds=0.2,
+        losses=[1.5],
+        figures={"GC s": 0.3},
+        surroundings=Surroundings(0.5, 0.0, 0.0, 0, 2.0, 10.0),
+    )
+    both = mean_epoch([first, second])
+    assert both.started == 10.0
+    assert both.wall_seconds == 0.375
+    assert both.cpu_seconds == pytest.approx(0.3)
+    assert both.losses == [1.0]
+    assert both.figures == {"GC s": pytest.approx(0.2)}
+    assert both.surroundings == Surroundings(1.5, None, 0.0, 1, 7.0, 30.0)
+    assert both.repeats == 2
+    assert both.timed_seconds == 0.75
+    assert both.untimed_seconds == pytest.approx(0.25)
+    assert both.span_seconds == pytest.approx(1.0)
+
+
+def test_the_gpus_joules_are_those_of_the_epoch(workload, monkeypatch):
+    card = nvml.Card("GPU-1", joules=50.0)
+    nvml.install(monkeypatch, card)
+    train = workload.train_epoch
+
+    def use_energy():
+        card.joules += 7.0
+        return train()
+
+    workload.train_epoch = use_energy
+    assert timed_epoch(workload, card, 1, 1).surroundings.gpu_joules == pytest.approx(7.0)
+    card.fails = nvml.pynvml.NVML_ERROR_NOT_SUPPORTED
+    assert timed_epoch(workload, card, 1, 1).surroundings.gpu_joules is None
+
+
+def test_the_best_of_several_calls():
+    calls = []
+    assert 0 <= best_seconds(lambda: calls.append(0)) < 0.5
+    assert len(calls) >= 4
+
+
+@pytest.fixture
+def answering(tmp_path, cifar_directory, small_model, monkeypatch):
+    """A Worker in this process, of the reference, as it is on a GPU or on the CPU."""
+    save_arrays(cifar10.load_directory(cifar_directory), tmp_path)
+    nvml.install(monkeypatch, nvml.Card("GPU-1"))
+
+    def make(gpu=None):
+        job = Job(small_model, "cpu", 1, "float32")
+        made = Worker(Task("reference", job, tmp_path, 10, 10, 0, gpu))
+        made.start()
+        made.freed = []
+        made.workload.free_memory = lambda: made.freed.append("freed")
+        return made
+
+    return make
+
+
+@pytest.mark.usefixtures("short")
+def test_steady_epochs_on_a_gpu_go_on_as_they_do_on_a_cpu(answering):
+    """Each is repeated, and the next one begins where a single one would have ended."""
+    on_cpu, on_gpu = answering(), answering(gpu=0)
+    for epoch in range(4):
+        expected, found = on_cpu.epoch(1, epoch), on_gpu.epoch(1, epoch)
+        np.testing.assert_array_equal(found.losses, expected.losses)
+        assert expected.repeats == 1
+        assert (found.repeats > 1) == (epoch > 0)  # the first one is cold
+    assert on_gpu.test_accuracy() == on_cpu.test_accuracy()
+    assert len(on_gpu.freed) == 4
+    assert on_cpu.freed == []  # on a CPU nothing changes
+
+
+def test_on_a_gpu_there_is_no_peak_memory_but_the_allocators(answering):
+    assert answering(gpu=0).trail().peak_memory is None
+    assert answering().trail().peak_memory > 2**20
+
+
+def test_the_peaks_matrices_are_given_back_even_where_they_do_not_fit(answering, monkeypatch):
+    monkeypatch.setattr(worker, "MATRIX", {"cpu": 16})
+    monkeypatch.setattr(worker, "COPY_BYTES", {"cpu": 64})
+    made = answering(gpu=0)
+    assert made.peak().gflops > 0
+    assert len(made.freed) == 2
+
+    def too_large(size):
+        raise MemoryError("out of memory")
+
+    made.workload.matrix_product = too_large
+    with pytest.raises(MemoryError):
+        made.peak()
+    assert len(made.freed) == 3

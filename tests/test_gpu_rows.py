@@ -1,0 +1,196 @@
+"""GPU rows from end to end, with made-up cards and adapters that only say that they use them."""
+
+import json
+import os
+from dataclasses import replace
+
+import nvml
+import pytest
+from nvml import Card
+from samples import QUIET, comparison, epoch, result, rows
+
+import crossbench
+from crossbench import adapters
+from crossbench.engine import parity
+from crossbench.report.remarks import remarks
+from crossbench.report.table import table
+from crossbench.results.records import Parity, Usage
+from crossbench.workload import Job
+
+CARDS = Card("GPU-1111", "NVIDIA A100"), Card("GPU-2222", "NVIDIA T4")
+
+pytestmark = pytest.mark.usefixtures("plugin", "two_cards")
+
+
+@pytest.fixture
+def two_cards(monkeypatch):
+    """In this process: the workers find no card, and leave out what NVML tells."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    nvml.install(monkeypatch, *CARDS)
+
+
+def notes(text, name):
+    return [line.partition(": ")[2] for line in text.splitlines() if line.startswith(f"{name}: ")]
+
+
+def test_a_row_of_the_second_gpu(run, tmp_path):
+    found = run("runs_on_gpu", devices="cpu,gpu:1", rounds=2, json=tmp_path / "r.json")
+    cpu, gpu = found.results
+    assert found.complete
+    assert gpu.cell.device == "gpu:1"
+    assert set(gpu.parity.full_float32) == {"convolution", "matrix product"}
+    assert cpu.parity.full_float32 == {}
+    assert [e.repeats == 1 for e in gpu.epochs] == [True, False] * 2
+    assert all(e.timed_seconds >= 1 for e in gpu.steady)
+    assert {e.repeats for e in cpu.epochs} == {1}
+    assert (gpu.steady[0].losses, gpu.test_accuracy) == (cpu.steady[0].losses, cpu.test_accuracy)
+    assert gpu.peak_memory is None
+    assert crossbench.load(tmp_path / "r.json") == found
+    text = table(found)
+    assert "; gpu:1 NVIDIA T4 of 2 GPUs; " in text
+    assert "repeated from the same weights until a second is timed" in text
+    assert found.gpu_speedup(gpu)
+    assert rows(text)["on a GPU"]["peak MiB"] == "–"
+
+
+def test_less_than_float32_is_said_in_the_row(run, lenet):
+    found = run("rounds,runs_on_gpu", devices="gpu", rounds=1, model=lenet)
+    rounds, full = found.results
+    assert full.parity.agrees
+    # what the bounds of the proof's own float32 let pass
+    assert replace(rounds.parity, full_float32={}).agrees
+    assert not rounds.parity.agrees
+    (note,) = [line for line in notes(table(found), "rounds gpu") if "not ranked" in line]
+    assert "a float32" in note
+    assert "it computes in TensorFloat-32 or less" in note
+    assert [r.cell.framework for r in found.ranked("gpu", 1)] == ["runs_on_gpu"]
+
+
+def test_the_bound_lies_between_float32_and_tensorfloat32(plugin):
+    def deviations(name):
+        build = adapters.get(name).build
+        return parity.full_float32(build, Job(None, "gpu", 1, "float32")).values()
+
+    assert max(deviations("runs_on_gpu")) < 1e-6
+    assert min(deviations("rounds")) > 1e-4
+
+
+def test_a_product_that_is_not_finite_is_no_float32():
+    odd = Parity({"loss": 0.0}, {"loss": 0.0}, {"loss": 0.0}, {"convolution": None})
+    assert odd.disagreement.startswith("a float32 convolution is not finite")
+
+
+@pytest.mark.parametrize(
+    ("framework", "reason"),
+    [
+        ("no_peak", "MemoryError: 768 MiB wanted"),
+        ("dies_at_peak", "the worker process exited with status 7: the last words"),
+    ],
+)
+def test_without_memory_for_the_peak_only_the_peak_is_missing(run, tmp_path, framework, reason):
+    kept = []
+    path = tmp_path / "r.json"
+
+    def look(what):
+        if what.endswith("matrix product and copy"):
+            kept.append(len(json.loads(path.read_bytes())["results"][0]["epochs"]))
+
+    found = run(f"{framework},reference", devices="cpu", rounds=2, json=path, progress=look)
+    without, other = found.results
+    assert found.complete
+    assert kept[0] == 2  # the round was on disk before
+    assert len(kept) == 2  # it is tried once
+    assert without.no_peak == reason
+    assert len(without.epochs) == 4
+    assert found.ratio(other)
+    (note,) = [line for line in notes(table(found), f"{framework} cpu") if "matrix" in line]
+    assert note == f"its matrix product and copy were not measured: {reason}"
+
+
+def test_all_is_installed_before_anything_is_proved(run, tmp_path, monkeypatch):
+    noted = tmp_path / "notes"
+    monkeypatch.setenv("CROSSBENCH_TEST_NOTES", str(noted))
+    found = run("installed", devices="cpu", threads=[1, 2], rounds=1)
+    assert all(r.status == "ran" for r in found.results)
+    lines = noted.read_text().split()
+    assert lines[:2] == ["install", "install"]
+    assert set(lines[2:]) == {"build"}
+
+
+def test_what_the_measurement_needs_goes_before_what_the_user_set(run, monkeypatch):
+    for name in ("LIKES", "NEEDS"):
+        monkeypatch.setenv(f"CROSSBENCH_TEST_{name}", "user")
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
+    (first, second) = run("particular", devices="gpu,gpu:1", rounds=1).results
+    assert first.details == {
+        "CROSSBENCH_TEST_LIKES": "user",
+        "CROSSBENCH_TEST_NEEDS": "adapter on gpu",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": "GPU-2222",
+        "NVIDIA_TF32_OVERRIDE": "0",
+    }
+    assert second.details["CUDA_VISIBLE_DEVICES"] == "GPU-1111"
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "1,0"
+
+
+def used(busy=0.8, megahertz=1500.0, lowest=1450.0, throttled=()):
+    return Usage(1, 9, 0.001, 1.5, 2**30, busy, 2**31, 200.0, megahertz, lowest, list(throttled))
+
+
+@pytest.mark.parametrize(
+    ("usage", "words"),
+    [
+        ([used(), used()], None),
+        ([used(0.2), used(0.3), used(0.9)], "limited by the host: the GPU worked for 30% of the"),
+        ([used(None)], None),
+        ([used(lowest=1000.0)], "the GPU's clock fell to 1,000 MHz, from up to 1,500 on average"),
+        ([used(throttled=["power cap"])], "(power cap): cool it, raise its power limit"),
+        ([used(megahertz=1900.0), used(megahertz=1500.0)], "fell to 1,450 MHz, from up to 1,900"),
+        ([used(None, None, None, ["power brake"])], "the GPU lowered its clock (power brake)"),
+        ([used(None, None, None)], None),
+    ],
+)
+def test_a_gpu_that_waits_or_is_slowed_down_is_remarked(usage, words):
+    gpu = result("torch", [9, 1, 1], device="gpu")
+    gpu.usage = usage
+    lines = remarks(comparison(gpu), gpu)
+    assert len(lines) == (0 if words is None else 1), lines
+    assert words is None or words in lines[0]
+
+
+def test_noise_is_that_of_all_repetitions():
+    """0.1 s of others in 0.5 s of work is too much, in five times as long it is not."""
+    noisy = replace(QUIET, others_cpu_seconds=0.3)
+    gpu = result("torch", [9, 0.5], device="gpu", threads=1)
+    gpu.epochs = [epoch(1, 0.5, noisy)]
+    assert any("other processes" in line for line in remarks(comparison(gpu), gpu))
+    gpu.epochs = [replace(epoch(1, 0.5, noisy), repeats=10)]
+    assert remarks(comparison(gpu), gpu) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "problem", "devices", "words"),
+    [
+        ([], None, ["cpu"], "no GPU"),
+        ([], "NVML does not tell of the GPUs: Unknown Error", ["gpu"], "NVML does not tell of the"),
+        (["A"], None, ["gpu"], "; A; "),
+        (["A", "B"], None, ["cpu"], "; A, B; "),
+        (["A", "B", "C"], None, ["gpu", "gpu:2"], "; gpu:0 A, gpu:2 C of 3 GPUs; "),
+    ],
+)
+def test_the_heading_says_which_gpu(names, problem, devices, words):
+    found = comparison(*(result("torch", [9, 1], device=device) for device in devices))
+    found.machine = replace(found.machine, gpus=names, gpu_problem=problem)
+    assert words in table(found).splitlines()[2]
+
+
+def test_prices_are_by_the_kind_of_device():
+    found = comparison(
+        *(result("torch", [9, 1], device=device) for device in ("cpu", "gpu:1")),
+        prices={"cpu": 1.0, "gpu": 3.0},
+    )
+    cpu, gpu = found.results
+    assert found.cost(gpu).median == pytest.approx(3 * found.cost(cpu).median)
+    assert found.cost_ratio(gpu).median == pytest.approx(3.0)

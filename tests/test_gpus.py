@@ -1,0 +1,183 @@
+"""Which GPUs are found, with a stand-in for NVML."""
+
+import ctypes
+import os
+import subprocess
+import sys
+
+import nvml
+import pynvml
+import pytest
+from nvml import Card
+
+from crossbench import doctor, machine
+from crossbench.gpus import Gpus, find_gpus
+
+A, B = Card("GPU-aaaa1111-22", "NVIDIA A100"), Card("GPU-aabb3333-44", "NVIDIA T4")
+
+
+@pytest.fixture(autouse=True)
+def all_visible(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    """Says whether CUDA's driver can be loaded."""
+
+    def there(is_there):
+        def load(name):
+            assert name == "libcuda.so.1"
+            if not is_there:
+                raise OSError(name)
+
+        monkeypatch.setattr(ctypes, "CDLL", load)
+
+    return there
+
+
+def names(gpus):
+    return [gpu.name for gpu in gpus.known]
+
+
+def test_all_cards_are_visible(monkeypatch):
+    nvml.install(monkeypatch, A, B)
+    gpus = find_gpus()
+    assert names(gpus) == ["NVIDIA A100", "NVIDIA T4"]
+    assert gpus.problem is None
+    assert (gpus.handle(0), gpus.handle(1), gpus.handle(2)) == (A, B, None)
+    assert gpus.why_not(1) is None
+    assert gpus.why_not(2) == "there is no gpu:2: the last visible one is gpu:1"
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        ("1", ["NVIDIA T4"]),
+        ("1,0", ["NVIDIA T4", "NVIDIA A100"]),
+        (" 1 , 0 ", ["NVIDIA T4", "NVIDIA A100"]),
+        ("GPU-aabb3333-44", ["NVIDIA T4"]),
+        ("GPU-aab", ["NVIDIA T4"]),  # abbreviated
+        ("0,7,1", ["NVIDIA A100"]),  # CUDA stops at the first that is wrong
+        ("0,-1,1", ["NVIDIA A100"]),
+        ("", []),
+        ("-1", []),
+        ("7", []),
+        ("GPU-aa", []),  # which one?
+        ("GPU-cccc", []),
+        ("none", []),
+        ("-1,0", []),
+        (",0", []),
+    ],
+)
+def test_what_the_user_hides_is_not_found(monkeypatch, visible, expected):
+    nvml.install(monkeypatch, A, B)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    gpus = find_gpus()
+    assert names(gpus) == expected
+    if not expected:
+        assert gpus.why_not(0).startswith(f"CUDA_VISIBLE_DEVICES={visible!r} shows no GPU")
+
+
+def test_an_index_counts_the_visible_ones(monkeypatch):
+    nvml.install(monkeypatch, A, B)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
+    assert find_gpus().environment(0)["CUDA_VISIBLE_DEVICES"] == B.uuid
+    assert find_gpus().environment(1)["CUDA_VISIBLE_DEVICES"] == A.uuid
+
+
+def test_a_worker_is_shown_the_same_gpu(monkeypatch):
+    """The worker sees its GPU as the only one, by the word that the parent gave it."""
+    nvml.install(monkeypatch, A, B)
+    for name, value in find_gpus().environment(1).items():
+        monkeypatch.setenv(name, value)
+    assert find_gpus().handle(0) is B
+    assert find_gpus().handle(1) is None
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        (None, ["MIG 1g", "MIG 2g", "NVIDIA T4"]),
+        ("0", ["MIG 1g"]),  # CUDA shows the first instance
+        ("1", ["NVIDIA T4"]),
+        ("MIG-2222", ["MIG 2g"]),
+        ("MIG-22", ["MIG 2g"]),
+        ("MIG-", []),
+        ("GPU-aaaa1111-22", []),  # the card as a whole is not to be had
+    ],
+)
+def test_under_mig_an_instance_is_found_or_nothing(monkeypatch, visible, expected):
+    instances = [None, Card("MIG-1111", "MIG 1g"), Card("MIG-2222", "MIG 2g")]
+    nvml.install(monkeypatch, Card(A.uuid, A.name, instances), B)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert names(find_gpus()) == expected
+
+
+def test_a_card_that_mig_divides_into_nothing_is_none(monkeypatch):
+    nvml.install(monkeypatch, Card(A.uuid, A.name, [None]))
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMigMode", lambda card: [1, 1])
+    assert find_gpus().known == []
+
+
+def test_a_card_that_could_be_divided_but_is_not(monkeypatch):
+    nvml.install(monkeypatch, Card(A.uuid, A.name, []))
+    assert names(find_gpus()) == ["NVIDIA A100"]
+
+
+def test_without_a_driver_there_is_none(monkeypatch, driver):
+    driver(False)
+    nvml.install(monkeypatch, init=pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+    assert find_gpus() == Gpus([])
+    assert find_gpus().why_not(0) == "this machine has no NVIDIA GPU, or no driver for it"
+    assert doctor.report().splitlines()[2].split() == ["GPU", "none"]
+
+
+@pytest.mark.parametrize("error", [pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_UNKNOWN])
+def test_a_driver_without_nvml_leaves_out_only_what_nvml_tells(monkeypatch, driver, error):
+    """A container without the utility capability."""
+    driver(True)
+    nvml.install(monkeypatch, init=error)
+    gpus = find_gpus()
+    assert gpus.known == []
+    assert gpus.why_not(0) is None
+    assert gpus.handle(0) is None
+    assert gpus.environment(0)["CUDA_VISIBLE_DEVICES"] == "0"
+    assert gpus.problem == f"NVML does not tell of the GPUs: {pynvml.NVMLError(error)}"
+    assert "\n" not in gpus.problem
+    assert machine.describe().gpu_problem == gpus.problem
+    assert gpus.problem in doctor.report()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-ab")
+    assert find_gpus().environment(1)["CUDA_VISIBLE_DEVICES"] == "GPU-ab"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert "shows no GPU" in find_gpus().why_not(0)
+
+
+@pytest.mark.parametrize("where", ["count", "card"])
+def test_an_error_of_nvml_after_its_start_is_a_line(monkeypatch, driver, where):
+    driver(True)
+    lost = pynvml.NVML_ERROR_GPU_IS_LOST
+    if where == "count":
+        nvml.install(monkeypatch, count=lost)
+    else:
+        nvml.install(monkeypatch, Card("GPU-1", fails=lost))
+    assert find_gpus().problem.endswith("GPU is lost")
+    assert "GPU is lost" in doctor.report()
+
+
+def test_what_the_measurement_needs_is_set():
+    wanted = Gpus([]).environment(0)
+    assert wanted["NVIDIA_TF32_OVERRIDE"] == "0"
+    assert wanted["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+
+
+def test_pynvml_itself_is_asked():
+    """Without the stand-in, in a process of its own: whatever this machine has, it is no error."""
+    program = "from crossbench.gpus import find_gpus; print(find_gpus())"
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("Gpus(known=[]")
