@@ -6,7 +6,9 @@ const MLDataDevices = parentmodule(CrossBenchFlux.CPUDevice)
 
 struct JLDevice <: MLDataDevices.AbstractGPUDevice end
 Flux.Adapt.adapt_storage(::JLDevice, x::Array) = JLArray(x)
-MLDataDevices.default_device_rng(::JLDevice) = JLArrays.GPUArrays.default_rng(JLArray)
+const GENERATOR = JLArrays.GPUArrays.RNG{JLArray}(0)
+MLDataDevices.default_device_rng(::JLDevice) = GENERATOR
+MLDataDevices.Internal.get_device_name(::JLDevice) = "JL"
 CrossBenchFlux.mover(::Val{:jl}) = JLDevice()
 
 # As MLDataDevices' default does for CUDA.jl.
@@ -14,6 +16,11 @@ struct Narrowing <: MLDataDevices.AbstractGPUDevice end
 Flux.Adapt.adapt_storage(::Narrowing, x::Array) = x
 Flux.Adapt.adapt_storage(::Narrowing, x::Array{Float64}) = Float32.(x)
 CrossBenchFlux.mover(::Val{:narrowing}) = Narrowing()
+MLDataDevices.default_device_rng(::Narrowing) = GENERATOR
+MLDataDevices.Internal.get_device_name(::Narrowing) = "Narrowing"
+
+# CUDA.jl has a kernel for it, JLArrays.jl has none
+Base.reverse(x::JLArray; dims) = JLArray(reverse(Array(x); dims))
 
 JLArrays.allowscalar(false)
 
@@ -28,8 +35,8 @@ dense() = model([
         layer("Dense", "dense3", [6]; features = 3),
     ], 3)
 
-@testset "on another device in $precision: $build" for precision in ("float32", "float64"),
-    build in (dense, bag, words, characters)
+@testset "on another device in $precision: $build" for (precision, build) in
+    (("float32", dense), ("float64", dense), ("float64", bag), ("float64", words), ("float64", characters))
 
     T = CrossBenchFlux.NUMBER[precision]
     there, values = placed(build(), precision, "jl")
@@ -40,15 +47,18 @@ dense() = model([
     x, y = examples(build(), T, 4)
     loss, gradients = loss_and_gradients(there, x, y, kept)
     expected, expected_gradients = loss_and_gradients(here, x, y, kept)
-    @test loss ≈ expected
-    @test all(gradients[name] ≈ a for (name, a) in expected_gradients)
+    @test isapprox(loss, expected; rtol = sqrt(eps(T)))
+    # a bias before a batch norm has a gradient of rounding alone
+    rounding = eps(T) * maximum(maximum(abs, a) for a in Base.values(expected_gradients))
+    @test all(isapprox(gradients[name], a; atol = 100rounding, rtol = sqrt(eps(T))) for
+              (name, a) in expected_gradients)
     @test predict(there, x) ≈ predict(here, x)
     foreach(clear!, (there, here))
     for workload in (there, here), step in 1:3
         place!(workload, examples(build(), T, 4; shift = 10step)..., kept)
     end
     @test there.batches[1].inputs isa JLArray
-    @test train_epoch!(there) ≈ train_epoch!(here)
+    @test isapprox(train_epoch!(there), train_epoch!(here); rtol = sqrt(eps(T)))
     @test all(weights(there)[name] ≈ a for (name, a) in weights(here))
     CrossBenchFlux.free_memory(there.device)
     @test CrossBenchFlux.matrix_product(there.device, 8)() === nothing
@@ -72,5 +82,5 @@ end
     @test_throws "is of Float32 on Narrowing(), not of Float64" placed(dense(), "float64", "narrowing")
     workload, _ = placed(dense(), "float32", "narrowing")
     x, y = examples(dense(), Float64, 4)
-    @test_throws "Narrowing() makes Float32 of Float64" place!(workload, x, y)
+    @test_throws "makes Float32 of Float64" place!(workload, x, y)
 end

@@ -82,6 +82,11 @@ function examples(description, T, n; shift = 0)
     return Int32.(reshape([(shift + i^2) % v for i in 1:prod(shape)], shape)), labels
 end
 
+"""Masks of every third value, for n examples."""
+masks(description, n) = Dict{String,Any}(l["name"] => reshape(
+        [i % 3 != 0 for i in 1:(prod(l["input_shape"]) * n)], reverse(l["input_shape"])..., n)
+    for l in description["layers"] if l["type"] == "Dropout")
+
 """A workload with weights that are all different, and those; running variances are positive."""
 function ready(description, precision = "float64", device = "cpu")
     T = CrossBenchFlux.NUMBER[precision]
@@ -341,10 +346,6 @@ const OPTIMIZERS = [
         expected = -sum(y == 1 ? log(q) : log(1 - q) for (y, q) in zip(labels, p)) / 3
         @test first(loss_and_gradients(workload, ids, labels)) ≈ expected
     end
-
-    masks(description, n) = Dict{String,Any}(l["name"] => reshape(
-            [i % 3 != 0 for i in 1:(prod(l["input_shape"]) * n)], reverse(l["input_shape"])..., n)
-        for l in description["layers"] if l["type"] == "Dropout")
 
     @testset "gradients are those of finite differences: $build" for build in
         (small, residual, words, characters, bag)
