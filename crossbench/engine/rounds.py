@@ -123,8 +123,6 @@ class Measurement:
         installs may change the versions that another one gets.
         """
         for result in self.pending():
-            if result.parity is not None:
-                continue
             with _failing("while installing", result):
                 with self.worker(result) as worker:
                     what = worker.ask("to_install")

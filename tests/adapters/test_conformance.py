@@ -1,5 +1,5 @@
-"""What every adapter must do, run over each of them: --adapters names others, --devices cpu,gpu runs
-them on a GPU too.
+"""What every adapter must do, run over each of them: --adapters names others, --devices cpu,gpu
+runs them on a GPU too.
 """
 
 from dataclasses import replace

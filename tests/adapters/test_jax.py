@@ -1,4 +1,5 @@
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -55,3 +56,35 @@ def test_the_draws_of_a_dropout_go_on_from_step_to_step_and_epoch_to_epoch(adapt
     made = workload(adapter, still)
     losses = np.concatenate([made.train_epoch(), made.train_epoch()])
     assert len(set(losses)) == 2 * STEPS
+
+
+def test_the_losses_of_an_epoch_come_back_at_once(adapter, monkeypatch):
+    """One by one, each would wait for the device in the timed epoch."""
+    import jax
+
+    asked, get = [], jax.device_get
+    monkeypatch.setattr(jax, "device_get", lambda tree: (asked.append(tree), get(tree))[1])
+    losses = workload(adapter, SMALL_MODELS["plain"]).train_epoch()
+    assert [len(tree) for tree in asked] == [STEPS]
+    assert losses.dtype == np.float64
+
+
+def test_what_the_measurement_needs_is_not_left_to_the_user(monkeypatch, run):
+    """A preallocated pool would be the peak, and the GPU's memory gone for the others."""
+    adapter = adapters.get("jax")
+    assert adapter.required_environment("gpu") == {
+        "JAX_PLATFORMS": "cuda,cpu",
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    }
+    if reason := adapter.available("cpu"):
+        pytest.skip(reason)
+    monkeypatch.setenv("JAX_PLATFORMS", "tpu")
+    (result,) = run("jax", devices="cpu", rounds=1).results
+    assert result.status == "ran", result.reason
+
+
+def test_the_platforms_version_is_one_line(adapter):
+    made = workload(adapter, SMALL_MODELS["plain"])
+    client = SimpleNamespace(platform_version="PJRT C API\ncuda 13000\n")
+    made.device = SimpleNamespace(platform="gpu", device_kind="NVIDIA H100", client=client)
+    assert made.details()["CUDA"] == "PJRT C API cuda 13000"

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from crossbench import adapters
-from crossbench.engine.batches import ArrayBatches
+from crossbench.engine.batches import ArrayBatches, StreamedBatches
 from crossbench.models.layers import LSTM, Conv, Dense, Dropout, Embedding, Flatten, Residual
 from crossbench.models.model import Model
 from crossbench.models.training import SGD, SoftmaxCrossEntropy
@@ -86,3 +86,36 @@ def test_gradients_take_no_draws_from_the_training(adapter):
     before = torch.get_rng_state()
     workload.loss_and_gradients(next(iter(batches((3, 2, 2)))))
     assert (torch.get_rng_state() == before).all()
+
+
+def test_convolutions_are_tuned_and_float32_is_whole(adapter):
+    import torch
+
+    built(adapter, (Flatten(), Dense(10)), (3, 2, 2))
+    assert torch.backends.cudnn.benchmark
+    assert not torch.backends.cuda.matmul.allow_tf32
+    assert not torch.backends.cudnn.allow_tf32
+
+
+def test_streamed_batches_travel_through_pinned_memory(adapter, monkeypatch):
+    """Without a GPU: what is asked of the tensors on the way to one."""
+    import torch
+
+    asked = []
+
+    def moved(tensor, device, non_blocking=False):
+        asked.append((device.type, non_blocking))
+        return tensor
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: (asked.append("pin"), tensor)[1])
+    workload, _ = built(adapter, (Flatten(), Dense(10)), (3, 2, 2))
+    monkeypatch.setattr(torch.Tensor, "to", moved)
+    workload.device = torch.device("cuda")
+    placed = batches((3, 2, 2))
+    workload.place(StreamedBatches(placed.inputs, placed.labels))
+    assert asked == []  # when its turn comes
+    next(iter(workload.batches))
+    assert asked == ["pin", ("cuda", True)] * 2
+    asked.clear()
+    workload.place(placed)
+    assert asked == [("cuda", False)] * 2
