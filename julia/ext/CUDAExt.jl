@@ -6,7 +6,7 @@ using MLDataDevices: CUDADevice, gpu_device
 import cuDNN
 
 # since CUDA.jl 6 the parts of CUDA.jl that are not its public interface are in CUDACore
-const Core = isdefined(CUDA, :CUDACore) ? CUDA.CUDACore : CUDA
+const Driver = isdefined(CUDA, :CUDACore) ? CUDA.CUDACore : CUDA
 
 function CrossBenchFlux.mover(::Val{:gpu})
     CUDA.functional(true)
@@ -21,8 +21,8 @@ CrossBenchFlux.synchronize(::CUDADevice) = CUDA.synchronize()
 # Garbage that Julia has not collected counts, and so does memory of a pool alone.
 function CrossBenchFlux.peak_memory(::CUDADevice)
     ismissing(CUDA.used_memory()) && return nothing
-    pool = Core.memory_pool(CUDA.device())
-    return Int(Core.attribute(UInt64, pool, Core.MEMPOOL_ATTR_USED_MEM_HIGH))
+    pool = Driver.memory_pool(CUDA.device())
+    return Int(Driver.attribute(UInt64, pool, Driver.MEMPOOL_ATTR_USED_MEM_HIGH))
 end
 
 function CrossBenchFlux.free_memory(::CUDADevice)
