@@ -72,22 +72,19 @@ def _gpu(result: CellResult) -> list[str]:
             f"limited by the host: the GPU worked for {median(busy):.0%} of the time; a larger "
             "--batch-size gives it more to do at a time"
         )
-    clocks = [
-        (usage.gpu_megahertz, usage.gpu_megahertz_lowest)
-        for usage in result.usage
-        if usage.gpu_megahertz is not None and usage.gpu_megahertz_lowest is not None
-    ]
-    reasons = sorted({reason for usage in result.usage for reason in usage.gpu_throttled})
-    if clocks:
-        highest, lowest = max(mean for mean, _ in clocks), min(low for _, low in clocks)
-        if reasons or lowest < CLOCK * highest:
-            why = f" ({', '.join(reasons)})" if reasons else ""
-            lines.append(
-                f"the GPU's clock fell to {lowest:,.0f} MHz, from up to {highest:,.0f} on "
-                f"average in a round{why}: cool it, raise its power limit or lock its clocks"
-            )
+    means = [usage.gpu_megahertz for usage in result.usage if usage.gpu_megahertz]
+    lows = [usage.gpu_megahertz_lowest for usage in result.usage if usage.gpu_megahertz_lowest]
+    reasons = ", ".join(sorted({why for usage in result.usage for why in usage.gpu_throttled}))
+    why = f" ({reasons})" if reasons else ""
+    advice = "cool it, raise its power limit or lock its clocks"
+    if lows and min(lows) < CLOCK * max(means):
+        lines.append(
+            f"the GPU's clock fell to {min(lows):,.0f} MHz, from {max(means):,.0f} in its fastest "
+            f"round{why}: {advice}"
+        )
     elif reasons:
-        lines.append(f"the GPU lowered its clock ({', '.join(reasons)}): cool it and run again")
+        at = f", to {median(means):,.0f} MHz" if means else ""
+        lines.append(f"the GPU lowered its clock{at}{why}: {advice}")
     return lines
 
 
