@@ -1,6 +1,7 @@
 """Epochs that are repeated on a GPU, with the reference's workload: repeating needs no GPU."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import nvml
@@ -8,7 +9,7 @@ import pytest
 
 from crossbench.adapters.reference import ReferenceWorkload
 from crossbench.data import cifar10
-from crossbench.engine import timing, worker
+from crossbench.engine import timing, usage, worker
 from crossbench.engine.batches import ArrayBatches
 from crossbench.engine.timing import best_seconds, mean_epoch, repeated_epoch, timed_epoch
 from crossbench.engine.worker import Task, Worker, save_arrays
@@ -32,35 +33,53 @@ def short(monkeypatch):
     monkeypatch.setattr(timing, "LEAST_SECONDS", 0.2)
 
 
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds of a clock that only the test moves on."""
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(usage.time, "perf_counter", lambda: clock.now)
+    return clock
+
+
 @pytest.mark.usefixtures("short")
-def test_an_epoch_is_repeated_from_the_same_weights_until_it_can_be_measured(workload, small_model):
+def test_an_epoch_is_repeated_from_the_same_weights_until_it_can_be_measured(
+    workload, small_model, clock
+):
     expected = workload.train_epoch()
     calls = []
     train = workload.train_epoch
-    workload.train_epoch = lambda: (calls.append("train"), train())[1]
+
+    def train_epoch():
+        calls.append("train")
+        clock.now += 0.03
+        return train()
 
     def rewind():
         calls.append("rewind")
+        clock.now += 0.01
         workload.load_weights(small_model.initial_weights(0))
 
+    workload.train_epoch = train_epoch
     epoch = repeated_epoch(workload, rewind, None, 3, 1)
     assert (epoch.round, epoch.epoch) == (3, 1)
-    assert epoch.repeats > 1
-    assert epoch.timed_seconds >= 0.2
-    assert epoch.timed_seconds - epoch.wall_seconds < 0.2  # no more often than needed
+    assert calls == ["rewind", "train"] * (3 + 7)  # 0.12 s that are not timed, 0.21 s that are
+    assert epoch.repeats == 7
+    assert epoch.wall_seconds == pytest.approx(0.03)
+    assert epoch.timed_seconds == pytest.approx(0.21)
+    assert epoch.untimed_seconds == pytest.approx(0.06)
+    assert epoch.started == pytest.approx(100.0 + 0.12 + 0.01)
     np.testing.assert_array_equal(epoch.losses, expected)
-    assert calls == ["rewind", "train"] * (len(calls) // 2)
-    warming = len(calls) // 2 - epoch.repeats
-    assert warming * epoch.wall_seconds > 0.05  # half of what it should be: the machine may drift
-    assert 0 < epoch.untimed_seconds < epoch.span_seconds - epoch.timed_seconds + 1e-9
 
 
 @pytest.mark.usefixtures("short")
-def test_a_long_epoch_is_timed_once(workload):
-    import time
-
+def test_a_long_epoch_is_timed_once(workload, clock):
     train = workload.train_epoch
-    workload.train_epoch = lambda: (time.sleep(0.25), train())[1]
+
+    def train_epoch():
+        clock.now += 0.25
+        return train()
+
+    workload.train_epoch = train_epoch
     epoch = repeated_epoch(workload, lambda: None, None, 1, 1)
     assert (epoch.repeats, epoch.untimed_seconds) == (1, 0.0)
 

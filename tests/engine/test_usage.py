@@ -102,8 +102,8 @@ REASONS = pynvml.nvmlClocksEventReasonSwPowerCap | pynvml.nvmlClocksEventReasonG
 
 def sampled(card, seconds=0.5):
     """What is seen of this process and a GPU, and an epoch of that time, repeated for over 1 s."""
+    start = time.perf_counter()
     with Sampler(os.getpid(), card, interval=0.02) as sampler:
-        start = time.perf_counter()
         time.sleep(seconds)
     epoch = Epoch(1, 1, start, seconds, 1.0, [1.0], {}, Surroundings(*[None] * 6), repeats=3)
     return sampler, epoch
