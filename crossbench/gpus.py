@@ -33,8 +33,8 @@ class Gpus:
     """The visible GPUs in CUDA's order.
 
     driver: whether CUDA may find GPUs although NVML does not tell of them.
-    problem: what NVML does not tell and why, in a line; None where all is well, or there is no
-        driver.
+    problem: why the list is empty or NVML's figures are missing, in a line; None where all is
+        well, or there is no driver.
     """
 
     known: list[Gpu]
@@ -80,7 +80,8 @@ def find_gpus() -> Gpus:
             return Gpus([])
         if words == []:
             return Gpus([], problem=_hidden())
-        return Gpus([], driver=True, problem=f"NVML does not tell of the GPUs: {error}")
+        problem = f"NVML cannot list the GPUs ({error}): memory, power and clocks are left out"
+        return Gpus([], driver=True, problem=problem)
     if not any(cards):
         return Gpus([])
     if words is None:
@@ -134,6 +135,8 @@ def _named(word: str, cards: list[list[Gpu]]) -> Gpu | None:
     if word.isdigit():
         card = cards[int(word)] if int(word) < len(cards) else []
         return card[0] if card else None  # CUDA shows the first instance of a divided card
+    if not word.startswith(("GPU-", "MIG-")):
+        return None
     found = [gpu for card in cards for gpu in card if gpu.uuid.startswith(word)]
     return found[0] if len(found) == 1 else None
 

@@ -120,8 +120,8 @@ class Workload(Protocol):
         """The most bytes in use on the GPU, the allocator's own figure; None on the CPU."""
 
     def free_memory(self) -> None:
-        """Give back the device's memory that nothing uses, as far as the framework can: workers
-        share a GPU. Not timed; what it costs later falls into an epoch that is not timed either.
+        """Give unused memory of the device back, as far as the framework can: workers share a GPU.
+        The call is not timed, and neither is the training after it that allocates again.
         """
 
     def threads(self) -> int | None:
@@ -174,7 +174,7 @@ class Adapter(ABC):
         return {}
 
     def required_environment(self, device: str) -> dict[str, str]:
-        """Environment variables without which the figures would be wrong, set over the user's."""
+        """Return the environment variables that the figures depend on; they override the user's."""
         return {}
 
     def to_install(self, device: str) -> str | None:

@@ -66,6 +66,7 @@ def test_all_cards_are_visible(monkeypatch):
         ("GPU-aa", []),  # which one?
         ("GPU-cccc", []),
         ("none", []),
+        ("GPU-b", []),
         ("-1,0", []),
         (",0", []),
     ],
@@ -77,6 +78,13 @@ def test_what_the_user_hides_is_not_found(monkeypatch, visible, expected):
     assert names(gpus) == expected
     if not expected:
         assert gpus.why_not(0).startswith(f"CUDA_VISIBLE_DEVICES={visible!r} shows no GPU")
+
+
+@pytest.mark.parametrize(("visible", "expected"), [("G", []), ("GPU-a", ["NVIDIA A100"])])
+def test_an_abbreviation_begins_as_cuda_knows_it(monkeypatch, visible, expected):
+    nvml.install(monkeypatch, A)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert names(find_gpus()) == expected
 
 
 def test_an_index_counts_the_visible_ones(monkeypatch):
@@ -144,7 +152,7 @@ def test_a_driver_without_nvml_leaves_out_only_what_nvml_tells(monkeypatch, driv
     assert gpus.why_not(0) is None
     assert gpus.handle(0) is None
     assert gpus.environment(0)["CUDA_VISIBLE_DEVICES"] == "0"
-    assert gpus.problem == f"NVML does not tell of the GPUs: {pynvml.NVMLError(error)}"
+    assert f"NVML cannot list the GPUs ({pynvml.NVMLError(error)}): " in gpus.problem
     assert "\n" not in gpus.problem
     assert machine.describe().gpu_problem == gpus.problem
     assert gpus.problem in doctor.report()
@@ -162,7 +170,7 @@ def test_an_error_of_nvml_after_its_start_is_a_line(monkeypatch, driver, where):
         nvml.install(monkeypatch, count=lost)
     else:
         nvml.install(monkeypatch, Card("GPU-1", fails=lost))
-    assert find_gpus().problem.endswith("GPU is lost")
+    assert "(GPU is lost)" in find_gpus().problem
     assert "GPU is lost" in doctor.report()
 
 

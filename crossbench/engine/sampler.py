@@ -24,8 +24,8 @@ from .timing import LEAST_SECONDS
 INTERVAL = 0.1
 """Seconds between samples."""
 LEAST_SHARE = 0.8
-"""How much of the span must have been timed for a GPU's use and power: NVML's figures are means of
-up to a second, which hold what happens between the repetitions of an epoch too."""
+"""The share of the span that must have been timed for a GPU's use and power to be given: NVML's
+figures are means of up to a second, and include what happens between the repetitions."""
 THROTTLING = {
     pynvml.nvmlClocksEventReasonSwPowerCap: "power cap",
     pynvml.nvmlClocksEventReasonHwSlowdown: "hardware slowdown",

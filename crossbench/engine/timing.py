@@ -14,11 +14,11 @@ from ..workload import Workload
 from . import usage
 
 BUSY_SECONDS = 0.5
-"""Of training before a steady epoch on a GPU, which is not timed: an idle GPU lowers its clocks
-within seconds, and its allocator may have given its memory back."""
+"""Seconds of untimed training before a steady epoch on a GPU: an idle GPU lowers its clocks within
+seconds, and the allocator may have given its memory back."""
 LEAST_SECONDS = 1.0
-"""Of timed work on a GPU. An epoch of the LeNet takes some tens of milliseconds there, and NVML
-renews its figures only a few times a second."""
+"""Seconds of timed training on a GPU, where a LeNet epoch takes some tens of milliseconds, and NVML
+renews its figures a few times a second."""
 
 
 def timed_epoch(workload: Workload, gpu: Any, number: int, epoch: int) -> Epoch:

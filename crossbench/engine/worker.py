@@ -11,6 +11,7 @@ import os
 import pickle
 import traceback
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -28,7 +29,7 @@ from .timing import best_seconds, repeated_epoch, timed_epoch
 MATRIX = {"cpu": 2048, "gpu": 8192}
 """Rows and columns of the matrices of the peak: 0.02 and 1.1 TFLOP a product."""
 COPY_BYTES = {"cpu": 2**28, "gpu": 2**31}
-"""Of the copy: larger than any cache, and so long that the wait for its end does not count."""
+"""Bytes of the copy: more than any cache holds, and enough to hide the wait for its end."""
 
 
 @dataclass(frozen=True)
@@ -115,12 +116,18 @@ class Worker:
         """The round's first epoch, or a further one: both begin with the initial weights."""
         if epoch == 0:
             usage.reset_peak_resident()
-        if self.task.gpu is not None:
-            return self._epoch_on_gpu(number, epoch)
-        if epoch <= 1:
-            self.workload.load_weights(self.initial)
-        self._draw(max(0, epoch - 1))  # the cold one and the first steady one begin alike
-        return timed_epoch(self.workload, None, number, epoch)
+        on_gpu = self.task.gpu is not None
+        if on_gpu and epoch > 0:
+            rewind = partial(self._rewind, epoch)
+            done = repeated_epoch(self.workload, rewind, self.gpu, number, epoch)
+        else:
+            if epoch <= 1:
+                self.workload.load_weights(self.initial)
+            self._draw(max(0, epoch - 1))  # the cold one and the first steady one begin alike
+            done = timed_epoch(self.workload, self.gpu, number, epoch)
+        if on_gpu:
+            self.workload.free_memory()
+        return done
 
     def trail(self) -> Trail:
         peak = usage.peak_resident() if self.task.gpu is None else self.workload.peak_memory()
@@ -157,25 +164,13 @@ class Worker:
             right += int((predictions(logits) == test.labels[i : i + size]).sum())
         return right / len(test)
 
-    def _epoch_on_gpu(self, number: int, epoch: int) -> Epoch:
-        """The same on a GPU, where a steady epoch is repeated; its idle memory is given back."""
-        if epoch == 0:
-            self._rewind(epoch)
-            done = timed_epoch(self.workload, self.gpu, number, epoch)
-        else:
-            done = repeated_epoch(
-                self.workload, lambda: self._rewind(epoch), self.gpu, number, epoch
-            )
-        self.workload.free_memory()
-        return done
-
     def _rewind(self, epoch: int) -> None:
-        """Go to where an epoch begins: the initial weights, or what the steady ones before left."""
+        """Go to where a steady epoch begins: the initial weights, or what those before it left."""
         self.workload.load_weights(self.initial)
         for before in range(epoch - 1):
             self._draw(before)
             self.workload.train_epoch()
-        self._draw(max(0, epoch - 1))
+        self._draw(epoch - 1)
 
     def _batches(self) -> Batches:
         task, split = self.task, self._split("train")

@@ -64,7 +64,7 @@ def _no_difference(comparison: Comparison, result: CellResult) -> list[str]:
 
 
 def _gpu(result: CellResult) -> list[str]:
-    """From the samples of the steady epochs: whether the GPU waited, or was slowed down."""
+    """Say whether the GPU waited for the host or lowered its clock in the steady epochs."""
     lines = []
     busy = [usage.gpu_busy for usage in result.usage if usage.gpu_busy is not None]
     if busy and median(busy) < BUSY:

@@ -67,7 +67,7 @@ class Parity:
         by = "is not finite" if value is None else f"is off by {value:.1e}"
         return (
             f"a float32 {name} {by} (at most {FULL_FLOAT32_BOUND:.0e} is allowed): "
-            "it computes in TensorFloat-32 or less"
+            "it computes in TensorFloat-32 or a lower precision"
         )
 
     @property
@@ -152,10 +152,11 @@ class Usage:
     gpu_memory_peak: int | None
     """Bytes that the worker's process holds on the GPU (NVML)."""
     gpu_watts: float | None
-    """The mean of the whole GPU's."""
+    """The mean power of the whole GPU."""
     gpu_megahertz: float | None
     """The mean clock of the GPU's multiprocessors."""
     gpu_megahertz_lowest: float | None
+    """Its lowest clock."""
     gpu_throttled: list[str]
     """Why the GPU lowered its clock, in NVML's terms: "power cap", "thermal slowdown"."""
 
@@ -286,7 +287,7 @@ class Machine:
     gpus: list[str]
     """Their names, of those that CUDA_VISIBLE_DEVICES shows, in its order."""
     gpu_problem: str | None
-    """What NVML does not tell and why, in a line; None where all is well, or there is no driver."""
+    """Why gpus is empty or NVML's figures are missing, in a line; None where there is no driver."""
     system: str
     python: str
     libraries: dict[str, str]

@@ -18,7 +18,7 @@ end
 
 CrossBenchFlux.synchronize(::CUDADevice) = CUDA.synchronize()
 
-# Garbage that Julia has not collected counts, and so does memory of a pool alone.
+# Includes garbage that Julia has not collected. Without CUDA.jl's memory pool there is no counter.
 function CrossBenchFlux.peak_memory(::CUDADevice)
     ismissing(CUDA.used_memory()) && return nothing
     pool = Driver.memory_pool(CUDA.device())

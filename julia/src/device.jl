@@ -39,7 +39,7 @@ synchronize(device) = nothing
 """The most bytes in use on the device, or `nothing` where there is no such counter."""
 peak_memory(device) = nothing
 
-"""Before an epoch: no garbage left from what came before. On a GPU `free_memory` does more."""
+"""Collect the garbage of what came before an epoch. On a GPU `free_memory` does the rest."""
 collect_garbage(device) = GC.gc(false)
 collect_garbage(::CPUDevice) = GC.gc()
 

@@ -56,8 +56,9 @@ garbage left from before."""
 function reset!(workload)
     workload.state = Flux.setup(workload.rule, workload.model)
     workload.steps = 0
-    dropouts = [follow(workload.model, workload.dropouts[name]) for name in sort!(collect(keys(workload.dropouts)))]
-    for (seed, rng) in enumerate(unique(objectid, [dropout.rng for dropout in dropouts]))
+    names = sort!(collect(keys(workload.dropouts)))
+    rngs = [follow(workload.model, workload.dropouts[name]).rng for name in names]
+    for (seed, rng) in enumerate(unique(objectid, rngs))  # on a GPU all have one
         seed!(rng, seed)
     end
     collect_garbage(workload.device)
