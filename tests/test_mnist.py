@@ -68,7 +68,7 @@ PICTURES = bytes(3 * 28 * 28)
         (IMAGES, b"", "begins with nothing, not 00000803"),
         (IMAGES, header("00000801", 3) + PICTURES, "begins with 00000801, not 00000803"),
         (IMAGES, header("00000d03", 3, 28, 28) + PICTURES, "begins with 00000d03, not 00000803"),
-        (IMAGES, gzip.compress(header("00000803", 3, 28, 28) + PICTURES), "begins with 1f8b"),
+        (IMAGES, gzip.compress(bytes(64), mtime=0), "begins with 1f8b"),
         (IMAGES, header("00000803", 3, 28), "ends within its header of 16 bytes"),
         (IMAGES, header("00000803", 3, 32, 32) + bytes(3072), "items of 32 × 32, .* 28 × 28"),
         (IMAGES, header("00000803", 3, 28, 28) + PICTURES[1:], r"2,351 bytes .* says 2,352 \(3"),
