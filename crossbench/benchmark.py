@@ -14,7 +14,7 @@ from .engine.rounds import Progress, measure
 from .engine.worker import save_arrays
 from .errors import ResultsError, SpecError
 from .models import Model
-from .plan import make_plan
+from .plan import make_plan, reasons
 from .results.comparison import SCHEMA, Comparison, claim, load
 from .results.records import Cell, CellResult, Data, Settings
 from .spec import (
@@ -110,9 +110,7 @@ def run(
     )
     cells = make_plan(spec)
     if not cells:
-        raise SpecError(
-            "no framework is installed: pip install 'crossbench[torch]', [jax] or [flux]"
-        )
+        raise SpecError(f"no framework is installed: {'; '.join(reasons())}")
     if json is not None:
         claim(json)
     with tempfile.TemporaryDirectory(prefix="crossbench-") as directory:

@@ -9,7 +9,7 @@ from .data.download import Official
 from .errors import SpecError
 from .gpus import find_gpus
 from .results.records import Machine
-from .workload import DEVICES
+from .workload import DEVICES, DISTRIBUTION, versions
 
 
 def report() -> str:
@@ -19,6 +19,7 @@ def report() -> str:
         ("CPU", f"{here.cpu}, {here.cpus} usable, {here.memory_bytes / 2**30:.0f} GiB"),
         ("GPU", _gpus(here)),
         *((official.title, _data(official)) for official in data.OFFICIAL),
+        *_other_project(),
     ]
     no_gpu = find_gpus().why_not(0)
     frameworks = [_framework(name, no_gpu is None) for name in adapters.names()]
@@ -29,6 +30,19 @@ def report() -> str:
             tabulate(frameworks, headers=["framework", *DEVICES, "installed"], maxcolwidths=50),
         ]
     )
+
+
+def _other_project() -> list[tuple[str, str]]:
+    """Return a row about the project that is called crossbench on PyPI, where it is installed."""
+    return [
+        (
+            "warning",
+            f"the distribution crossbench {version}, a benchmark runner for browsers, is installed "
+            f"too, with a package of the same name: pip uninstall crossbench, then install "
+            f"{DISTRIBUTION} anew",
+        )
+        for version in versions("crossbench").values()
+    ]
 
 
 def _gpus(here: Machine) -> str:

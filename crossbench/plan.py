@@ -41,15 +41,24 @@ def _name(framework: str, device: str, threads: int, spec: Spec) -> str:
     return f"{name}, 1 thread" if threads == 1 else f"{name}, {threads} threads"
 
 
+def reasons() -> list[str]:
+    """Return why each framework that is not installed cannot run, and what to do."""
+    return [reason for name in _frameworks() if (reason := _why_not(name))]
+
+
 def _installed() -> list[str]:
-    return [name for name in adapters.names() if name != adapters.REFERENCE and _is_installed(name)]
+    return [name for name in _frameworks() if _why_not(name) is None]
 
 
-def _is_installed(name: str) -> bool:
+def _frameworks() -> list[str]:
+    return [name for name in adapters.names() if name != adapters.REFERENCE]
+
+
+def _why_not(name: str) -> str | None:
     try:
-        return adapters.get(name).available("cpu") is None
-    except SpecError:  # a third party's that is broken: the doctor tells
-        return False
+        return adapters.get(name).available("cpu")
+    except SpecError as error:  # a third party's that is broken
+        return str(error)
 
 
 def _unavailable(cell: Cell, gpus: Gpus) -> str | None:

@@ -5,6 +5,7 @@ An adapter measures nothing: the engine's one clock times `train_epoch` from out
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -26,6 +27,33 @@ def versions(*packages: str) -> dict[str, str]:
         with suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
     return found
+
+
+DISTRIBUTION = "crossbench-frameworks"
+"""The name under which pip knows this package; `crossbench` on PyPI is another project."""
+
+
+def missing(extra: str, *packages: str) -> str | None:
+    """Return which of the Python packages are not installed, and the command that installs them.
+
+    extra: the extra of this package that holds them, for whoever installed it from a clone. None
+    where all are installed.
+    """
+    absent = [package for package in packages if package not in versions(package)]
+    if not absent:
+        return None
+    command = f"-e '.[{extra}]'" if _is_clone() else " ".join(absent)
+    verb = "is" if len(absent) == 1 else "are"
+    return f"{', '.join(absent)} {verb} not installed: pip install {command}"
+
+
+def _is_clone() -> bool:
+    """Return whether pip installed this package from a directory, to be edited there (PEP 610)."""
+    try:
+        origin = metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
+        return bool(json.loads(origin or "{}").get("dir_info", {}).get("editable"))
+    except (metadata.PackageNotFoundError, ValueError):
+        return False
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...models.model import Weights
-from ...workload import Adapter, Batch, Batches, Job, Unavailable, versions
+from ...workload import Adapter, Batch, Batches, Job, Unavailable, missing, versions
 from . import julia
 
 
@@ -106,9 +106,7 @@ class FluxAdapter(Adapter):
     title = "Flux.jl"
 
     def available(self, device: str) -> str | None:
-        if not versions("juliacall"):
-            return "juliacall is not installed: pip install 'crossbench[flux]'"
-        return None
+        return missing("flux", "juliacall")
 
     def installed(self) -> dict[str, str]:
         found = versions("juliacall")

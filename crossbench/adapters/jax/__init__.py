@@ -39,7 +39,7 @@ from ...models.training import (
     RMSprop,
     SoftmaxCrossEntropy,
 )
-from ...workload import Adapter, Batch, Batches, Job, placed, versions
+from ...workload import Adapter, Batch, Batches, Job, missing, placed, versions
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax")
 GPU_PLUGINS = ("jax-cuda13-plugin", "jax-cuda12-plugin")
@@ -341,12 +341,9 @@ class JaxAdapter(Adapter):
     title = "JAX/Flax"
 
     def available(self, device: str) -> str | None:
-        installed = self.installed()
-        missing = [name for name in PACKAGES if name not in installed]
-        if missing:
-            verb = "is" if len(missing) == 1 else "are"
-            return f"{', '.join(missing)} {verb} not installed: pip install 'crossbench[jax]'"
-        if device == "gpu" and not any(name in installed for name in GPU_PLUGINS):
+        if reason := missing("jax", "jax", "flax", "optax"):
+            return reason
+        if device == "gpu" and not versions(*GPU_PLUGINS):
             return "jax has no GPU plugin: pip install 'jax[cuda13]'"
         return None
 

@@ -37,7 +37,7 @@ from ...models.training import (
     RMSprop,
     SoftmaxCrossEntropy,
 )
-from ...workload import Adapter, Batch, Batches, Job, placed, versions
+from ...workload import Adapter, Batch, Batches, Job, missing, placed, versions
 
 if TYPE_CHECKING:
     import torch
@@ -302,9 +302,9 @@ class TorchAdapter(Adapter):
     title = "PyTorch"
 
     def available(self, device: str) -> str | None:
-        version = self.installed().get("torch")
-        if version is None:
-            return "torch is not installed: pip install 'crossbench[torch]'"
+        if reason := missing("torch", "torch"):
+            return reason
+        version = self.installed()["torch"]
         if device == "gpu" and version.endswith("+cpu"):
             return f"torch {version} is a build without CUDA: install torch's CUDA build"
         return None
