@@ -5,7 +5,7 @@ from __future__ import annotations
 from tabulate import tabulate
 
 from . import __version__, adapters, data, machine
-from .data.download import Official
+from .data.download import Official, Unreachable
 from .errors import SpecError
 from .gpus import find_gpus
 from .results.records import Machine
@@ -61,7 +61,10 @@ def _framework(name: str, gpu: bool) -> list[str]:
 
 
 def _data(official: Official) -> str:
+    try:
+        place = official.directory()
+    except Unreachable as reason:
+        return f"not available: {reason}"
     if official.is_cached():
-        return f"in {official.directory()}"
-    size, place = official.megabytes, official.directory()
-    return f"not yet here; --data auto downloads {size:g} MB once, to {place}"
+        return f"in {place}"
+    return f"not yet here; --data auto downloads {official.megabytes:g} MB once, to {place}"

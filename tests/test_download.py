@@ -1,21 +1,50 @@
 """The downloads, from a server on this machine."""
 
 import hashlib
+import os
+import pwd
+import resource
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
+from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
-from crossbench import data
+from crossbench import data, doctor
+from crossbench.data import download
+from crossbench.data.dataset import Dataset, Split
 from crossbench.data.download import Official, Unreachable
+from crossbench.data.files import DamagedFile
+from crossbench.data.sources import Text
+from crossbench.errors import DataError
+
+PATIENCE = 60  # seconds until what waits is given up
 
 
 class Handler(SimpleHTTPRequestHandler):
     def log_message(self, *words):
         self.server.asked.append((self.command, self.path))
+
+    def do_GET(self):
+        if hold := self.server.holds.pop(self.path, None):
+            hold.arrived.set()
+            hold.released.wait(PATIENCE)
+        super().do_GET()
+
+
+class Hold:
+    """The first request for a file, which waits until it is released."""
+
+    def __init__(self, server, path):
+        self.arrived, self.released = threading.Event(), threading.Event()
+        server.holds[path] = self
 
 
 @pytest.fixture
@@ -26,15 +55,18 @@ def server(tmp_path, monkeypatch):
     (tmp_path / "served").mkdir()
     handler = partial(Handler, directory=tmp_path / "served")
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.asked = []
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        server.asked, server.holds = [], {}
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield server
         server.shutdown()
 
 
 def official(server, served, **more):
     """Two files, of which the server has what is in served."""
-    base = f"http://127.0.0.1:{server.server_address[1]}"
+    return of_two_files(f"http://127.0.0.1:{server.server_address[1]}", **more)
+
+
+def of_two_files(base, **more):
     digests = {f"{base}/{name}": hashlib.sha256(name.encode()).hexdigest() for name in "ab"}
     return Official("T", "t", digests, 1, **{"files": ("a", "b"), **more})
 
@@ -91,6 +123,257 @@ def test_half_a_cache_is_downloaded_anew(tmp_path, server):
     (tmp_path / "cache" / "t").mkdir(parents=True)
     (tmp_path / "cache" / "t" / "a").write_text("old")
     assert (here.fetch() / "a").read_text() == "a"
+
+
+def test_what_unpacking_finds_damaged_is_an_error_and_is_not_kept(tmp_path, server):
+    def unpack(downloaded, directory):
+        raise DamagedFile(downloaded / "a", "is damaged")
+
+    serve(tmp_path, a="a", b="b")
+    with pytest.raises(DataError, match=r"/a is damaged; it was removed, and the next run down"):
+        official(server, tmp_path, unpack=unpack).load(one_example)
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def one_example(directory):
+    """A data set of one example: the contents of the file `a`."""
+    split = Split(*2 * [[(directory / "a").read_text()]])
+    return Dataset("T", split, split)
+
+
+def test_a_file_in_the_cache_that_is_not_the_official_one_is_downloaded_by_the_next_run(
+    tmp_path, server
+):
+    serve(tmp_path, a="a", b="b")
+    here = official(server, tmp_path)
+    file = here.fetch() / "a"
+    file.write_text("A")
+    with pytest.raises(DataError) as caught:
+        here.load(one_example)
+    assert str(caught.value) == (
+        f"{file} is damaged: it is not the official file (SHA-256); it was removed, and the next "
+        "run downloads it again"
+    )
+    assert here.load(one_example).train.inputs == ["a"]
+
+
+def nested(place):
+    (place / "cache").symlink_to("cache")
+    return place / "cache"
+
+
+def filled(place, make):
+    """A cache in which something else is in the place of the folder."""
+    (place / "cache").mkdir()
+    make(place / "cache" / "t")
+    return place / "cache"
+
+
+def made(path, make):
+    make(path)
+    return path
+
+
+UNUSABLE = {
+    "a file": lambda place: made(place / "cache", Path.touch),
+    "below a file": lambda place: made(place / "file", Path.touch) / "cache",
+    "a dangling link": lambda place: made(place / "cache", lambda p: p.symlink_to("nowhere")),
+    "a circle of links": nested,
+    "a name that is too long": lambda place: place / ("x" * 300),
+    "where nothing can be made": lambda place: Path("/dev/null/cache"),
+    "with a file for a folder": lambda place: filled(place, Path.touch),
+    "with a dangling link for a folder": lambda place: filled(
+        place, lambda path: path.symlink_to("nowhere")
+    ),
+    "read-only": lambda place: made(place / "cache", lambda path: path.mkdir(0o555)),
+    "closed": lambda place: made(place / "cache", lambda path: path.mkdir(0o000)),
+}
+
+
+@pytest.mark.parametrize("kind", UNUSABLE)
+def test_an_unusable_cache_is_a_reason(tmp_path, monkeypatch, server, kind):
+    cache = UNUSABLE[kind](tmp_path)
+    if kind in ("read-only", "closed") and os.access(cache, os.W_OK):
+        pytest.skip("this user may write everywhere")
+    monkeypatch.setenv("CROSSBENCH_CACHE", str(cache))
+    serve(tmp_path, a="a", b="b")
+    here = official(server, tmp_path)
+    assert not here.is_cached()
+    with pytest.raises(Unreachable) as caught:
+        here.fetch()
+    said = str(caught.value)
+    assert said.startswith(f"{cache / 't'} cannot be written: ")
+    assert said.endswith("; set CROSSBENCH_CACHE to a folder that can be written")
+    assert "\n" not in said
+    assert not any(command == "GET" for command, _ in server.asked)
+
+
+def test_auto_goes_on_with_a_stand_in_where_the_cache_is_unusable(tmp_path, monkeypatch):
+    (tmp_path / "cache").touch()
+    monkeypatch.setenv("CROSSBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(data.synthetic_text.load, "__defaults__", (5_000,))
+    dataset = data.load(Text(length=4, step=3), "auto", 0)
+    assert dataset.name == "synthetic text (seed 0)"
+    assert f"cannot be had ({tmp_path}/cache/nietzsche cannot be written: " in dataset.note
+
+
+@pytest.fixture
+def homeless(monkeypatch):
+    """A user without a home directory, as in a container with a user number of its own."""
+
+    def no_entry(_):
+        raise KeyError("getpwuid(): uid not found")
+
+    for name in ("CROSSBENCH_CACHE", "HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", no_entry)
+
+
+def test_without_a_home_directory_auto_goes_on_with_a_stand_in(homeless, monkeypatch):
+    monkeypatch.setattr(data.synthetic_text.load, "__defaults__", (5_000,))
+    assert "(there is no home directory for the cache; set CROSSBENCH_CACHE to a folder" in (
+        data.load(Text(length=4, step=3), "auto", 0).note
+    )
+
+
+def test_doctor_reports_a_missing_home_directory(homeless):
+    assert "not available: there is no home directory for the cache; set" in doctor.report()
+
+
+def test_a_full_disk_is_a_reason_that_names_the_folder(tmp_path, server):
+    """A limit on the size of a file stands for the disk: writing fails in the same place."""
+
+    def unpack(downloaded, directory):
+        directory.mkdir()
+        (directory / "a").write_bytes(bytes(100_000))
+
+    serve(tmp_path, a="a", b="b")
+    here = official(server, tmp_path, unpack=unpack)
+    with small_files(50_000), pytest.raises(Unreachable) as caught:
+        here.fetch()
+    assert str(caught.value).startswith(f"{tmp_path}/cache/t cannot be written: File too large; ")
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_a_disk_that_is_full_in_the_middle_of_a_download_is_a_reason(tmp_path, server):
+    (tmp_path / "served" / "a").write_bytes(bytes(100_000))
+    with small_files(50_000), pytest.raises(Unreachable, match=r"/cache/t cannot be written: File"):
+        official(server, tmp_path).fetch()
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+@contextmanager
+def small_files(size):
+    """No file of this process grows over so many bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+FETCH = """
+import sys
+from test_download import of_two_files
+print(of_two_files(sys.argv[1]).fetch())
+"""
+
+
+@pytest.fixture
+def fetching(server):
+    """Start a process that fetches; it is killed at the end if it still runs."""
+    started = []
+
+    def start():
+        process = subprocess.Popen(
+            [sys.executable, "-c", FETCH, f"http://127.0.0.1:{server.server_address[1]}"],
+            env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def temporary(tmp_path):
+    return list((tmp_path / "cache").glob("download-*"))
+
+
+def test_two_that_download_at_once_both_get_the_files(tmp_path, server, fetching):
+    serve(tmp_path, a="a", b="b")
+    hold = Hold(server, "/b")
+    slow = fetching()
+    assert hold.arrived.wait(PATIENCE)
+
+    directory = official(server, tmp_path).fetch()  # it overtakes the slow one
+    [part] = temporary(tmp_path)  # and leaves it alone
+    assert (part / "downloaded" / "a").exists()
+    first = {path.name: path.stat().st_ino for path in directory.iterdir()}
+    folder = directory.stat().st_ino
+
+    hold.released.set()
+    out, errors = slow.communicate(timeout=PATIENCE)
+    assert (slow.returncode, out.strip()) == (0, str(directory)), errors
+    # who reads the first one's files does not lose them
+    assert directory.stat().st_ino == folder
+    assert {path.name: path.stat().st_ino for path in directory.iterdir()} == first
+    assert list((tmp_path / "cache").iterdir()) == [directory]
+
+
+def test_what_a_killed_download_leaves_is_removed_by_the_next_run(tmp_path, server, fetching):
+    serve(tmp_path, a="a", b="b")
+    hold = Hold(server, "/b")
+    killed = fetching()
+    assert hold.arrived.wait(PATIENCE)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait(PATIENCE)
+    hold.released.set()
+    [part] = temporary(tmp_path)
+    assert (part / "downloaded" / "a").exists()
+    assert not official(server, tmp_path).is_cached()
+    directory = official(server, tmp_path).fetch()
+    assert list((tmp_path / "cache").iterdir()) == [directory]
+
+
+def test_what_another_left_in_the_cache_stays(tmp_path, server):
+    serve(tmp_path, a="a", b="b")
+    cache = tmp_path / "cache"
+    (cache / "mine").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    (cache / "download-link").symlink_to(tmp_path / "elsewhere")
+    (cache / "download-file").touch()
+    official(server, tmp_path).fetch()
+    assert sorted(p.name for p in cache.iterdir()) == [
+        "download-file",
+        "download-link",
+        "mine",
+        "t",
+    ]
+    assert (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("taken", [lambda path: Path(path).rmdir(), download._lock])
+def test_a_directory_that_is_taken_before_it_is_locked_is_made_anew(tmp_path, monkeypatch, taken):
+    """Another process may see the new directory, not locked yet, and remove it as abandoned."""
+    make, lost = download.tempfile.mkdtemp, []
+
+    def make_and_lose_the_first(**where):
+        path = make(**where)
+        if not lost:
+            lost.append((path, taken(path)))
+        return path
+
+    monkeypatch.setattr(download.tempfile, "mkdtemp", make_and_lose_the_first)
+    with download._temporary_directory(tmp_path) as path:
+        assert path.is_dir()
+        assert str(path) != lost[0][0]
 
 
 def test_a_server_that_is_silent_is_given_up_within_10_s(monkeypatch, tmp_path):

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pooch
 
+from ..errors import DataError
+from . import files
+from .dataset import Dataset
+from .files import DamagedFile
+
 CONNECT_SECONDS = 8.0  # for the server's first answer; nothing waits longer without a network
 STALL_SECONDS = 30.0  # without a byte in the middle of the download
+TEMPORARY = "download-"  # begins the name of the folder of a download that goes on
+ADVICE = "set CROSSBENCH_CACHE to a folder that can be written"
 
 
 class Unreachable(Exception):
@@ -21,8 +31,13 @@ class Unreachable(Exception):
 
 
 def cache() -> Path:
-    """Where downloaded data is kept; CROSSBENCH_CACHE moves it."""
-    return Path(os.environ.get("CROSSBENCH_CACHE") or pooch.os_cache("crossbench"))
+    """Return where downloaded data is kept; CROSSBENCH_CACHE moves it. Else Unreachable."""
+    if named := os.environ.get("CROSSBENCH_CACHE"):
+        return Path(named)
+    try:
+        return Path(pooch.os_cache("crossbench"))
+    except RuntimeError:
+        raise Unreachable(f"there is no home directory for the cache; {ADVICE}") from None
 
 
 @dataclass(frozen=True)
@@ -45,43 +60,148 @@ class Official:
     unpack: Callable[[Path, Path], None] | None = None
 
     def directory(self) -> Path:
+        """Return the folder of the files, there or not; Unreachable without a home directory."""
         return cache() / self.folder
 
     def is_cached(self) -> bool:
-        return all((self.directory() / name).is_file() for name in self.files)
+        """Return whether all files are there; their contents are not looked at."""
+        directory = self.directory()
+        return all(files.is_file(directory / name) for name in self.files)
+
+    def load(self, read: Callable[[Path], Dataset]) -> Dataset:
+        """Return what `read` makes of the files' directory, after a download where they lack.
+
+        Unreachable where they are not available. DataError where a file is damaged: it is then
+        removed, so that the next run downloads it again.
+        """
+        try:
+            directory = self.fetch()
+            self._check_digests(directory)
+            return read(directory)
+        except DamagedFile as error:
+            raise DataError(f"{error}; {_remove(error.path)}") from None
 
     def fetch(self) -> Path:
-        """The directory of the files, downloaded where they are not there; else Unreachable."""
-        if not self.is_cached():
-            self._download()
-        return self.directory()
+        """Return the directory of the files, downloaded where they are not there; else Unreachable.
 
-    def _download(self) -> None:
-        """Fetch and check all files, and only then put them where they are looked for."""
+        Several processes may do so at once: each downloads, and the first one's files stay.
+        """
         directory = self.directory()
-        _probe(next(iter(self.sha256)))
+        try:
+            _remove_abandoned(directory.parent)
+            if not self.is_cached():
+                self._download(directory)
+        except OSError as error:
+            raise Unreachable(f"{directory} cannot be written: {_why(error)}; {ADVICE}") from None
+        return directory
+
+    def _download(self, directory: Path) -> None:
+        """Fetch and check all files, and only then put them where they are looked for."""
         directory.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=directory.parent) as temporary:
-            ready = Path(temporary) / "downloaded"
+        if directory.exists() or directory.is_symlink():
+            directory.mkdir(exist_ok=True)  # raises, before the download, unless it is a directory
+        with _temporary_directory(directory.parent) as temporary:
+            _probe(next(iter(self.sha256)))
+            ready = temporary / "downloaded"
             for url, sha256 in self.sha256.items():
                 _retrieve(url, sha256, ready)
             if self.unpack is not None:
-                downloaded, ready = ready, Path(temporary) / "unpacked"
+                downloaded, ready = ready, temporary / "unpacked"
                 self.unpack(downloaded, ready)
-            shutil.rmtree(directory, ignore_errors=True)
-            ready.rename(directory)
+            directory.mkdir(exist_ok=True)
+            if not self.is_cached():  # another process may have been first
+                for name in self.files:
+                    (ready / name).replace(directory / name)
+
+    def _check_digests(self, directory: Path) -> None:
+        """Raise DamagedFile for a file, kept as downloaded, that is not the official one."""
+        if self.unpack is not None:
+            return
+        limit = int(2 * 1e6 * self.megabytes)  # of all files together, rounded
+        for url, sha256 in self.sha256.items():
+            path = directory / file_name(url)
+            with files.opened(path, limit, "it was in the cache") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
+                    raise DamagedFile(path, "is damaged: it is not the official file (SHA-256)")
 
 
 def file_name(url: str) -> str:
     return url.rpartition("/")[2]
 
 
+def _why(error: OSError) -> str:
+    if isinstance(error, FileExistsError):  # of mkdir(exist_ok=True)
+        return f"{error.filename} is not a directory"
+    return error.strerror or type(error).__name__
+
+
+def _remove(path: Path) -> str:
+    """Remove a damaged file; return in words what the next run does."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        return f"remove it ({error.strerror}), and the next run downloads it again"
+    return "it was removed, and the next run downloads it again"
+
+
+@contextmanager
+def _temporary_directory(parent: Path) -> Iterator[Path]:
+    """Make a directory and hold its lock, which says that its owner lives; remove it at the end."""
+    path, lock = _make_locked(parent)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(lock)
+
+
+def _make_locked(parent: Path) -> tuple[Path, int]:
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=parent))
+        # another process may take it for abandoned, and remove it, before it is locked
+        with suppress(FileNotFoundError, BlockingIOError):
+            lock = _lock(path)
+            if path.is_dir():
+                return path, lock
+            os.close(lock)
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """Remove the temporary directories that processes left which were killed."""
+    for path in parent.glob(f"{TEMPORARY}*"):
+        with suppress(OSError):  # its owner lives, or another process removes it
+            lock = _lock(path)
+            shutil.rmtree(path, ignore_errors=True)
+            os.close(lock)
+
+
+def _lock(directory: Path) -> int:
+    """Return a descriptor that holds the directory's lock; BlockingIOError if another one does.
+
+    The kernel releases it when the process ends, however that happens.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
 def _retrieve(url: str, sha256: str, directory: Path) -> None:
+    """Download a file into the directory; OSError where it cannot be written, else Unreachable."""
+    import requests
+
     downloader = pooch.HTTPDownloader(progressbar=True, timeout=(CONNECT_SECONDS, STALL_SECONDS))
     try:
         pooch.retrieve(url, f"sha256:{sha256}", file_name(url), directory, downloader=downloader)
+    except requests.RequestException as error:  # an OSError too
+        raise Unreachable(f"{url}: {type(error).__name__}") from None
     except ValueError:
         raise Unreachable(f"what {url} sent is not the official file (SHA-256)") from None
+    except OSError:
+        raise
     except Exception as error:
         raise Unreachable(f"{url}: {type(error).__name__}") from None
 

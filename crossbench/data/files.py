@@ -1,0 +1,212 @@
+"""Files of data: only regular ones are opened, and never more is read than the caller allows.
+
+What the bytes mean is left to each source.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import stat
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import DataError
+
+CHUNK = 2**16  # bytes read at once, so that memory grows with what the file really holds
+
+
+class DamagedFile(DataError):
+    """A file does not hold what its format says; `path` is that file."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        super().__init__(path, what)
+        self.path = path
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.what}"
+
+
+@dataclass(frozen=True)
+class ArchiveBounds:
+    """What is read of a .tar.gz at most.
+
+    packed, unpacked: bytes of the archive before and after decompression.
+    member: bytes of one file in it. members: how many there are, of any kind.
+    """
+
+    packed: int
+    unpacked: int
+    member: int
+    members: int
+
+
+def is_directory(path: Path) -> bool:
+    """Return whether a directory is there; False too where the system refuses to say."""
+    with suppress(OSError):  # a name that is too long, a folder that may not be searched
+        return path.is_dir()
+    return False
+
+
+def is_file(path: Path) -> bool:
+    """Return whether a regular file is there; False too where the system refuses to say."""
+    with suppress(OSError):
+        return path.is_file()
+    return False
+
+
+def require_directory(path: Path) -> None:
+    """Raise DataError unless the path is a directory."""
+    if not is_directory(path):
+        raise DataError(f"{path} is not a directory: --data takes auto, synthetic or a directory")
+
+
+@contextmanager
+def opened(
+    path: Path, limit: int, missing: str, packed: bool = False
+) -> Iterator[io.BufferedIOBase]:
+    """Open a regular file, or what a link to one points to, for reading bytes.
+
+    limit: bytes of the file on the disk. missing: what to do where there is no file, for the
+    message. packed: the file is decompressed by gzip. Raises DataError where it cannot be opened,
+    and DamagedFile where it is too large. The body must only read: its errors are the file's.
+    """
+    try:
+        _require_regular(path, path.stat())  # first: to open a device may already disturb it
+        with open(path, "rb", opener=_without_waiting) as file:
+            status = os.fstat(file.fileno())
+            _require_regular(path, status)  # again: it may have been replaced
+            if status.st_size > limit:
+                raise _too_large(path, limit)
+            if packed:
+                with gzip.GzipFile(fileobj=file) as unpacked:
+                    yield unpacked
+            else:
+                yield file
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DamagedFile(path, f"is damaged: {str(error).rstrip('.')}") from None
+    except FileNotFoundError:
+        raise DataError(f"{path} is missing: {missing}") from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def read(path: Path, limit: int, missing: str) -> bytes:
+    """Return the bytes of a regular file; DataError as for opened()."""
+    with opened(path, limit, missing) as file:
+        raw = read_up_to(file, limit + 1)
+    if len(raw) > limit:
+        raise _too_large(path, limit)
+    return raw
+
+
+def read_up_to(file: io.BufferedIOBase, limit: int) -> bytes:
+    """Return what is left of an open file, at most `limit` bytes."""
+    chunks: list[bytes] = []
+    while limit > 0 and (chunk := file.read(min(CHUNK, limit))):
+        chunks.append(chunk)
+        limit -= len(chunk)
+    return b"".join(chunks)
+
+
+def read_archive(
+    path: Path, wanted: Callable[[tarfile.TarInfo], bool], bounds: ArchiveBounds
+) -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of each regular file in a .tar.gz that is wanted, in its order.
+
+    Raises DamagedFile where the archive is damaged or exceeds the bounds, at the latest after its
+    last member: only then its checksum is known.
+    """
+    with opened(path, bounds.packed, "it is not in the cache", packed=True) as unpacked:
+        stream = _ForwardStream(path, unpacked, bounds)
+        try:
+            yield from _members(path, stream, wanted, bounds)
+            while stream.read(CHUNK):  # up to the checksum
+                pass
+        except (OSError, EOFError, zlib.error, DataError):
+            raise
+        except Exception as error:  # tarfile parses a damaged header without checks of its own
+            what = f"is damaged: a header in it cannot be read ({type(error).__name__})"
+            raise DamagedFile(path, what) from None
+
+
+def _members(
+    path: Path,
+    stream: _ForwardStream,
+    wanted: Callable[[tarfile.TarInfo], bool],
+    bounds: ArchiveBounds,
+) -> Iterator[tuple[str, bytes]]:
+    with tarfile.open(fileobj=stream, mode="r:") as tar:
+        for number, member in enumerate(tar, 1):
+            if number > bounds.members:
+                raise DamagedFile(path, f"holds more than {bounds.members:,} files")
+            if member.isfile() and wanted(member):
+                if member.size > bounds.member:
+                    what = f"is too large: {member.name!r} in it has {member.size:,} bytes"
+                    raise DamagedFile(path, f"{what}, where at most {bounds.member:,} are read")
+                file = tar.extractfile(member)
+                assert file is not None  # it is a regular file
+                yield member.name, file.read(member.size)
+
+
+class _ForwardStream(io.BufferedIOBase):
+    """A decompressed archive as tarfile may read it: within the bounds, and never backwards.
+
+    To go back, gzip decompresses from the beginning: an archive could ask for that again and again.
+    """
+
+    def __init__(self, path: Path, file: io.BufferedIOBase, bounds: ArchiveBounds) -> None:
+        self._path = path
+        self._file = file
+        self._bounds = bounds
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is None or not 0 <= size <= max(self._bounds.member, CHUNK):
+            raise DamagedFile(self._path, "is damaged: a header in it has no sensible size")
+        raw = self._file.read(size)
+        self._require_within(self.tell())
+        return raw
+
+    def seek(self, position: int, whence: int = os.SEEK_SET, /) -> int:
+        if whence != os.SEEK_SET or position < self.tell():
+            raise DamagedFile(self._path, "is damaged: its parts overlap")
+        self._require_within(position)
+        return self._file.seek(position)
+
+    def _require_within(self, position: int) -> None:
+        if position > self._bounds.unpacked:
+            raise DamagedFile(
+                self._path,
+                f"is too large: it holds more than {self._bounds.unpacked:,} bytes decompressed",
+            )
+
+
+def _too_large(path: Path, limit: int) -> DamagedFile:
+    return DamagedFile(path, f"is too large: it has more than {limit:,} bytes")
+
+
+def _require_regular(path: Path, status: os.stat_result) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(None, "Is a directory")
+    if not stat.S_ISREG(status.st_mode):
+        raise DataError(f"{path} cannot be read: it is {_kind(status.st_mode)}, not a regular file")
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISFIFO(mode):
+        return "a named pipe"
+    return "a socket" if stat.S_ISSOCK(mode) else "a device"
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open the file, but do not wait for a writer where it became a named pipe meanwhile."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
