@@ -95,9 +95,62 @@ def test_auto_falls_back_to_synthetic_pictures(monkeypatch, tmp_path):
 
 def test_auto_takes_the_cache(monkeypatch, tmp_path, cifar_directory):
     monkeypatch.setenv("CROSSBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(cifar10, "FILE_BYTES", 20 * cifar10.RECORD)
     (tmp_path / "cache").mkdir()
     cifar_directory.rename(tmp_path / "cache" / "cifar-10")
     dataset = data.load(CIFAR10(), "auto", seed=0)
     assert dataset.name == "CIFAR-10"
     assert dataset.note is None
     assert len(dataset.train) == 100
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda raw: raw[:-3073], "it has 58,387 bytes, where the official file has 61,460"),
+        (lambda raw: b"", "it has 0 bytes"),
+        (lambda raw: b"\x0a" + raw[1:], "record 0 has the label 10, over 9"),
+    ],
+)
+def test_a_damaged_file_in_the_cache_is_removed(
+    monkeypatch, tmp_path, cifar_directory, spoil, message
+):
+    monkeypatch.setenv("CROSSBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(cifar10, "FILE_BYTES", 20 * cifar10.RECORD)
+    (tmp_path / "cache").mkdir()
+    cached = cifar_directory.rename(tmp_path / "cache" / "cifar-10")
+    file = cached / "data_batch_3.bin"
+    file.write_bytes(spoil(file.read_bytes()))
+    with pytest.raises(DataError, match=message) as caught:
+        data.load(CIFAR10(), "auto", seed=0)
+    assert str(caught.value).startswith(f"{file} is damaged: ")
+    assert str(caught.value).endswith("; it was removed, and the next run downloads it again")
+    assert len(list(cached.iterdir())) == 5
+    assert not cifar10.OFFICIAL.is_cached()
+
+
+@pytest.mark.parametrize("kept", [0, 1, 5, 10, 100, 0.3, 0.5, 0.9, -9, -8, -4, -1])
+def test_an_archive_that_was_cut_off_is_an_error(tmp_path, monkeypatch, kept):
+    monkeypatch.setattr(cifar10, "FILE_BYTES", cifar10.RECORD)
+    content = np.random.default_rng(0).bytes(cifar10.RECORD)
+    path = archive(tmp_path / "a.tar.gz", [(name, content) for name in FILES])
+    raw = path.read_bytes()
+    path.write_bytes(raw[: int(kept * len(raw)) if isinstance(kept, float) else kept])
+    with pytest.raises(DataError, match="is damaged: ") as caught:
+        cifar10.unpack(path, tmp_path / "out")
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("at", [0, 2, 3, 10, 0.1, 0.5, 0.9, -8, -1])
+def test_a_changed_archive_is_an_error(tmp_path, monkeypatch, at):
+    monkeypatch.setattr(cifar10, "FILE_BYTES", cifar10.RECORD)
+    content = np.random.default_rng(0).bytes(cifar10.RECORD)
+    path = archive(tmp_path / "a.tar.gz", [(name, content) for name in FILES])
+    raw = bytearray(path.read_bytes())
+    start = int(at * len(raw)) if isinstance(at, float) else at % len(raw)
+    for i in range(start, min(start + 9, len(raw))):
+        raw[i] ^= 0xFF
+    path.write_bytes(raw)
+    with pytest.raises(DataError, match="is damaged: "):
+        cifar10.unpack(path, tmp_path / "out")

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from caches import trust
 
 from crossbench import data
 from crossbench.data import imdb
@@ -164,7 +165,7 @@ def test_training_reviews_without_words_have_no_bigrams(tmp_path):
 def archive(path, texts=TINY, directory="aclImdb"):
     path.parent.mkdir(parents=True, exist_ok=True)
     members = [
-        (f"{directory}/{part}/{i}_7.txt", text.encode())
+        (f"{directory}/{part}/{i}_7.txt", text.encode(errors="surrogateescape"))
         for part, reviews in texts.items()
         for i, text in enumerate(reviews)
     ]
@@ -183,26 +184,45 @@ def cached(monkeypatch, tmp_path):
     return tmp_path / "cache" / "imdb" / "aclImdb_v1.tar.gz"
 
 
-def test_auto_takes_the_cached_archive(cached, directory):
+def load_cached():
+    return data.load(IMDB(words=100, length=8), "auto", seed=0)
+
+
+def test_auto_takes_the_cached_archive(monkeypatch, cached, directory):
     archive(cached)
-    dataset = data.load(IMDB(words=100, length=8), "auto", seed=0)
+    trust(monkeypatch, imdb, cached.parent)
+    dataset = load_cached()
     assert (dataset.name, dataset.note) == ("IMDB reviews", None)
     assert dataset.sha256() == load(directory).sha256()
 
 
+@pytest.mark.parametrize("trusted", [False, True])
 @pytest.mark.parametrize("kept", [0, 5, 30, 0.5, 0.9, -9, -4, -1])
-def test_an_archive_that_was_cut_off_is_named(cached, kept):
+def test_an_archive_that_was_cut_off_is_removed_from_the_cache(monkeypatch, cached, kept, trusted):
     raw = archive(cached).read_bytes()
     cached.write_bytes(raw[: int(kept * len(raw)) if isinstance(kept, float) else kept])
-    with pytest.raises(DataError, match="is damaged: delete it") as caught:
-        data.load(IMDB(words=100, length=8), "auto", seed=0)
-    assert str(cached) in str(caught.value)
+    if trusted:  # what only the reader sees
+        trust(monkeypatch, imdb, cached.parent)
+    with pytest.raises(DataError) as caught:
+        load_cached()
+    assert str(caught.value).startswith(f"{cached} is damaged: ")
+    assert str(caught.value).endswith("; it was removed, and the next run downloads it again")
+    assert "\n" not in str(caught.value)
+    assert not cached.exists()
 
 
-def test_an_archive_of_something_else_is_named(cached):
+def test_an_archive_of_something_else_is_removed_from_the_cache(monkeypatch, cached):
     archive(cached, directory="other")
-    with pytest.raises(DataError, match=r"train/neg holds no review: delete the archive"):
-        data.load(IMDB(words=100, length=8), "auto", seed=0)
+    trust(monkeypatch, imdb, cached.parent)
+    with pytest.raises(DataError, match=r"train/neg holds no review; it was removed"):
+        load_cached()
+    assert not cached.exists()
+
+
+def test_a_review_in_the_archive_that_is_no_text_is_named(tmp_path):
+    path = archive(tmp_path / "a.tar.gz", TINY | {"test/pos": ["\udce9"]})
+    with pytest.raises(DataError, match=r"'aclImdb/test/pos/0_7.txt' in it is not UTF-8 \(at byte"):
+        imdb.read_archive(path)
 
 
 def test_auto_falls_back_to_synthetic_reviews(monkeypatch, tmp_path):

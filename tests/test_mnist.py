@@ -2,8 +2,10 @@ import gzip
 
 import numpy as np
 import pytest
+from caches import trust
 
 from crossbench import data
+from crossbench.data import mnist
 from crossbench.data.sources import MNIST
 from crossbench.errors import DataError
 
@@ -126,15 +128,44 @@ def test_a_file_in_the_directorys_place(directory):
         load(directory / IMAGES)
 
 
-def test_auto_takes_the_cache(monkeypatch, tmp_path, directory):
+@pytest.fixture
+def cached(monkeypatch, tmp_path, directory):
+    """A cache of MNIST's files."""
     monkeypatch.setenv("CROSSBENCH_CACHE", str(tmp_path / "cache"))
     cached = tmp_path / "cache" / "mnist"
     cached.mkdir(parents=True)
     for path in directory.iterdir():
         (cached / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+    trust(monkeypatch, mnist, cached)
+    return cached
+
+
+def test_auto_takes_the_cache(cached):
     dataset = data.load(MNIST(), "auto", seed=0)
     assert (dataset.name, dataset.note) == ("MNIST", None)
     assert len(dataset.train) == 3
+
+
+@pytest.mark.parametrize("spoil", [lambda raw: raw[:-1], lambda raw: b"", gzip.compress])
+def test_a_damaged_file_in_the_cache_is_removed(cached, spoil):
+    file = cached / f"{LABELS}.gz"
+    file.write_bytes(spoil(file.read_bytes()))
+    with pytest.raises(DataError) as caught:
+        data.load(MNIST(), "auto", seed=0)
+    assert str(caught.value) == (
+        f"{file} is damaged: it is not the official file (SHA-256); it was removed, and the next "
+        "run downloads it again"
+    )
+    assert len(list(cached.iterdir())) == 3
+
+
+def test_files_that_do_not_belong_together_are_removed_from_the_cache(monkeypatch, cached):
+    file = cached / f"{LABELS}.gz"
+    file.write_bytes(gzip.compress(idx(np.arange(4))))
+    trust(monkeypatch, mnist, cached)
+    with pytest.raises(DataError, match=r"4 labels, but .* 3 pictures: .*; it was removed"):
+        data.load(MNIST(), "auto", seed=0)
+    assert not file.exists()
 
 
 def test_auto_falls_back_to_synthetic_pictures(monkeypatch, tmp_path):

@@ -1,5 +1,8 @@
+import os
+
 import numpy as np
 import pytest
+from caches import trust
 
 from crossbench import data
 from crossbench.data.sources import Text
@@ -55,6 +58,14 @@ def test_the_shortest_text(tmp_path):
         load(path)
 
 
+def test_a_text_has_a_bound(tmp_path):
+    path = tmp_path / "a.txt"
+    path.touch()
+    os.truncate(path, 20_000_001)
+    with pytest.raises(DataError, match=r"is too large: it has more than 20,000,000 bytes$"):
+        load(path)
+
+
 def test_what_cannot_be_used_is_named(tmp_path):
     def one_line(path):
         with pytest.raises(DataError) as caught:
@@ -77,9 +88,21 @@ def test_auto_takes_the_cache(monkeypatch, tmp_path, text):
     monkeypatch.setenv("CROSSBENCH_CACHE", str(tmp_path / "cache"))
     (tmp_path / "cache" / "nietzsche").mkdir(parents=True)
     text.rename(tmp_path / "cache" / "nietzsche" / "nietzsche.txt")
+    trust(monkeypatch, data.text, tmp_path / "cache" / "nietzsche")
     dataset = load("auto")
     assert (dataset.name, dataset.note) == ("Nietzsche's text", None)
     assert dataset.vocabulary == 9
+
+
+@pytest.mark.parametrize("content", ["", "another text"])
+def test_another_text_in_the_cache_is_removed(monkeypatch, tmp_path, content):
+    monkeypatch.setenv("CROSSBENCH_CACHE", str(tmp_path / "cache"))
+    file = tmp_path / "cache" / "nietzsche" / "nietzsche.txt"
+    file.parent.mkdir(parents=True)
+    file.write_text(content)
+    with pytest.raises(DataError, match=r"not the official file .*; it was removed, and the"):
+        load("auto")
+    assert not file.exists()
 
 
 def test_auto_falls_back_to_a_synthetic_text(monkeypatch, tmp_path):

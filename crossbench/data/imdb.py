@@ -23,20 +23,20 @@ The files come sorted by class, so the training reviews are shuffled, always in 
 
 from __future__ import annotations
 
-import gzip
 import re
 import tarfile
-import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 
 import numpy as np
 
 from ..errors import DataError
+from . import files
 from .dataset import Dataset, Split
 from .download import Official, file_name
+from .files import DamagedFile
 from .sources import IMDB
 
 URL = "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz"
@@ -51,27 +51,37 @@ PARTS = ("train/neg", "train/pos", "test/neg", "test/pos")
 FILTERS = '!"#$%&()*+,-./:;<=>?@[\\]^_`{|}~\t\n'  # of Keras' Tokenizer: the apostrophe stays
 START, OTHER, FIRST = 1, 2, 3
 SHUFFLE_SEED = 113
+MAX_REVIEW_BYTES = 1_000_000  # some 150,000 words, as a long book has
+MAX_REVIEWS = 125_000  # of each of PARTS: ten times the official 12,500
+MAX_PART_BYTES = 250_000_000  # as many reviews of 2,000 bytes each
+ARCHIVE = files.ArchiveBounds(
+    packed=2 * 84_000_000,  # twice the official archive
+    unpacked=12 * 84_000_000,  # gzip makes a text three or four times smaller
+    member=MAX_REVIEW_BYTES,
+    members=200_000,  # the official archive holds 100,000 reviews, labelled or not
+)
 
 Texts = dict[str, list[str]]
 """The reviews of each of PARTS, in the order of the files' names."""
 
 _BLANKS = str.maketrans(FILTERS, " " * len(FILTERS))
-_MEMBER = re.compile(r"aclImdb/((?:train|test)/(?:neg|pos))/([^/]+\.txt)")
+_REVIEW = re.compile(r"aclImdb/(train|test)/(neg|pos)/[^/]+\.txt")
 
 
 def load_directory(source: IMDB, directory: Path) -> Dataset:
     """The unpacked aclImdb; DataError names what is missing or is no text."""
-    if not directory.is_dir():
-        raise DataError(
-            f"{directory} is not a directory: --data takes auto, synthetic or a directory"
-        )
+    files.require_directory(directory)
     texts = {part: _read_part(directory / part) for part in PARTS}
     return from_texts(source, f"IMDB reviews in {directory}", texts)
 
 
 def load_official(source: IMDB) -> Dataset:
     """IMDB's reviews from the cache, else downloaded; Unreachable where they cannot be."""
-    return from_texts(source, "IMDB reviews", read_archive(OFFICIAL.fetch() / file_name(URL)))
+
+    def read(directory: Path) -> Dataset:
+        return from_texts(source, "IMDB reviews", read_archive(directory / file_name(URL)))
+
+    return OFFICIAL.load(read)
 
 
 def from_texts(source: IMDB, name: str, texts: Texts) -> Dataset:
@@ -179,47 +189,55 @@ def _looked_up(pairs: np.ndarray, known: np.ndarray, first: int) -> np.ndarray:
 
 
 def _read_part(directory: Path) -> list[str]:
-    try:
-        paths = sorted(directory.glob("*.txt")) if directory.is_dir() else None
-        if paths is None:
+    texts = []
+    size = 0
+    for path in _review_paths(directory):
+        raw = files.read(path, MAX_REVIEW_BYTES, "its directory still names it")
+        size += len(raw)
+        if size > MAX_PART_BYTES:
             raise DataError(
-                f"{directory} is missing: the directory must be the unpacked aclImdb, "
-                f"with {', '.join(PARTS)}"
+                f"{directory} is too large: it holds more than {MAX_PART_BYTES:,} bytes of reviews"
             )
-        if not paths:
-            raise DataError(f"{directory} holds no review: they are files named *.txt")
-        return [_decoded(path.read_bytes(), path) for path in paths]
-    except OSError as error:
-        raise DataError(f"{error.filename} cannot be read: {error.strerror}") from None
+        texts.append(_decoded(raw, path))
+    return texts
+
+
+def _review_paths(directory: Path) -> list[Path]:
+    if not files.is_directory(directory):
+        raise DataError(
+            f"{directory} is missing: the directory must be the unpacked aclImdb, "
+            f"with {', '.join(PARTS)}"
+        )
+    paths = sorted(directory.glob("*.txt"))
+    if not paths:
+        raise DataError(f"{directory} holds no review: they are files named *.txt")
+    if len(paths) > MAX_REVIEWS:
+        raise DataError(
+            f"{directory} holds {len(paths):,} reviews, where at most {MAX_REVIEWS:,} are read"
+        )
+    return paths
 
 
 def read_archive(path: Path) -> Texts:
-    """The reviews in the official archive; DataError where it is damaged or lacks them."""
+    """Return the reviews in the official archive; DamagedFile where it is damaged or lacks them."""
     found: dict[str, dict[str, str]] = {part: {} for part in PARTS}
-    try:
-        # gzip's own reader, since tarfile takes a file that was cut off for one that ends
-        with gzip.open(path) as unpacked, tarfile.open(fileobj=unpacked, mode="r|") as tar:
-            for member in tar:
-                match = _MEMBER.fullmatch(member.name)
-                if match and member.isfile():
-                    file = tar.extractfile(member)
-                    assert file is not None  # it is a regular file
-                    found[match[1]][match[2]] = _decoded(file.read(), path / member.name)
-            unpacked.read()  # up to the checksum at its end
-    except (tarfile.TarError, EOFError, OSError, zlib.error):
-        raise DataError(f"{path} is damaged: delete it, and it is downloaded anew") from None
-    return {part: _sorted(path / part, texts.items()) for part, texts in found.items()}
+    for name, raw in files.read_archive(path, _is_review, ARCHIVE):
+        _, split, label, file = name.split("/")
+        found[f"{split}/{label}"][file] = _decoded(raw, path, name)
+    for part, texts in found.items():
+        if not texts:
+            raise DamagedFile(path, f"is damaged: {part} holds no review")
+    return {part: [texts[name] for name in sorted(texts)] for part, texts in found.items()}
 
 
-def _sorted(where: Path, texts: Iterable[tuple[str, str]]) -> list[str]:
-    in_order = [text for _, text in sorted(texts)]
-    if not in_order:
-        raise DataError(f"{where} holds no review: delete the archive, and it is downloaded anew")
-    return in_order
+def _is_review(member: tarfile.TarInfo) -> bool:
+    return _REVIEW.fullmatch(member.name) is not None
 
 
-def _decoded(raw: bytes, path: Path) -> str:
+def _decoded(raw: bytes, file: Path, review: str | None = None) -> str:
+    """Return the text of a file, or of the review of that name in it."""
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 (at byte {error.start:,})") from None
+        in_archive = f"is damaged: {review!r} in it " if review else ""
+        raise DamagedFile(file, f"{in_archive}is not UTF-8 (at byte {error.start:,})") from None

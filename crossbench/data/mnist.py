@@ -11,15 +11,17 @@ downloads from (torchvision/datasets/mnist.py).
 
 from __future__ import annotations
 
-import gzip
-import zlib
+import io
+import math
 from pathlib import Path
 
 import numpy as np
 
 from ..errors import DataError
+from . import files
 from .dataset import CLASSES, Dataset, Split
 from .download import Official
+from .files import DamagedFile
 
 MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 SHA256 = {
@@ -34,6 +36,9 @@ SHA256 = {
 }
 SIDE = 28  # pixels
 UNSIGNED_BYTE = 8
+MAX_ITEMS = 600_000  # of a file: ten times the official 60,000
+MAX_FILE_BYTES = 16 + MAX_ITEMS * SIDE * SIDE  # the header and so many pictures
+FOUR_FILES = "the directory must hold MNIST's four files, plain or .gz"
 
 OFFICIAL = Official(
     title="MNIST",
@@ -49,17 +54,14 @@ def load_directory(directory: Path) -> Dataset:
 
     Pictures are (n, 1, 28, 28) uint8, labels (n,) uint8.
     """
-    if not directory.is_dir():
-        raise DataError(
-            f"{directory} is not a directory: --data takes auto, synthetic or a directory"
-        )
+    files.require_directory(directory)
     train, test = (_read(directory, prefix) for prefix in ("train", "t10k"))
     return Dataset(f"MNIST files in {directory}", train, test)
 
 
 def load_official() -> Dataset:
     """MNIST from the cache, else from the mirror; Unreachable where it cannot be."""
-    found = load_directory(OFFICIAL.fetch())
+    found = OFFICIAL.load(load_directory)
     return Dataset("MNIST", found.train, found.test)
 
 
@@ -69,13 +71,15 @@ def _read(directory: Path, prefix: str) -> Split:
     labels_path = _find(directory, f"{prefix}-labels-idx1-ubyte")
     labels = read_idx(labels_path, ())
     if len(labels) != len(images):
-        raise DataError(
-            f"{labels_path} has {len(labels):,} labels, but {images_path.name} {len(images):,}"
-            " pictures: they must belong together"
+        raise DamagedFile(
+            labels_path,
+            f"has {len(labels):,} labels, but {images_path.name} {len(images):,} pictures: they"
+            " must belong together",
         )
     wrong = np.flatnonzero(labels >= CLASSES)
     if wrong.size:
-        raise DataError(f"{labels_path} is damaged: label {wrong[0]} is {labels[wrong[0]]}, over 9")
+        what = f"is damaged: label {wrong[0]} is {labels[wrong[0]]}, over 9"
+        raise DamagedFile(labels_path, what)
     return Split(images[:, None], labels)
 
 
@@ -84,49 +88,48 @@ def _find(directory: Path, name: str) -> Path:
     for path in (directory / name, directory / f"{name}.gz"):
         if path.exists():
             return path
-    raise DataError(
-        f"{directory / name} is missing: the directory must hold MNIST's four files, plain or .gz"
-    )
+    raise DataError(f"{directory / name} is missing: {FOUR_FILES}")
 
 
 def read_idx(path: Path, item: tuple[int, ...]) -> np.ndarray:
-    """(n, *item) uint8, from a file of at least one item; DataError where it is another one."""
-    raw = _bytes(path)
+    """Return (n, *item) uint8 of a file of at least one item; DataError where it is another one.
+
+    No more is read than the header says and one byte, by which a longer file shows.
+    """
+    with files.opened(path, MAX_FILE_BYTES, FOUR_FILES, packed=path.suffix == ".gz") as file:
+        n = _read_header(path, file, item)
+        wanted = n * math.prod(item)
+        raw = files.read_up_to(file, wanted + 1)
+    if not n or len(raw) != wanted:
+        at_least = "at least " if len(raw) > wanted else ""
+        raise DamagedFile(
+            path,
+            f"is damaged: {at_least}{len(raw):,} bytes follow its header, which says {wanted:,}"
+            f" ({n:,} items)",
+        )
+    return np.frombuffer(raw, np.uint8).reshape(n, *item)
+
+
+def _read_header(path: Path, file: io.BufferedIOBase, item: tuple[int, ...]) -> int:
+    """Return how many items the header says there are."""
     dimensions = 1 + len(item)
-    magic, expected = raw[:4], bytes([0, 0, UNSIGNED_BYTE, dimensions])
-    if magic != expected:
-        raise DataError(
-            f"{path} is damaged or no IDX file: it begins with {magic.hex() or 'nothing'}, "
-            f"not {expected.hex()}"
-        )
-    header = 4 * (1 + dimensions)
-    if len(raw) < header:
-        raise DataError(f"{path} is damaged: it ends within its header of {header} bytes")
-    n, *sizes = np.frombuffer(raw[4:header], ">u4").tolist()
+    expected = bytes([0, 0, UNSIGNED_BYTE, dimensions])
+    size = 4 * (1 + dimensions)
+    header = files.read_up_to(file, size)
+    if header[:4] != expected:
+        begin = header[:4].hex() or "nothing"
+        what = f"is damaged or no IDX file: it begins with {begin}, not {expected.hex()}"
+        raise DamagedFile(path, what)
+    if len(header) < size:
+        raise DamagedFile(path, f"is damaged: it ends within its header of {size} bytes")
+    n, *sizes = np.frombuffer(header[4:], ">u4").tolist()
     if tuple(sizes) != item:
-        raise DataError(
-            f"{path} holds items of {_times(sizes)}, where MNIST has {_times(item)} pixels"
-        )
-    values = np.frombuffer(raw, np.uint8, offset=header)
-    wanted = int(n * np.prod(item, dtype=int))
-    if not n or values.size != wanted:
-        raise DataError(
-            f"{path} is damaged: {values.size:,} bytes follow its header, which says {wanted:,}"
-            f" ({n:,} items)"
-        )
-    return values.reshape(n, *item)
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        if path.suffix == ".gz":
-            with gzip.open(path) as file:
-                return file.read()
-        return path.read_bytes()
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path} is damaged: {str(error).rstrip('.')}") from None
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from None
+        what = f"holds items of {_times(sizes)}, where MNIST has {_times(item)} pixels"
+        raise DamagedFile(path, what)
+    if n > MAX_ITEMS:
+        what = f"is too large: its header says {n:,} items, where at most {MAX_ITEMS:,} are read"
+        raise DamagedFile(path, what)
+    return n
 
 
 def _times(sizes: tuple[int, ...] | list[int]) -> str:

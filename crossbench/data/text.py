@@ -16,8 +16,10 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from ..errors import DataError
+from . import files
 from .dataset import Dataset, Split
 from .download import Official
+from .files import DamagedFile
 from .sources import Text
 
 FILE = "nietzsche.txt"
@@ -33,6 +35,7 @@ OFFICIAL = Official(
     files=(FILE,),
 )
 TEST_PART = 10  # the last tenth
+MAX_BYTES = 20_000_000  # of a file: its pieces of 40 characters, every 3, then take 1 GB of memory
 
 
 def load_file(source: Text, path: Path) -> Dataset:
@@ -42,8 +45,12 @@ def load_file(source: Text, path: Path) -> Dataset:
 
 def load_official(source: Text) -> Dataset:
     """Nietzsche's text from the cache, else downloaded; Unreachable where it cannot be."""
-    path = OFFICIAL.fetch() / FILE
-    return cut(source, _read(path), OFFICIAL.title, where=str(path))
+
+    def read(directory: Path) -> Dataset:
+        path = directory / FILE
+        return cut(source, _read(path), OFFICIAL.title, where=str(path))
+
+    return OFFICIAL.load(read)
 
 
 def cut(source: Text, text: str, name: str, where: str) -> Dataset:
@@ -78,17 +85,13 @@ def _pieces(source: Text, numbers: np.ndarray) -> Split:
 
 
 def _read(path: Path) -> str:
-    if path.is_dir():
+    """Return the text of the file, whatever ends its lines."""
+    if files.is_directory(path):
         raise DataError(f"{path} is a directory: this model takes auto, synthetic or a text file")
+    raw = files.read(path, MAX_BYTES, "this model takes auto, synthetic or a text file")
     try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise DataError(
-            f"{path} is missing: this model takes auto, synthetic or a text file"
-        ) from None
+        text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path} is not UTF-8 (at byte {error.start:,}): save it in this encoding"
-        ) from None
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from None
+        what = f"is not UTF-8 (at byte {error.start:,}): save it in this encoding"
+        raise DamagedFile(path, what) from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
