@@ -1,5 +1,9 @@
+import math
+
+import numpy as np
 import pytest
 
+from crossbench.errors import SpecError
 from crossbench.models.layers import (
     GRU,
     LSTM,
@@ -90,3 +94,89 @@ def test_flops_count_a_multiply_add_as_two():
     assert Dense(120).forward_flops((200,)) == 2 * 200 * 120
     # four gates at each of 9 steps, from 7 inputs and 4 outputs, in two directions
     assert LSTM(4, bidirectional=True).forward_flops((9, 7)) == 2 * 9 * 2 * 4 * 4 * (7 + 4)
+
+
+SIZES = "a whole number from 1 to 2,147,483,647"
+PAIRS = f"two whole numbers, each {SIZES.removeprefix('a whole number ')}"
+
+
+@pytest.mark.parametrize("size", [0, -3, 2.5, 2.0, True, "64", None, math.nan, 10**12, 2**80])
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (Dense, "features"),
+        (LSTM, "features"),
+        (GRU, "features"),
+        (OneHot, "vocabulary"),
+        (lambda size: Conv(size, (3, 3)), "features"),
+        (lambda size: Embedding(size, 8), "vocabulary"),
+        (lambda size: Embedding(8, size), "features"),
+    ],
+)
+def test_a_size_is_a_whole_number_of_at_least_1(make, field, size):
+    with pytest.raises(SpecError, match=rf"^\w+: {field} must be {SIZES}, not ") as caught:
+        make(size)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 150
+
+
+def test_a_number_that_python_does_not_print_is_an_error_in_a_line():
+    with pytest.raises(
+        SpecError, match=f"Dense: features must be {SIZES}, not a value of type int"
+    ):
+        Dense(10**5000)
+
+
+@pytest.mark.parametrize("pair", [3, (3,), (3, 3, 3), (0, 3), (3, -1), (2.5, 3), "33", None])
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (lambda pair: Conv(4, pair), "kernel"),
+        (lambda pair: Conv(4, (3, 3), stride=pair), "stride"),
+        (lambda pair: MaxPool(pair, (2, 2)), "window"),
+        (lambda pair: MaxPool((2, 2), pair), "stride"),
+    ],
+)
+def test_kernels_windows_and_strides_are_pairs(make, field, pair):
+    with pytest.raises(SpecError, match=f": {field} must be {PAIRS}, not "):
+        make(pair)
+
+
+@pytest.mark.parametrize("padding", [1, (-1, 0), (0.5, 0), ("1", 1)])
+def test_a_padding_is_a_pair_of_at_least_0(padding):
+    with pytest.raises(SpecError, match="Conv: padding must be two whole numbers, each from 0 to"):
+        Conv(4, (3, 3), padding=padding)
+
+
+@pytest.mark.parametrize("rate", [1, 2, -1, -0.1, math.nan, math.inf, "0.5", None, True])
+def test_rates_are_below_1(rate):
+    with pytest.raises(SpecError, match="Dropout: rate must be a number from 0 to below 1, not "):
+        Dropout(rate)
+    with pytest.raises(SpecError, match="BatchNorm: momentum must be a number from 0 to below 1"):
+        BatchNorm(1e-3, rate)
+
+
+@pytest.mark.parametrize("epsilon", [0, -1e-3, math.nan, math.inf, "1e-3"])
+def test_an_epsilon_is_over_0(epsilon):
+    with pytest.raises(SpecError, match="BatchNorm: epsilon must be a finite number over 0, not "):
+        BatchNorm(epsilon, 0.9)
+
+
+@pytest.mark.parametrize("ways", [((),), ((ReLU,),), (ReLU(),), (("ReLU",),), ((ReLU(),), 3)])
+def test_the_ways_of_a_residual_are_layers(ways):
+    with pytest.raises(SpecError, match=r"Residual: (body|shortcut) must be a tuple of layers"):
+        Residual(*ways)
+
+
+def test_a_direction_is_true_or_false():
+    with pytest.raises(SpecError, match="LSTM: bidirectional must be True or False, not 'both'"):
+        LSTM(4, bidirectional="both")
+
+
+def test_numbers_of_numpy_and_lists_become_pythons_own():
+    conv = Conv(np.int64(4), [np.int32(3), 3], padding=np.array([1, 1]))
+    assert conv == Conv(4, (3, 3), padding=(1, 1))
+    assert [type(n) for n in (conv.features, *conv.kernel, *conv.padding)] == [int] * 5
+    dropout = Dropout(np.float64(0.5))
+    assert (dropout.rate, type(dropout.rate)) == (0.5, float)
+    assert type(Residual([ReLU()]).body) is tuple

@@ -1,14 +1,23 @@
 import dataclasses
 import json
+import math
 import pickle
 
 import numpy as np
 import pytest
 
 from crossbench import models
+from crossbench.data.sources import CIFAR10, IMDB, MNIST, Augmentation, Pictures, Text
 from crossbench.errors import SpecError
-from crossbench.models.layers import Conv, Dense, Flatten, Residual
-from crossbench.models.training import BinaryCrossEntropy, SoftmaxCrossEntropy
+from crossbench.models.layers import Conv, Dense, Embedding, Flatten, OneHot, Residual
+from crossbench.models.training import (
+    SGD,
+    Adadelta,
+    Adam,
+    BinaryCrossEntropy,
+    RMSprop,
+    SoftmaxCrossEntropy,
+)
 
 
 def test_lenet_is_the_published_one(lenet):
@@ -71,6 +80,138 @@ def test_layers_that_do_not_fit_one_another_make_no_model(lenet):
 def test_layers_that_do_not_fit_the_loss_make_no_model(lenet, layers, loss, message):
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(lenet, layers=layers, loss=loss)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"batch_size": 0}, "batch_size must be a whole number from 1 to 2,147,483,647, not 0"),
+        ({"batch_size": -1}, "batch_size must be .*, not -1"),
+        ({"batch_size": 2.5}, "batch_size must be .*, not 2.5"),
+        ({"batch_size": "64"}, "batch_size must be .*, not '64'"),
+        ({"batches": 0}, "batches must be None or a whole number from 1 to .*, not 0"),
+        ({"input_shape": (3, 0, 32)}, r"input_shape must be .*, not \(3, 0, 32\)"),
+        ({"input_shape": ()}, "input_shape must be one, two or three whole numbers"),
+        ({"input_shape": 3072}, "input_shape must be one, two or three whole numbers"),
+        ({"layers": ()}, "layers must be a tuple of layers, at least one, not "),
+        ({"layers": Flatten()}, "layers must be a tuple of layers"),
+        ({"layers": (Flatten, Dense(10))}, "layers must be a tuple of layers"),
+        ({"layers": (Flatten(), "Dense")}, "layers must be a tuple of layers"),
+        ({"loss": SoftmaxCrossEntropy}, "loss must be a loss of crossbench.models.training"),
+        ({"optimizer": "SGD"}, "optimizer must be an optimizer of crossbench.models.training"),
+        ({"data": "mnist"}, "data must be a source of crossbench.data.sources, .*, not 'mnist'"),
+        ({"data": MNIST}, "data must be a source of crossbench.data.sources"),
+        ({"name": ""}, "name must be text in one line, not ''"),
+        ({"name": 3}, "name must be text"),
+        ({"name": "a\x1b[2J"}, "name must be text"),
+        ({"source": "two\nlines"}, "source must be text"),
+        ({"for_vocabulary": 3}, "for_vocabulary must be None or a function"),
+    ],
+)
+def test_a_model_checks_itself(lenet, wrong, message):
+    with pytest.raises(SpecError, match=f"^Model: {message}") as caught:
+        dataclasses.replace(lenet, **wrong)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        (
+            (Flatten(), Embedding(9, 4), Flatten(), Dense(2)),
+            "embedding1 takes numbers of a vocabulary",
+        ),
+        ((Flatten(), Residual((OneHot(9), Flatten(), Dense(4)), (Dense(4),))), "onehot1 takes"),
+        ((Flatten(),), "the model lenet has no weights to train"),
+    ],
+)
+def test_layers_that_cannot_be_trained_make_no_model(lenet, layers, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(lenet, layers=layers)
+
+
+def test_lists_and_numpys_numbers_make_the_same_model(lenet):
+    again = dataclasses.replace(
+        lenet,
+        layers=list(lenet.layers),
+        input_shape=np.array([3, 32, 32]),
+        batch_size=np.int64(1000),
+    )
+    assert again == lenet
+    assert again.description() == lenet.description()
+
+
+@pytest.mark.parametrize("rate", [-0.1, math.nan, math.inf, "0.1", None, True])
+def test_a_learning_rate_is_finite_and_not_negative(rate):
+    message = "learning_rate must be a finite number of at least 0, not "
+    for make in (
+        SGD,
+        lambda rate: Adam(rate, 0.9, 0.999, 1e-8),
+        lambda rate: RMSprop(rate, 0.9, 1e-8),
+        lambda rate: Adadelta(rate, 0.9, 1e-8),
+    ):
+        with pytest.raises(SpecError, match=message):
+            make(rate)
+    assert SGD(0).learning_rate == 0.0
+
+
+@pytest.mark.parametrize("part", [1, -0.1, math.nan, "0.9"])
+def test_what_is_kept_of_a_moving_average_is_below_1(part):
+    for make in (
+        lambda part: SGD(0.1, part),
+        lambda part: Adam(0.1, part, 0.999, 1e-8),
+        lambda part: Adam(0.1, 0.9, part, 1e-8),
+        lambda part: RMSprop(0.1, part, 1e-8),
+        lambda part: Adadelta(0.1, part, 1e-8),
+    ):
+        with pytest.raises(SpecError, match="must be a number from 0 to below 1, not "):
+            make(part)
+
+
+@pytest.mark.parametrize("epsilon", [0, -1, math.nan, math.inf])
+def test_the_epsilon_of_an_optimizer_is_over_0(epsilon):
+    for make in (
+        lambda epsilon: Adam(0.1, 0.9, 0.999, epsilon),
+        lambda epsilon: RMSprop(0.1, 0.9, epsilon),
+        lambda epsilon: Adadelta(0.1, 0.9, epsilon),
+    ):
+        with pytest.raises(SpecError, match="epsilon must be a finite number over 0, not "):
+            make(epsilon)
+
+
+def test_a_decay_is_not_negative():
+    with pytest.raises(SpecError, match="RMSprop: decay must be a finite number of at least 0"):
+        RMSprop(0.1, 0.9, 1e-8, decay=-0.5)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: IMDB(words=0, length=9), "IMDB: words must be a whole number from 4 to 1,000,000"),
+        (lambda: IMDB(words="50", length=9), "IMDB: words must be"),
+        (lambda: IMDB(words=50, length=0), "IMDB: length must be a whole number from 1 to 10,000"),
+        (lambda: IMDB(words=50, length=9, bigrams=2), "IMDB: bigrams must be True or False, not 2"),
+        (lambda: Text(length=8, step=0), "Text: step must be a whole number from 1"),
+        (lambda: Text(length=0, step=3), "Text: length must be a whole number from 1 to 10,000"),
+        (lambda: Pictures(size=0), "Pictures: size must be a whole number from 1"),
+        (lambda: Pictures(size=2.5), "Pictures: size must be a whole number from 1"),
+        (lambda: Pictures(classes=0), "Pictures: classes must be a whole number from 1 to 256"),
+        (lambda: Pictures(classes=300), "Pictures: classes must be a whole number from 1 to 256"),
+        (lambda: Augmentation(-0.1, True), "Augmentation: shift must be a number from 0 to 1"),
+        (lambda: Augmentation(1.5, True), "Augmentation: shift must be a number from 0 to 1"),
+        (lambda: Augmentation(math.nan, True), "Augmentation: shift must be a number from 0 to 1"),
+        (lambda: Augmentation(0.1, "yes"), "Augmentation: flip must be True or False, not 'yes'"),
+        (lambda: CIFAR10("flip"), "CIFAR10: augmentation must be None or an Augmentation"),
+        (
+            lambda: IMDB(words=50, length=9, augmentation=Augmentation(0.1, True)),
+            "IMDB: augmentation must be None, for pictures alone are augmented",
+        ),
+    ],
+)
+def test_a_source_checks_itself(make, message):
+    with pytest.raises(SpecError, match=message) as caught:
+        make()
+    assert "\n" not in str(caught.value)
 
 
 def test_flops_of_the_layers_inside_of_others_are_counted():
@@ -163,7 +304,7 @@ def test_a_model_of_ones_own_is_in_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("content", "member", "message"),
     [
-        (None, "MINE", "own.py is not there: write FILE.py:NAME"),
+        (None, "MINE", "own.py' is not there: write FILE.py:NAME"),
         (OWN, "YOURS", r"own.py has no YOURS: its models are MINE"),
         ("", "MINE", "its models are none"),
         (OWN, "NUMBER", "NUMBER in .*own.py is a int, not a crossbench Model"),
@@ -173,6 +314,20 @@ def test_a_model_of_ones_own_is_in_a_file(tmp_path):
             OWN.replace("(Flatten(), Dense(10))", "(Dense(10),)"),
             "MINE",
             "own.py does not load: ValueError: .*Flatten",
+        ),
+        (
+            OWN.replace("Dense(10))", "Dense(-1))"),
+            "MINE",
+            r"own.py does not load: Dense: features must be .*, not -1 \(line 5\)$",
+        ),
+        ("import sys; sys.exit()", "MINE", "own.py does not load: SystemExit"),
+        ("exit(0)", "MINE", "own.py does not load: SystemExit: 0"),
+        ("raise BaseException('two\\nlines')", "MINE", "does not load: BaseException: two lines"),
+        ("raise GeneratorExit", "MINE", "own.py does not load: GeneratorExit"),
+        (
+            "class Odd(Exception):\n    def __str__(self):\n        raise self\nraise Odd",
+            "MINE",
+            "own.py does not load: Odd",
         ),
     ],
 )
@@ -187,3 +342,28 @@ def test_a_file_without_the_model_is_told_in_a_line(tmp_path, content, member, m
 def test_a_file_without_a_name_gets_a_hint():
     with pytest.raises(SpecError, match=r"a model in a file is named as own.py:NAME"):
         models.get("own.py")
+
+
+@pytest.mark.parametrize("name", [f"{'long' * 2000}.py:MINE", "nul\0.py:MINE", "/dev/zero:MINE"])
+def test_a_file_that_cannot_be_there_is_told_in_a_line(name):
+    with pytest.raises(SpecError, match=r"is not there: write FILE\.py:NAME") as caught:
+        models.get(name)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+def test_ctrl_c_while_a_file_is_loaded_is_an_interruption(tmp_path):
+    """Whether the user or the file raised it: either way it ends the run, in a line."""
+    (tmp_path / "own.py").write_text("raise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        models.get(f"{tmp_path / 'own.py'}:MINE")
+
+
+def test_a_vocabulary_for_which_there_is_no_model(lenet):
+    def failing(size):
+        raise RuntimeError("out of luck")
+
+    for function, message in ((lambda size: None, "not None"), (failing, "out of luck")):
+        own = dataclasses.replace(lenet, for_vocabulary=function)
+        with pytest.raises(SpecError, match=f"the model lenet for a vocabulary of 7: .*{message}"):
+            own.fitted(7)

@@ -179,7 +179,7 @@ def test_a_model_in_a_file_is_gone_on_with(tmp_path, cifar_directory, monkeypatc
     assert comparison.complete
     assert crossbench.resume(tmp_path / "r.json").results == comparison.results
     (tmp_path / "own.py").unlink()
-    with pytest.raises(SpecError, match=r"own\.py is not there"):
+    with pytest.raises(SpecError, match=r"own\.py' is not there"):
         crossbench.resume(tmp_path / "r.json")
 
 

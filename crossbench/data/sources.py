@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from ..checks import Checked, Size, Truth, UpTo1, one_of, optional, whole
 
 
 @dataclass(frozen=True)
-class Augmentation:
+class Augmentation(Checked):
     """What is done to each picture anew in each epoch, by draws that all frameworks share.
 
     shift: up or down and left or right by at most this fraction of the size, in whole pixels; what
@@ -14,15 +17,19 @@ class Augmentation:
     flip: left to right, one picture in two.
     """
 
-    shift: float
-    flip: bool
+    shift: UpTo1
+    flip: Truth
+
+
+AUGMENTATION = optional(one_of("an Augmentation", Augmentation))
+NO_AUGMENTATION = one_of("None, for pictures alone are augmented", type(None))
 
 
 @dataclass(frozen=True)
-class Source:
+class Source(Checked):
     """Where the examples come from. What it gives fits the models that name it."""
 
-    augmentation: Augmentation | None = None
+    augmentation: Annotated[Augmentation | None, AUGMENTATION] = None
     """Where there is one, the epoch is streamed: each batch is made when its turn comes."""
 
 
@@ -40,8 +47,8 @@ class MNIST(Source):
 class Pictures(Source):
     """Pictures (3, size, size) made by a formula, for models whose own were never published."""
 
-    size: int = 256
-    classes: int = 4
+    size: Size = 256
+    classes: Annotated[int, whole(1, 256)] = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +60,10 @@ class IMDB(Source):
         follow a review's words.
     """
 
-    words: int
-    length: int
-    bigrams: bool = False
+    words: Annotated[int, whole(4, 1_000_000)]  # numbers below 4 are no words
+    length: Annotated[int, whole(1, 10_000)]
+    bigrams: Truth = False
+    augmentation: Annotated[None, NO_AUGMENTATION] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,5 +72,6 @@ class Text(Source):
     that follows. A piece starts every `step` characters.
     """
 
-    length: int
-    step: int
+    length: Annotated[int, whole(1, 10_000)]
+    step: Size
+    augmentation: Annotated[None, NO_AUGMENTATION] = None

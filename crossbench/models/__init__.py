@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import pkgutil
 import runpy
+import traceback
 from importlib import import_module
 from pathlib import Path
 
+from ..checks import shown, shown_error
 from ..errors import SpecError
 from .model import Model, NamedLayer, Weights
 
@@ -34,13 +36,14 @@ def get(name: str) -> Model:
 
 
 def _of_file(file: Path, member: str) -> Model:
-    if not file.is_file():
-        raise SpecError(f"the model's file {file} is not there: write FILE.py:NAME")
+    if not _is_file(file):
+        raise SpecError(f"the model's file {shown(str(file))} is not there: write FILE.py:NAME")
     try:
         found = runpy.run_path(str(file))
-    except Exception as error:
-        words = " ".join(str(error).split())
-        raise SpecError(f"{file} does not load: {type(error).__name__}: {words}") from None
+    except KeyboardInterrupt:  # the user's, or as good as that: the run ends in a line
+        raise
+    except BaseException as error:  # SystemExit too: exit() in the file must not pass for success
+        raise SpecError(f"{file} does not load: {shown_error(error)}{_line(file, error)}") from None
     if member not in found:
         own = ", ".join(name for name, value in found.items() if isinstance(value, Model))
         raise SpecError(f"{file} has no {member}: its models are {own or 'none'}")
@@ -48,3 +51,17 @@ def _of_file(file: Path, member: str) -> Model:
     if not isinstance(model, Model):
         raise SpecError(f"{member} in {file} is a {type(model).__name__}, not a crossbench Model")
     return model
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # its name is too long, or a directory above it is closed
+        return False
+
+
+def _line(file: Path, error: BaseException) -> str:
+    """Return the file's line in which the error was raised, in words; "" where it was in none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(file)]
+    return f" (line {lines[-1]})" if lines else ""

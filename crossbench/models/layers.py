@@ -5,15 +5,19 @@ or (length,) where they are numbers of a vocabulary, from 0. Parameters have one
 torch's axis order: a convolution's kernel is (out, in, height, width) and slides without flipping;
 a dense weight is (out, in).
 
-To add a layer: a frozen dataclass here, and its translation in each adapter.
+To add a layer: a frozen dataclass here, and its translation in each adapter. Its annotations name
+the rules that its fields are checked by (crossbench/checks.py).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+
+from ..checks import LARGEST, Below1, Checked, Over0, Pair, PairFrom0, Size, Truth, one_of, several
 
 Shape = tuple[int, ...]
 
@@ -93,7 +97,7 @@ class Parameter:
         return math.prod(self.shape)
 
 
-class Layer:
+class Layer(Checked):
     """One layer. The defaults are those of a layer without parameters that keeps the shape."""
 
     def output_shape(self, input_shape: Shape) -> Shape:
@@ -123,14 +127,21 @@ class Layer:
         return 3 * self.forward_flops(input_shape) - needless
 
 
+LAYERS = several("a tuple of layers, at least one", one_of("a layer", Layer), range(1, LARGEST))
+Layers = Annotated[tuple[Layer, ...], LAYERS]
+AnyLayers = Annotated[
+    tuple[Layer, ...], several("a tuple of layers", one_of("a layer", Layer), range(LARGEST))
+]
+
+
 @dataclass(frozen=True)
 class Conv(Layer):
     """2-D cross-correlation with zero padding on both sides: (C, H, W) to (features, H', W')."""
 
-    features: int
-    kernel: tuple[int, int]
-    stride: tuple[int, int] = (1, 1)
-    padding: tuple[int, int] = (0, 0)
+    features: Size
+    kernel: Pair
+    stride: Pair = (1, 1)
+    padding: PairFrom0 = (0, 0)
 
     def output_shape(self, input_shape: Shape) -> Shape:
         _, *size = _image(self, input_shape)
@@ -154,8 +165,8 @@ class Conv(Layer):
 class MaxPool(Layer):
     """The maximum of each window, without padding: (C, H, W) to (C, H', W')."""
 
-    window: tuple[int, int]
-    stride: tuple[int, int]
+    window: Pair
+    stride: Pair
 
     def output_shape(self, input_shape: Shape) -> Shape:
         channels, *size = _image(self, input_shape)
@@ -179,7 +190,7 @@ class Flatten(Layer):
 class Dense(Layer):
     """weight @ x + bias: (in,) to (features,)."""
 
-    features: int
+    features: Size
 
     def output_shape(self, input_shape: Shape) -> Shape:
         if len(input_shape) != 1:
@@ -207,8 +218,8 @@ class BatchNorm(Layer):
     variance is divided by n - 1 (torch, Flux and TensorFlow's fused kernel do so).
     """
 
-    epsilon: float
-    momentum: float
+    epsilon: Over0
+    momentum: Below1
 
     def parameters(self, input_shape: Shape) -> dict[str, Parameter]:
         shape = input_shape[:1]
@@ -226,7 +237,7 @@ class Dropout(Layer):
     nothing changes.
     """
 
-    rate: float
+    rate: Below1
 
 
 @dataclass(frozen=True)
@@ -243,8 +254,8 @@ class GlobalAveragePool(Layer):
 class Embedding(Layer):
     """A row of the weight (vocabulary, features) for each number: (L,) to (L, features)."""
 
-    vocabulary: int
-    features: int
+    vocabulary: Size
+    features: Size
 
     def output_shape(self, input_shape: Shape) -> Shape:
         return (*_numbers(self, input_shape), self.features)
@@ -257,7 +268,7 @@ class Embedding(Layer):
 class OneHot(Layer):
     """1 at the place of each number, else 0: (L,) to (L, vocabulary)."""
 
-    vocabulary: int
+    vocabulary: Size
 
     def output_shape(self, input_shape: Shape) -> Shape:
         return (*_numbers(self, input_shape), self.vocabulary)
@@ -272,8 +283,8 @@ class Recurrent(Layer):
     the start, its parameters end in _reverse, and its last output follows the first's.
     """
 
-    features: int
-    bidirectional: bool = False
+    features: Size
+    bidirectional: Truth = False
 
     def output_shape(self, input_shape: Shape) -> Shape:
         _sequence(self, input_shape)
@@ -342,8 +353,8 @@ class Residual(Layer):
     the input itself).
     """
 
-    body: tuple[Layer, ...]
-    shortcut: tuple[Layer, ...] = ()
+    body: Layers
+    shortcut: AnyLayers = ()
 
     def output_shape(self, input_shape: Shape) -> Shape:
         ways = [_through(layers, input_shape) for layers in (self.body, self.shortcut)]

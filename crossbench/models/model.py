@@ -7,13 +7,20 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from ..checks import SHAPE, Checked, Line, Size, one_of, optional, shown, shown_error, whole
 from ..data.sources import CIFAR10, Source
-from .layers import Embedding, Layer, OneHot, Parameter, Residual, Shape
+from ..errors import SpecError
+from .layers import Embedding, Layer, Layers, OneHot, Parameter, Residual, Shape
 from .training import Loss, Optimizer
+
+LOSS = one_of("a loss of crossbench.models.training", Loss)
+OPTIMIZER = one_of("an optimizer of crossbench.models.training", Optimizer)
+SOURCE = one_of("a source of crossbench.data.sources, such as MNIST()", Source)
+FUNCTION = one_of("a function from a size to a Model", Callable)
 
 Weights = dict[str, np.ndarray]
 """Canonical parameters by name, such as "conv1.weight" (float32, or float64 in parity)."""
@@ -45,33 +52,49 @@ class NamedLayer:
 
 
 @dataclass(frozen=True)
-class Model:
+class Model(Checked):
     """What is trained, and how, without any framework.
 
     input_shape is one example's shape, without the batch axis. batches: of an epoch; None for as
-    many as the data has. ValueError where the layers do not fit one another, or the loss.
+    many as the data has. ValueError where a value is none, and where the layers do not fit one
+    another, or the loss.
     """
 
-    name: str
-    input_shape: Shape
-    layers: tuple[Layer, ...]
-    loss: Loss
-    optimizer: Optimizer
-    batch_size: int
-    source: str
-    data: Source = field(default_factory=CIFAR10)
-    batches: int | None = None
-    for_vocabulary: Callable[[int], Model] | None = field(default=None, compare=False, repr=False)
+    name: Line
+    input_shape: Annotated[Shape, SHAPE]
+    layers: Layers
+    loss: Annotated[Loss, LOSS]
+    optimizer: Annotated[Optimizer, OPTIMIZER]
+    batch_size: Size
+    source: Line
+    data: Annotated[Source, SOURCE] = field(default_factory=CIFAR10)
+    batches: Annotated[int | None, optional(whole(1))] = None
+    for_vocabulary: Annotated[Callable[[int], Model] | None, optional(FUNCTION)] = field(
+        default=None, compare=False, repr=False
+    )
     """Where the data decides over its size: the same model for a vocabulary of that many."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _ = self.classes  # goes through all layers
+        for named in list(self.all_layers())[1:]:
+            if isinstance(named.layer, Embedding | OneHot):
+                raise ValueError(f"{named.name} takes numbers of a vocabulary: put it first")
+        if not self.trained_count:
+            raise ValueError(f"the model {self.name} has no weights to train")
 
     def fitted(self, vocabulary: int | None) -> Model:
-        """The model for data with that many numbers."""
+        """The model for data with that many numbers; SpecError where for_vocabulary has none."""
         if vocabulary is None or self.for_vocabulary is None:
             return dataclasses.replace(self, for_vocabulary=None)
-        return self.for_vocabulary(vocabulary)
+        what = f"the model {self.name} for a vocabulary of {vocabulary:,}"
+        try:
+            model = self.for_vocabulary(vocabulary)
+        except Exception as error:
+            raise SpecError(f"{what}: {shown_error(error)}") from error
+        if not isinstance(model, Model):
+            raise SpecError(f"{what}: for_vocabulary must return a Model, not {shown(model)}")
+        return dataclasses.replace(model, for_vocabulary=None)
 
     def named_layers(self) -> Iterator[NamedLayer]:
         """The layers in order, named by kind and number ("conv1", "conv2", "dense1")."""

@@ -6,9 +6,23 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..checks import Below1, Checked, NotNegative, Over0
+
+
+class Loss:
+    """What the optimizer makes smaller, a number for a batch of examples."""
+
+    def classes(self, output_shape: tuple[int, ...]) -> int:
+        """How many labels the model tells apart; ValueError where it ends in something else."""
+        raise NotImplementedError
+
+    def predictions(self, logits: np.ndarray) -> np.ndarray:
+        """The label of each row of what the model gives for n examples."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
-class SoftmaxCrossEntropy:
+class SoftmaxCrossEntropy(Loss):
     """-log softmax(logits)[label], the mean over the batch. The model ends in logits."""
 
     def classes(self, output_shape: tuple[int, ...]) -> int:
@@ -23,7 +37,7 @@ class SoftmaxCrossEntropy:
 
 
 @dataclass(frozen=True)
-class BinaryCrossEntropy:
+class BinaryCrossEntropy(Loss):
     """-log sigmoid(logit) for the label 1, -log(1 - sigmoid(logit)) for 0, the mean over the batch.
     The model ends in one logit.
     """
@@ -39,10 +53,10 @@ class BinaryCrossEntropy:
         return (logits[:, 0] > 0).astype(np.int64)
 
 
-class Optimizer:
+class Optimizer(Checked):
     """How a gradient g changes a weight; learning_rate is every rule's first field."""
 
-    learning_rate: float
+    learning_rate: NotNegative
 
     def slower(self, factor: float) -> Optimizer:
         """The same rule with a learning rate of factor times as much."""
@@ -56,8 +70,8 @@ class SGD(Optimizer):
     The velocity starts at 0: no dampening, no Nesterov, no weight decay.
     """
 
-    learning_rate: float
-    momentum: float = 0.0
+    learning_rate: NotNegative
+    momentum: Below1 = 0.0
 
 
 @dataclass(frozen=True)
@@ -67,10 +81,10 @@ class Adam(Optimizer):
     (Kingma and Ba, 2015; m and v start at 0). Keras adds epsilon before it divides by 1 - beta2^t.
     """
 
-    learning_rate: float
-    beta1: float
-    beta2: float
-    epsilon: float
+    learning_rate: NotNegative
+    beta1: Below1
+    beta2: Below1
+    epsilon: Over0
 
 
 @dataclass(frozen=True)
@@ -80,10 +94,10 @@ class RMSprop(Optimizer):
     decay: in step t, from 0, the rate is learning_rate / (1 + decay * t), as Keras' `decay`.
     """
 
-    learning_rate: float
-    rho: float
-    epsilon: float
-    decay: float = 0.0
+    learning_rate: NotNegative
+    rho: Below1
+    epsilon: Over0
+    decay: NotNegative = 0.0
 
 
 @dataclass(frozen=True)
@@ -93,9 +107,6 @@ class Adadelta(Optimizer):
     0).
     """
 
-    learning_rate: float
-    rho: float
-    epsilon: float
-
-
-Loss = SoftmaxCrossEntropy | BinaryCrossEntropy
+    learning_rate: NotNegative
+    rho: Below1
+    epsilon: Over0
