@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import re
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from . import adapters, models, prices
 from .adapters import reference
+from .checks import OVER_0, SIZE, TRUE_OR_FALSE, Rule, number, optional, shown, whole
+from .data.sources import SOURCES
 from .errors import SpecError
 from .machine import usable_cpus
+from .memory import check_memory
 from .models import Model
 from .results.records import Settings
 from .workload import DEVICES
 
 DATA_WORDS = ("auto", "synthetic")
+DATA_HOW = "auto, synthetic, or a directory or file"
 AUTO = "auto"
 MODEL = "lenet"
 ROUNDS = 6
@@ -25,6 +30,14 @@ PRECISION = 0.05
 MAX_SECONDS = 600.0
 SEED = 0
 TIMEOUT = 600.0
+
+ROUNDS_RULE = Rule(f"{SIZE.words}, or {AUTO}", SIZE.accept)
+SEED_RULE = whole(0, 2**63 - 1)
+SECONDS = number(
+    f"a number over 0 and at most {threading.TIMEOUT_MAX:,.0f}",  # what can be waited for
+    lambda value: 0 < value <= threading.TIMEOUT_MAX,
+)
+ACCURACY = optional(number("a number over 0 and at most 1", lambda value: 0 < value <= 1))
 
 
 @dataclass(frozen=True)
@@ -63,69 +76,91 @@ def make_spec(
     timeout: float = TIMEOUT,
 ) -> Spec:
     """Check every value and fill in the defaults; SpecError names the first that is wrong."""
-    described = models.get(model) if isinstance(model, str) else model
-    if part := reference.unknown(described):
-        raise SpecError(f"the model has a part that nothing is known of: {part}")
-    if str(data) not in DATA_WORDS and not Path(data).exists():
-        raise SpecError(
-            f"data is {data!s}: it must be auto, synthetic, or a directory or file that is there"
-        )
+    described = _model(model)
     chosen = _chosen("framework", frameworks, adapters.names())
     if baseline is not None:
         (baseline,) = _chosen("framework", [baseline], chosen or adapters.names()) or (None,)
+    named = _devices(devices)
+    size = described.batch_size if batch_size is None else SIZE.check("batch_size", batch_size)
+    check_memory(described, size if named is None or "cpu" in named else 1)
     return Spec(
         frameworks=chosen,
-        devices=_devices(devices),
+        devices=named,
         threads=_threads(threads),
         model=described,
-        batch_size=described.batch_size
-        if batch_size is None
-        else _at_least("batch_size", batch_size, 1),
-        batches=described.batches if batches is None else _at_least("batches", batches, 1),
+        batch_size=size,
+        batches=described.batches if batches is None else SIZE.check("batches", batches),
         settings=Settings(
             model=model if isinstance(model, str) else model.name,
             rounds=_rounds(rounds),
-            precision=_over_0("precision", precision),
-            max_seconds=_over_0("max_seconds", max_seconds),
-            epochs=_at_least("epochs", epochs, 1),
-            seed=_at_least("seed", seed, 0),
-            timeout=_over_0("timeout", timeout),
-            data=str(data) if str(data) in DATA_WORDS else str(Path(data).resolve()),
+            precision=OVER_0.check("precision", precision),
+            max_seconds=SECONDS.check("max_seconds", max_seconds),
+            epochs=SIZE.check("epochs", epochs),
+            seed=SEED_RULE.check("seed", seed),
+            timeout=SECONDS.check("timeout", timeout),
+            data=_data(data),
             baseline=baseline,
             prices=prices.parse(price),
-            target_accuracy=_accuracy(target_accuracy),
-            trace_memory=trace_memory,
+            target_accuracy=ACCURACY.check("target_accuracy", target_accuracy),
+            trace_memory=TRUE_OR_FALSE.check("trace_memory", trace_memory),
         ),
     )
 
 
+def _model(model: Any) -> Model:
+    described = models.get(model) if isinstance(model, str) else model
+    if type(described) is not Model:
+        raise SpecError(
+            f"model must be a name of the catalogue, FILE.py:NAME, or a Model, not {shown(model)}"
+        )
+    part = reference.unknown(described)
+    if type(described.data) not in SOURCES:
+        part = type(described.data).__name__
+    if part:
+        raise SpecError(f"the model has a part that nothing is known of: {part}")
+    return described
+
+
+def _data(data: Any) -> str:
+    """Return the word, or the whole path of a directory or file that is there."""
+    if not isinstance(data, str | Path) or not str(data):
+        raise SpecError(f"data must be {DATA_HOW}, not {shown(data)}")
+    if str(data) in DATA_WORDS:
+        return str(data)
+    try:
+        path = str(Path(data).resolve(strict=True))
+        path.encode()  # it is kept in the results file
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: links in a circle
+        reason = getattr(error, "strerror", None) or error
+        raise SpecError(f"data must be {DATA_HOW}, not {shown(str(data))}: {reason}") from None
+    return path
+
+
 def _rounds(rounds: int | str) -> int | None:
     """None for auto."""
-    if rounds == AUTO:
+    if isinstance(rounds, str) and rounds == AUTO:
         return None
-    if isinstance(rounds, str):
-        raise SpecError(f"rounds must be a whole number or {AUTO}, not {rounds!r}")
-    return _at_least("rounds", rounds, 1)
+    number: int = ROUNDS_RULE.check("rounds", rounds)
+    return number
 
 
 def _threads(threads: int | Iterable[int] | None) -> tuple[int, ...]:
     cpus = len(usable_cpus())
     if threads is None:
         return (cpus,)
-    wanted = tuple(dict.fromkeys([threads] if isinstance(threads, int) else threads))
+    wanted = dict.fromkeys(SIZE.check("threads", number) for number in _listed(threads))
     if not wanted:
         raise SpecError("name at least one number of threads")
-    for number in wanted:
-        if _at_least("threads", number, 1) > cpus:
-            raise SpecError(f"threads is {number}, but this process may use only {cpus} CPUs")
-    return wanted
+    if max(wanted) > cpus:
+        raise SpecError(f"threads is {max(wanted)}, but this process may use only {cpus} CPUs")
+    return tuple(wanted)
 
 
 def _devices(devices: Iterable[str] | None) -> tuple[str, ...] | None:
     """Return the devices, a GPU named twice once: gpu is gpu:0."""
     if devices is None:
         return None
-    names = [device.strip() for device in _words(devices)]
+    names = _words("devices", devices, "cpu")
     for name in names:
         if name not in DEVICES and not re.fullmatch(r"gpu:\d+", name):
             raise SpecError(f"there is no device {name!r}: choose from cpu, gpu, gpu:1 and so on")
@@ -134,30 +169,12 @@ def _devices(devices: Iterable[str] | None) -> tuple[str, ...] | None:
     return tuple({re.sub("^gpu$", "gpu:0", name): name for name in names}.values())
 
 
-def _accuracy(target: float | None) -> float | None:
-    if target is not None and not 0 < target <= 1:
-        raise SpecError(f"target_accuracy must be over 0 and at most 1, not {target}")
-    return target
-
-
-def _at_least(name: str, value: int, least: int) -> int:
-    if value < least:
-        raise SpecError(f"{name} must be at least {least}, not {value}")
-    return value
-
-
-def _over_0(name: str, value: float) -> float:
-    if not math.isfinite(value) or value <= 0:
-        raise SpecError(f"{name} must be a number over 0, not {value}")
-    return float(value)
-
-
 def _chosen(
     what: str, chosen: Iterable[str] | None, known: Iterable[str]
 ) -> tuple[str, ...] | None:
     if chosen is None:
         return None
-    names = tuple(dict.fromkeys(name.strip() for name in _words(chosen)))
+    names = tuple(dict.fromkeys(_words(f"{what}s", chosen, adapters.REFERENCE)))
     for name in names:
         if name not in known:
             raise SpecError(f"there is no {what} {name!r}: choose from {', '.join(known)}")
@@ -166,6 +183,16 @@ def _chosen(
     return names
 
 
-def _words(words: Iterable[str]) -> Iterable[str]:
+def _words(name: str, words: Any, example: str) -> list[str]:
     """Return the words of "cpu,gpu", or of a list of them."""
-    return words.split(",") if isinstance(words, str) else words
+    found = words.split(",") if isinstance(words, str) else _listed(words)
+    if not all(isinstance(word, str) for word in found):
+        raise SpecError(f"{name} must be names such as {example!r}, not {shown(words)}")
+    return [word.strip() for word in found]
+
+
+def _listed(values: Any) -> list[Any]:
+    """Return the values of a list or the like; of anything else, words too, a list of it alone."""
+    return (
+        list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
+    )

@@ -1,9 +1,18 @@
 import os
+import threading
+from dataclasses import dataclass, replace
 
+import numpy as np
+import psutil
 import pytest
 
+from crossbench import memory
+from crossbench.data.sources import CIFAR10, Pictures
 from crossbench.errors import SpecError
 from crossbench.machine import usable_cpus
+from crossbench.models import Model
+from crossbench.models.layers import Conv, Dense, Embedding, Flatten, GlobalAveragePool
+from crossbench.models.training import SGD, BinaryCrossEntropy, SoftmaxCrossEntropy
 from crossbench.spec import make_spec
 
 
@@ -25,6 +34,9 @@ def test_names_come_as_a_list_or_with_commas():
     assert make_spec(["jax"], ["cpu"]).devices == ("cpu",)
 
 
+WHOLE = "a whole number from 1 to 2,147,483,647"
+
+
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
@@ -33,25 +45,166 @@ def test_names_come_as_a_list_or_with_commas():
         ({"frameworks": []}, "name at least one framework"),
         ({"devices": "tpu"}, "there is no device 'tpu': choose from cpu, gpu"),
         ({"model": "vgg"}, "there is no model 'vgg'"),
-        ({"data": "/not/there"}, "data is /not/there: it must be auto, synthetic, or a directory"),
-        ({"rounds": 0}, "rounds must be at least 1, not 0"),
-        ({"rounds": "many"}, "rounds must be a whole number or auto, not 'many'"),
-        ({"precision": 0}, "precision must be a number over 0"),
-        ({"max_seconds": -1}, "max_seconds must be a number over 0"),
+        (
+            {"data": "/not/there"},
+            "data must be auto, synthetic, or a .*, not '/not/there': No such file",
+        ),
+        ({"data": ""}, "data must be auto, synthetic, or a directory or file, not ''"),
+        ({"data": 3}, "data must be auto, synthetic, or a directory or file, not 3"),
+        ({"data": b"auto"}, "data must be auto, synthetic, or a directory or file, not b'auto'"),
+        ({"data": "long" * 2000}, "data must be .*: File name too long"),
+        ({"data": "nul\0"}, "data must be .*: embedded null"),
+        ({"data": "/etc/passwd/x"}, "data must be .*: Not a directory"),
+        ({"data": "\ud800"}, "data must be .*: "),
+        ({"rounds": 0}, f"rounds must be {WHOLE}, or auto, not 0"),
+        ({"rounds": "six"}, f"rounds must be {WHOLE}, or auto, not 'six'"),
+        ({"rounds": None}, "rounds must be .*, not None"),
+        ({"rounds": 2.5}, "rounds must be .*, not 2.5"),
+        ({"rounds": 10**5000}, "rounds must be .*, not a value of type int"),
+        ({"model": 42}, "model must be a name .*, FILE.py:NAME, or a Model, not 42"),
+        ({"model": Model}, "model must be a name .*, FILE.py:NAME, or a Model, not <class"),
+        ({"frameworks": 3}, "frameworks must be names such as 'reference', not 3"),
+        ({"frameworks": [None]}, r"frameworks must be names such as 'reference', not \[None\]"),
+        ({"devices": [1]}, r"devices must be names such as 'cpu', not \[1\]"),
+        ({"devices": 0}, "devices must be names such as 'cpu', not 0"),
+        ({"devices": []}, "name at least one device"),
+        ({"baseline": 3}, r"frameworks must be names such as 'reference', not \[3\]"),
+        ({"price": object()}, "price must be a number, words or a mapping of devices, not <object"),
+        (
+            {"target_accuracy": "50%"},
+            "target_accuracy must be None or a number over 0 .*, not '50%'",
+        ),
+        (
+            {"target_accuracy": 50},
+            "target_accuracy must be None or a number over 0 and at most 1, not 50",
+        ),
+        ({"trace_memory": "no"}, "trace_memory must be True or False, not 'no'"),
+        ({"precision": 0}, "precision must be a finite number over 0, not 0"),
+        ({"precision": "x"}, "precision must be a finite number over 0, not 'x'"),
+        ({"max_seconds": -1}, "max_seconds must be a number over 0 and at most [0-9,]+, not -1"),
+        ({"max_seconds": 1e300}, "max_seconds must be a number over 0 .*, not 1e[+]300"),
         ({"threads": []}, "name at least one number of threads"),
         ({"baseline": "tensorflow"}, "there is no framework 'tensorflow'"),
         ({"frameworks": "torch", "baseline": "jax"}, "there is no framework 'jax': choose from t"),
-        ({"epochs": -1}, "epochs must be at least 1"),
-        ({"batch_size": 0}, "batch_size must be at least 1"),
-        ({"batches": 0}, "batches must be at least 1"),
-        ({"seed": -1}, "seed must be at least 0"),
-        ({"threads": 0}, "threads must be at least 1"),
+        ({"epochs": -1}, f"epochs must be {WHOLE}, not -1"),
+        ({"epochs": None}, "epochs must be .*, not None"),
+        ({"batch_size": 0}, f"batch_size must be {WHOLE}, not 0"),
+        ({"batch_size": True}, "batch_size must be .*, not True"),
+        ({"batches": 0}, f"batches must be {WHOLE}, not 0"),
+        ({"seed": -1}, "seed must be a whole number from 0 to .*, not -1"),
+        ({"seed": "1"}, "seed must be .*, not '1'"),
+        ({"seed": 2**63}, "seed must be a whole number from 0 to 9,223,372,036,854,775,807, not "),
+        ({"threads": 0}, f"threads must be {WHOLE}, not 0"),
+        ({"threads": 1.5}, "threads must be .*, not 1.5"),
+        ({"threads": "12"}, "threads must be .*, not '12'"),
+        ({"threads": [1, None]}, "threads must be .*, not None"),
         ({"threads": 9999}, "threads is 9999, but this process may use only"),
         ({"timeout": 0}, "timeout must be a number over 0"),
         ({"timeout": float("nan")}, "timeout must be a number over 0"),
+        ({"timeout": 1e300}, "timeout must be a number over 0 and at most [0-9,]+, not 1e[+]300"),
+        ({"timeout": "x"}, "timeout must be a number over 0 .*, not 'x'"),
     ],
 )
 def test_what_makes_no_sense_is_named(asked, message):
     with pytest.raises(SpecError, match=message) as caught:
         make_spec(**asked)
     assert "\n" not in str(caught.value)
+
+
+def test_numbers_of_numpy_are_numbers():
+    spec = make_spec(
+        rounds=np.int64(7), precision=np.float32(0.5), threads=np.array([1]), seed=np.uint8(3)
+    )
+    assert (spec.settings.rounds, spec.settings.precision, spec.settings.seed) == (7, 0.5, 3)
+    assert [type(n) for n in (spec.settings.rounds, spec.settings.precision)] == [int, float]
+    assert spec.threads == (1,)
+
+
+def test_the_longest_timeout_can_be_waited_for():
+    timeout = make_spec(timeout=threading.TIMEOUT_MAX).settings.timeout
+    assert threading.Lock().acquire(timeout=timeout)
+
+
+def test_parts_that_nothing_is_known_of_are_named(lenet):
+    """A subclass of a known part too: nobody says what it changes, and no worker can load it."""
+
+    @dataclass(frozen=True)
+    class MyDense(Dense):
+        pass
+
+    @dataclass(frozen=True)
+    class MySGD(SGD):
+        pass
+
+    @dataclass(frozen=True)
+    class MyData(CIFAR10):
+        pass
+
+    for change in (
+        {"layers": (Flatten(), MyDense(10))},
+        {"optimizer": MySGD(0.1)},
+        {"data": MyData()},
+    ):
+        with pytest.raises(SpecError, match="a part that nothing is known of: My"):
+            make_spec(model=replace(lenet, **change))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"layers": (Flatten(), Dense(2**31 - 1), Dense(2**31 - 1))}, "its weights, gradients and"),
+        ({"layers": (Conv(9, (3, 3), padding=(2**30, 2**30)), GlobalAveragePool())}, "output of"),
+        (
+            {
+                "input_shape": (9,),
+                "layers": (Embedding(2**31 - 1, 10**5), GlobalAveragePool(), Dense(1)),
+                "loss": BinaryCrossEntropy(),
+            },
+            "its weights and gradients",
+        ),
+        (
+            {"data": Pictures(size=2**20), "input_shape": (3, 2**20, 2**20)},
+            "the pictures",
+        ),
+    ],
+)
+def test_a_model_that_is_too_large_for_the_memory_is_told_before_it_is_built(
+    lenet, change, message
+):
+    layers = (Conv(1, (2**20, 2**20)), Flatten(), Dense(4))
+    model = replace(lenet, **({"layers": layers} | change))
+    has = f"{psutil.virtual_memory().total / 2**30:,.1f} GiB"
+    with pytest.raises(
+        SpecError, match=rf"lenet needs at least [0-9,.]+ GiB of .*{message}.*has {has}"
+    ) as caught:
+        make_spec(model=model)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_batch_that_is_too_large_for_the_memory_counts_on_the_cpu_alone(lenet):
+    with pytest.raises(SpecError, match="for conv1's output of 1,000,000,000 examples"):
+        make_spec(batch_size=10**9)
+    assert make_spec(devices="gpu", batch_size=10**9).batch_size == 10**9
+
+
+def test_no_model_of_the_catalogue_is_too_large_for_an_ordinary_machine(monkeypatch):
+    monkeypatch.setattr(memory, "total_bytes", lambda: 4 * 2**30)
+    for name in ("bignet", "imdb_fasttext", "lenet", "resnet63"):
+        assert make_spec(model=name).model.name == name
+
+
+def test_an_embedding_counts_as_what_is_trained_of_it(lenet, monkeypatch):
+    """The proof takes a part of its rows: its float64 does not count."""
+    monkeypatch.setattr(memory, "total_bytes", lambda: 16 * 2**30)
+    embedded = Model(
+        "embedded",
+        (9,),
+        (Embedding(15_000_000, 100), GlobalAveragePool(), Dense(2)),
+        SoftmaxCrossEntropy(),
+        SGD(0.1),
+        10,
+        "the tests",
+    )
+    assert make_spec(model=embedded).model is embedded  # 12 GB in float32
+    with pytest.raises(SpecError, match="of memory for its weights, gradients"):
+        make_spec(model=replace(lenet, layers=(Flatten(), Dense(500_000), Dense(10))))  # 37 GB

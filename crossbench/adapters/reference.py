@@ -423,7 +423,7 @@ def unknown(model: Model) -> str | None:
     parts: list[tuple[Any, Any]] = [(forward, named.layer) for named in model.all_layers()]
     parts += [(loss_and_gradient, model.loss), (change, model.optimizer)]
     for function, part in parts:
-        if function.dispatch(type(part)) is function.dispatch(object):
+        if type(part) not in function.registry:  # a subclass may compute something else
             return type(part).__name__
     return None
 

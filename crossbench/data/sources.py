@@ -75,3 +75,6 @@ class Text(Source):
     length: Annotated[int, whole(1, 10_000)]
     step: Size
     augmentation: Annotated[None, NO_AUGMENTATION] = None
+
+
+SOURCES = (CIFAR10, MNIST, Pictures, IMDB, Text)

@@ -14,6 +14,7 @@ from .dataset import CLASSES, Dataset, Split
 from .sources import CIFAR10, IMDB, MNIST, Pictures, Source, Text
 
 TRAIN, TEST = 50_000, 10_000  # as many as CIFAR-10 has
+LARGE_TRAIN, LARGE_TEST = 1_024, 128  # pictures of any size
 CHUNK = 1_000  # pictures of 32 by 32, or as many larger ones as take the same memory
 CIFAR_SHAPE, MNIST_SHAPE = (3, 32, 32), (1, 28, 28)
 TEXT_VOCABULARY = 57  # of Nietzsche's text
@@ -38,7 +39,7 @@ def digits(seed: int, train: int = 60_000, test: int = 10_000) -> Dataset:
     )
 
 
-def large(source: Pictures, seed: int, train: int = 1_024, test: int = 128) -> Dataset:
+def large(source: Pictures, seed: int, train: int = LARGE_TRAIN, test: int = LARGE_TEST) -> Dataset:
     """Pictures (n, 3, size, size) uint8 of `classes` classes."""
     train_random, test_random = np.random.default_rng([seed, 12]).spawn(2)
     shape = (3, source.size, source.size)
