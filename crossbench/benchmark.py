@@ -13,6 +13,7 @@ from . import data as datasets
 from .engine.rounds import Progress, measure
 from .engine.worker import save_arrays
 from .errors import ResultsError, SpecError
+from .memory import check_memory
 from .models import Model
 from .plan import make_plan, reasons
 from .results.comparison import SCHEMA, Comparison, claim, load
@@ -215,6 +216,7 @@ def _prepare(
 def _fitted(model: Model, dataset: datasets.Dataset) -> Model:
     """The model for the data's vocabulary; SpecError where it cannot be trained on that data."""
     model, train = model.fitted(dataset.vocabulary), dataset.train
+    check_memory(model)
     numbers, labels = dataset.vocabulary or 0, 1 + int(train.labels.max())
     if model.input_shape != train.inputs.shape[1:]:
         misfit = f"examples of shape {model.input_shape}, not {train.inputs.shape[1:]}"

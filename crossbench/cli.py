@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import argparse
 import math
+import reprlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from . import __version__
 from .errors import CrossbenchError, SpecError
 
 if TYPE_CHECKING:
     from .results.comparison import Comparison
+
+T = TypeVar("T")
 
 DESCRIPTION = (
     "Train the same model in PyTorch, JAX/Flax and Flux.jl, prove that they do the same work, "
@@ -34,6 +37,7 @@ class Parser(argparse.ArgumentParser):
     """Wrong arguments get one line, and exit status 2."""
 
     def error(self, message: str) -> NoReturn:
+        message = " ".join(message.split())  # an argument may hold line breaks
         self.exit(2, f"crossbench: {message} (--help shows the arguments)\n")
 
 
@@ -179,10 +183,20 @@ def _parser() -> Parser:
         metavar="N",
         help="for --rounds auto and --target-accuracy: give up then (default: 600)",
     )
-    add("--epochs", type=int, metavar="N", help="steady ones of each round (default: 1)")
-    add("--batch-size", type=int, metavar="N", help="examples a step (default: the model's)")
-    add("--batches", type=int, metavar="N", help="cut an epoch short (default: the model's, all)")
-    add("--seed", type=int, metavar="N", help="of the weights (default: 0)")
+    add("--epochs", type=whole_number, metavar="N", help="steady ones of each round (default: 1)")
+    add(
+        "--batch-size",
+        type=whole_number,
+        metavar="N",
+        help="examples a step (default: the model's)",
+    )
+    add(
+        "--batches",
+        type=whole_number,
+        metavar="N",
+        help="cut an epoch short (default: the model's, all)",
+    )
+    add("--seed", type=whole_number, metavar="N", help="of the weights (default: 0)")
     add("--threads", type=whole_numbers, metavar="N,M", help="CPU threads (default: all CPUs)")
     add("--baseline", metavar="A", help="the framework to compare with (default: the fastest)")
     add(
@@ -216,17 +230,36 @@ def _parser() -> Parser:
 COMMANDS = {"doctor": doctor, "models": models, "compare": compare, "merge": merge}
 
 
+def whole_number(word: str) -> int:
+    return _converted(int, word, "write a whole number")
+
+
 def number_or_auto(word: str) -> int | str:
-    return word if word == "auto" else int(word)
+    return word if word == "auto" else _converted(int, word, "write a whole number or auto")
+
+
+def whole_numbers(word: str) -> list[int]:
+    return _converted(
+        lambda word: [int(number) for number in word.split(",")],
+        word,
+        "write a whole number, or several as 1,2,4",
+    )
 
 
 def percentage(word: str) -> float:
     """A fraction, from "5%" or "0.05"; a bare 5 is more likely 5 % than 500."""
+    return _converted(_fraction, word, "write 5% or 0.05")
+
+
+def _fraction(word: str) -> float:
     value = float(word.removesuffix("%"))
     if not 0 < value < math.inf or (value > 1 and not word.endswith("%")):
-        raise argparse.ArgumentTypeError(f"{word}: write 5% or 0.05")
+        raise ValueError
     return value / 100 if word.endswith("%") else value
 
 
-def whole_numbers(word: str) -> list[int]:
-    return [int(number) for number in word.split(",")]
+def _converted(convert: Callable[[str], T], word: str, how: str) -> T:
+    try:
+        return convert(word)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{reprlib.repr(word)}: {how}") from None

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 
+import nvml
 import psutil
 import pytest
 
@@ -41,6 +42,21 @@ def invoke(capsys, *words):
         ["--model", "/not/there.py:MODEL"],
         ["--batches", "0"],
         ["frobnicate"],
+        ["two\nlines"],
+        ["--timeout", "1e300"],
+        ["--max-seconds", "1e300"],
+        ["--max-seconds", "nan"],
+        ["--seed", "1.5"],
+        ["--seed", "9" * 5000],
+        ["--rounds", "9" * 5000],
+        ["--threads", "9" * 5000],
+        ["--batch-size", "-1"],
+        ["--data", "long" * 2000],
+        ["--data", ""],
+        ["--data", "nul\0"],
+        ["--model", "long" * 2000 + ".py:MODEL"],
+        ["--model", "nul\0.py:MODEL"],
+        ["--price", "long" * 2000 + ".toml:a"],
     ],
 )
 def test_wrong_arguments_get_one_line_and_status_2(capsys, words):
@@ -48,6 +64,42 @@ def test_wrong_arguments_get_one_line_and_status_2(capsys, words):
     assert (status, out) == (2, "")
     assert err.startswith("crossbench: ")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--rounds", "x"], "argument --rounds: 'x': write a whole number or auto"),
+        (
+            ["--threads", "1,x"],
+            "argument --threads: '1,x': write a whole number, or several as 1,2,4",
+        ),
+        (["--precision", "x%"], "argument --precision: 'x%': write 5% or 0.05"),
+        (["--precision", "5"], "argument --precision: '5': write 5% or 0.05"),
+    ],
+)
+def test_a_word_for_a_number_is_told_with_what_to_write(capsys, words, message):
+    _, _, err = invoke(capsys, *words)
+    assert err == f"crossbench: {message} (--help shows the arguments)\n"
+
+
+def test_a_model_file_that_exits_is_no_success(capsys, tmp_path):
+    (tmp_path / "own.py").write_text("import sys\nsys.exit(0)\n")
+    status, out, err = invoke(capsys, "--model", f"{tmp_path / 'own.py'}:MODEL")
+    assert (status, out) == (2, "")
+    assert err == f"crossbench: {tmp_path / 'own.py'} does not load: SystemExit: 0 (line 2)\n"
+
+
+@pytest.mark.usefixtures("plugin")
+def test_a_gpu_alone_where_there_is_none_is_told_without_a_proof(
+    capsys, monkeypatch, cifar_directory
+):
+    nvml.install(monkeypatch)
+    words = ["--frameworks", "runs_on_gpu", "--devices", "gpu", "--data", cifar_directory]
+    status, out, err = invoke(capsys, *words, "--batch-size", "50")
+    assert status == 1
+    assert "runs_on_gpu gpu: did not run: this machine has no NVIDIA GPU" in out
+    assert "parity" not in err
 
 
 def test_the_models_are_listed_with_their_sizes(capsys):

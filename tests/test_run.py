@@ -15,7 +15,7 @@ import crossbench
 from crossbench import models
 from crossbench.data.sources import CIFAR10, Augmentation
 from crossbench.errors import DataError, ResultsError, SpecError
-from crossbench.models.layers import Dense, Flatten, Layer
+from crossbench.models.layers import LSTM, Dense, Flatten, Layer, OneHot
 from crossbench.models.training import BinaryCrossEntropy
 from crossbench.results.statistics import LEAST
 
@@ -156,6 +156,21 @@ def test_a_text_makes_its_own_vocabulary(tmp_path):
     assert comparison.model["layers"][-1]["features"] == letters
     again = crossbench.resume(tmp_path / "r.json")  # nothing is left to do
     assert again.results == comparison.results
+
+
+def test_a_vocabulary_that_makes_the_model_too_large(tmp_path):
+    file = tmp_path / "own.txt"
+    file.write_text("She sells sea shells by the sea shore. " * 20)
+
+    def for_vocabulary(size):
+        return replace(models.get("text_lstm").for_vocabulary(size), layers=huge(size))
+
+    def huge(size):
+        return (OneHot(size), LSTM(2**30), Dense(size))
+
+    model = replace(models.get("text_lstm"), for_vocabulary=for_vocabulary)
+    with pytest.raises(SpecError, match=r"text_lstm needs at least .* GiB of memory"):
+        crossbench.run("reference", "cpu", model=model, data=file, batch_size=4)
 
 
 def test_a_directory_is_no_text(tmp_path):

@@ -112,7 +112,7 @@ def _bootstrap(threads: int) -> str:
     """
     return (
         "import os, sys\n"
-        f"sys.path[:] = {sys.path!r}\n"
+        f"sys.path[:] = {[str(entry) for entry in sys.path]!r}\n"
         "if hasattr(os, 'sched_setaffinity'):\n"
         f"    os.sched_setaffinity(0, {usable_cpus()[:threads]!r})\n"
         "from crossbench.engine.worker import main\n"

@@ -147,6 +147,11 @@ def test_a_worker_ends_when_its_parent_is_gone(tmp_path, cifar_directory, small_
     worker.wait(timeout=10)
 
 
+def test_a_path_object_in_sys_path_reaches_the_worker_as_a_string(worker, monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "path", [tmp_path, *sys.path])
+    assert worker("reference").ask("start")
+
+
 def test_the_users_environment_goes_before_the_adapters(worker, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "64")  # but the threads are the spec's
     process = worker("reference")
