@@ -79,6 +79,8 @@ def make_spec(
     described = _model(model)
     chosen = _chosen("framework", frameworks, adapters.names())
     if baseline is not None:
+        if not isinstance(baseline, str):
+            raise SpecError(f"baseline must be the name of a framework, not {shown(baseline)}")
         (baseline,) = _chosen("framework", [baseline], chosen or adapters.names()) or (None,)
     named = _devices(devices)
     size = described.batch_size if batch_size is None else SIZE.check("batch_size", batch_size)
@@ -163,7 +165,9 @@ def _devices(devices: Iterable[str] | None) -> tuple[str, ...] | None:
     names = _words("devices", devices, "cpu")
     for name in names:
         if name not in DEVICES and not re.fullmatch(r"gpu:\d+", name):
-            raise SpecError(f"there is no device {name!r}: choose from cpu, gpu, gpu:1 and so on")
+            raise SpecError(
+                f"there is no device {shown(name)}: choose from cpu, gpu, gpu:1 and so on"
+            )
     if not names:
         raise SpecError("name at least one device: cpu, gpu, gpu:1 and so on")
     return tuple({re.sub("^gpu$", "gpu:0", name): name for name in names}.values())
@@ -177,7 +181,7 @@ def _chosen(
     names = tuple(dict.fromkeys(_words(f"{what}s", chosen, adapters.REFERENCE)))
     for name in names:
         if name not in known:
-            raise SpecError(f"there is no {what} {name!r}: choose from {', '.join(known)}")
+            raise SpecError(f"there is no {what} {shown(name)}: choose from {', '.join(known)}")
     if not names:
         raise SpecError(f"name at least one {what} of {', '.join(known)}")
     return names
@@ -193,6 +197,7 @@ def _words(name: str, words: Any, example: str) -> list[str]:
 
 def _listed(values: Any) -> list[Any]:
     """Return the values of a list or the like; of anything else, words too, a list of it alone."""
-    return (
-        list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
-    )
+    try:
+        return [values] if isinstance(values, str) else list(values)
+    except TypeError:
+        return [values]

@@ -30,7 +30,7 @@ def get(name: str) -> Model:
         return _of_file(Path(file), member)
     if name not in names():
         hint = f"; a model in a file is named as {name}:NAME" if name.endswith(".py") else ""
-        raise SpecError(f"there is no model {name!r}: choose from {', '.join(names())}{hint}")
+        raise SpecError(f"there is no model {shown(name)}: choose from {', '.join(names())}{hint}")
     model: Model = import_module(f"{__name__}.{name}").MODEL
     return model
 
