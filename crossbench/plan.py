@@ -9,6 +9,7 @@ from .errors import SpecError
 from .gpus import Gpus, find_gpus
 from .results.records import Cell
 from .spec import Spec
+from .words import clean
 from .workload import DEVICES
 
 
@@ -64,4 +65,8 @@ def _why_not(name: str) -> str | None:
 def _unavailable(cell: Cell, gpus: Gpus) -> str | None:
     if cell.on_gpu and (reason := gpus.why_not(cell.gpu_index)):
         return reason
-    return adapters.get(cell.framework).available(cell.device_type)
+    try:
+        reason = adapters.get(cell.framework).available(cell.device_type)
+    except Exception as error:  # a third party's
+        reason = f"available() of the adapter raised {type(error).__name__}: {error}"
+    return None if reason is None else clean(str(reason))

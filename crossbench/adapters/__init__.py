@@ -30,7 +30,7 @@ def get(name: str) -> Adapter:
     for entry in metadata.entry_points(group=GROUP, name=name):
         try:
             return entry.load()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise SpecError(
                 f"the framework {name!r} ({entry.value}) does not load: {error}"
             ) from error

@@ -4,22 +4,36 @@ from __future__ import annotations
 
 import os
 import pickle
-import queue
+import select
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
-from contextlib import suppress
-from typing import Any
+import time
+from contextlib import ExitStack, suppress
+from functools import cache
+from typing import Any, get_type_hints
+
+import psutil
 
 from .. import adapters
 from ..gpus import find_gpus
 from ..machine import usable_cpus
-from .worker import Reply, Task
+from ..words import clean
+from . import replies
+from .worker import Task, Worker
 
 # read by OpenMP, OpenBLAS and MKL when they are loaded
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+GRACE = 3.0
+"""Seconds that a process has to end after it closed the pipe of its replies."""
+LOOK = 1.0
+"""Seconds between looks whether a process that does not answer is still there: something that it
+has started may hold its pipe open."""
+TEMPORARY = "tmp"
+"""The folder beside the data that is the workers' folder for temporary files."""
+PRINTED_BYTES = 2**16
+"""How much of the end of what a worker printed is kept."""
 
 
 class WorkerFailure(Exception):
@@ -28,91 +42,170 @@ class WorkerFailure(Exception):
     def __init__(
         self, reason: str, traceback: str | None = None, unavailable: bool = False
     ) -> None:
-        super().__init__(reason)
+        super().__init__(clean(reason))
         self.traceback = traceback
         self.unavailable = unavailable
 
 
 class WorkerProcess:
-    """A process of its own for a task; a context manager that ends it."""
+    """A process of its own for a task; a context manager that ends it.
+
+    The thread that makes it also ends it: see orphan.py.
+    """
 
     def __init__(self, task: Task, timeout: float, show: bool = False) -> None:
-        """timeout: seconds for each answer. show: pass on what the process prints."""
+        """Start it. timeout: seconds for each answer. show: pass on what the process prints.
+
+        Raises WorkerFailure where it cannot be started.
+        """
         self.timeout = timeout
-        self.log = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the process
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", _bootstrap(task.job.threads)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=None if show else self.log,
-            env=_environment(task),
-            start_new_session=True,  # Ctrl-C reaches the parent alone, which ends the workers
-        )
-        self.replies: queue.Queue[Reply | None] = queue.Queue()
-        threading.Thread(target=self._listen, daemon=True).start()
-        self._send(task)
+        with ExitStack() as stack:
+            try:
+                (task.data / TEMPORARY).mkdir(exist_ok=True)
+                self.log = stack.enter_context(tempfile.TemporaryFile(dir=task.data))
+                self.process = subprocess.Popen(
+                    [sys.executable, "-c", _bootstrap(task.job.threads)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    bufsize=0,
+                    stderr=None if show else self.log,
+                    env=_environment(task),
+                    start_new_session=True,  # Ctrl-C reaches the parent alone, which ends it
+                )
+            except Exception as error:  # the machine's or the adapter's
+                raise WorkerFailure(f"its process cannot be started: {error}") from error
+            stack.pop_all()
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.requests, self.replies = self.process.stdin.fileno(), self.process.stdout.fileno()
+        os.set_blocking(self.requests, False)
+        self.unsent = pickle.dumps(task)
 
     def __enter__(self) -> WorkerProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.kill()
+        self.close()
 
     def ask(self, request: str, *arguments: Any) -> Any:
-        """The value of a Worker method, waited for without using a core; or WorkerFailure."""
-        self._send((request, arguments))
+        """Return the value of a Worker method, waited for without using a core; or WorkerFailure.
+
+        After an answer that cannot be read, or none in time, the process is killed.
+        """
+        deadline = time.monotonic() + self.timeout
         try:
-            reply = self.replies.get(timeout=self.timeout)
-        except queue.Empty:
+            self._send(pickle.dumps((request, arguments)), deadline)
+            length = replies.decode_length(self._read(replies.LENGTH.size, deadline))
+            reply = replies.decode(self._read(length, deadline), _answer_type(request))
+        except TimeoutError:
             self.kill()
             raise WorkerFailure(f"no answer within {self.timeout:g} s (timeout)") from None
-        if reply is None:
-            raise WorkerFailure(self._death(), self._printed())
-        if reply.error is not None:
+        except EOFError:
+            raise WorkerFailure(self._death(), self._printed()) from None
+        except replies.Unreadable as problem:
+            self.kill()
+            reason = f"its answer to `{request}` cannot be read: {problem}"
+            raise WorkerFailure(reason, self._printed()) from None
+        if isinstance(reply, replies.Failure):
             raise WorkerFailure(reply.error, reply.traceback, reply.unavailable)
         return reply.value
 
     def kill(self) -> None:
-        """End the process and what it started, at once."""
-        with suppress(ProcessLookupError):
+        """End the process and what it started, at once; any thread may do it."""
+        with suppress(OSError):
+            os.killpg(self.process.pid, signal.SIGSTOP)  # so that it starts nothing more
+        for process in self._started():
+            with suppress(psutil.Error):
+                process.kill()
+        with suppress(OSError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
-    def _send(self, message: Any) -> None:
-        assert self.process.stdin is not None
-        with suppress(BrokenPipeError):  # it has died: the listener says so
-            pickle.dump(message, self.process.stdin)
-            self.process.stdin.flush()
+    def close(self) -> None:
+        """End the process and close its pipes."""
+        self.kill()
+        for pipe in (self.process.stdin, self.process.stdout, self.log):
+            assert pipe is not None
+            pipe.close()
 
-    def _listen(self) -> None:
-        assert self.process.stdout is not None
-        with suppress(Exception):  # the end of the pipe, in the middle of a reply or not
-            while True:
-                self.replies.put(pickle.load(self.process.stdout))
-        self.replies.put(None)
+    def _started(self) -> list[psutil.Process]:
+        """Return what the process has started, in a session of its own too."""
+        if self.process.poll() is not None:
+            return []
+        with suppress(psutil.Error):
+            return psutil.Process(self.process.pid).children(recursive=True)
+        return []
+
+    def _send(self, message: bytes, deadline: float) -> None:
+        self.unsent += message
+        with suppress(BrokenPipeError):  # it has died: there will be no answer
+            while self.unsent:
+                self._wait(self.requests, select.POLLOUT, deadline)
+                self.unsent = self.unsent[os.write(self.requests, self.unsent) :]
+
+    def _read(self, size: int, deadline: float) -> bytes:
+        """Read so many bytes; EOFError where the process ends, TimeoutError at the deadline."""
+        found = bytearray()
+        while len(found) < size:
+            self._wait(self.replies, select.POLLIN, deadline)
+            part = os.read(self.replies, size - len(found))
+            if not part:
+                raise EOFError
+            found += part
+        return bytes(found)
+
+    def _wait(self, pipe: int, event: int, deadline: float) -> None:
+        poll = select.poll()
+        poll.register(pipe, event)
+        while True:
+            ended = self.process.poll() is not None  # before the look: what it wrote is read first
+            left = max(0.0, min(LOOK, deadline - time.monotonic()))
+            if poll.poll(0 if ended else 1000 * left):
+                return
+            if ended:
+                raise EOFError
+            if time.monotonic() >= deadline:
+                raise TimeoutError
 
     def _death(self) -> str:
-        status = self.process.wait()
-        how = f"exited with status {status}"
-        if status < 0:
-            how = f"was killed by {signal.Signals(-status).name}"
-            if -status == signal.SIGKILL:
-                how += " (out of memory?)"
+        try:
+            how = _ending(self.process.wait(GRACE))
+        except subprocess.TimeoutExpired:
+            self.kill()
+            how = "closed the pipe of its answers"
         last = [line for line in self._printed().splitlines() if line.strip()][-1:]
         return f"the worker process {how}" + "".join(f": {line.strip()}" for line in last)
 
     def _printed(self) -> str:
-        self.log.seek(0)
+        self.log.seek(max(0, self.log.seek(0, os.SEEK_END) - PRINTED_BYTES))
         return self.log.read().decode(errors="replace")
 
 
+@cache
+def _answer_type(request: str) -> Any:
+    return get_type_hints(getattr(Worker, request))["return"]
+
+
+def _ending(status: int) -> str:
+    if status >= 0:
+        return f"exited with status {status}"
+    hint = " (out of memory?)" if -status == signal.SIGKILL else ""
+    try:
+        return f"was killed by {signal.Signals(-status).name}{hint}"
+    except ValueError:  # a real-time signal has no name
+        return f"was killed by signal {-status}"
+
+
 def _bootstrap(threads: int) -> str:
-    """The worker's program. The affinity is set before anything that starts threads is imported;
-    the path is the parent's, so a script needs no __main__ guard and no installed package.
+    """Return the worker's program. The affinity is set before anything that starts threads is
+    imported; the path is the parent's, so a script needs no __main__ guard and no installed
+    package.
     """
     return (
         "import os, sys\n"
         f"sys.path[:] = {[str(entry) for entry in sys.path]!r}\n"
+        "from crossbench.engine.orphan import end_with_parent\n"
+        f"end_with_parent({os.getpid()})\n"
         "if hasattr(os, 'sched_setaffinity'):\n"
         f"    os.sched_setaffinity(0, {usable_cpus()[:threads]!r})\n"
         "from crossbench.engine.worker import main\n"
@@ -122,7 +215,7 @@ def _bootstrap(threads: int) -> str:
 
 def _environment(task: Task) -> dict[str, str]:
     """Return the user's environment, over what the adapter would like and under what the
-    measurement needs.
+    measurement needs. Temporary files go where the data is, and are removed with it.
     """
     job, adapter = task.job, adapters.get(task.framework)
     return (
@@ -131,4 +224,5 @@ def _environment(task: Task) -> dict[str, str]:
         | adapter.required_environment(job.device)
         | ({} if task.gpu is None else find_gpus().environment(task.gpu))
         | dict.fromkeys(THREAD_VARIABLES, str(job.threads))
+        | {"TMPDIR": str(task.data / TEMPORARY)}
     )

@@ -13,14 +13,16 @@ from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 
+from .. import adapters
 from ..gpus import find_gpus
 from ..machine import usable_cpus
 from ..models import Model
 from ..results.comparison import Comparison
 from ..results.records import CellResult, Epoch, Trained, Usage
 from ..results.statistics import LEAST
-from ..workload import Job
+from ..workload import Adapter, Job
 from . import parity
+from .checked import other_names
 from .process import WorkerFailure, WorkerProcess
 from .sampler import Sampler
 from .usage import Clock
@@ -123,6 +125,9 @@ class Measurement:
         installs may change the versions that another one gets.
         """
         for result in self.pending():
+            adapter = adapters.get(result.cell.framework)
+            if getattr(type(adapter), "to_install", None) is Adapter.to_install:
+                continue  # it has nothing to install: no process is needed to ask it
             with _failing("while installing", result):
                 with self.worker(result) as worker:
                     what = worker.ask("to_install")
@@ -245,6 +250,9 @@ class RoundOfCell:
     def train(self, epoch: int) -> None:
         with Sampler(self.worker.process.pid, self.gpu) as sampler:
             done: Epoch = self.worker.ask("epoch", self.number, epoch)
+        for before in (self.result.epochs or self.epochs)[:1]:
+            if wrong := other_names(before.figures, done.figures):
+                raise WorkerFailure(wrong)
         self.epochs.append(done)
         if epoch > 0 and (usage := sampler.usage(done)):
             self.usage.append(usage)

@@ -1,7 +1,7 @@
 """The worker process: one framework on one device, doing what the parent asks, one thing at a time.
 
-Requests and replies are pickled on the standard input and output. What a framework prints goes
-to the standard error.
+Requests are pickled on the standard input; replies.py says how the answers go to the standard
+output. What a framework prints goes to the standard error.
 """
 
 from __future__ import annotations
@@ -13,23 +13,30 @@ import traceback
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 import numpy as np
+from msgspec import Meta
 
 from .. import adapters
 from ..data import Dataset, Split
 from ..gpus import find_gpus
-from ..results.records import Epoch, Parity, Peak, Trained
-from ..workload import Batches, Job, Unavailable
-from . import parity, usage
+from ..results.records import Count, Epoch, Parity, Peak, Positive, Trained
+from ..words import clean
+from ..workload import Batches, Job, Unavailable, Workload
+from . import parity, replies, usage
 from .batches import AugmentedBatches, array_batches, as_inputs
+from .checked import AdapterError, CheckedWorkload, check_seconds
 from .timing import best_seconds, repeated_epoch, timed_epoch
 
 MATRIX = {"cpu": 2048, "gpu": 8192}
 """Rows and columns of the matrices of the peak: 0.02 and 1.1 TFLOP a product."""
 COPY_BYTES = {"cpu": 2**28, "gpu": 2**31}
 """Bytes of the copy: more than any cache holds, and enough to hide the wait for its end."""
+TRACEBACK = 2**16
+"""Characters of the end of a traceback that are kept."""
+
+Accuracy = Annotated[float, Meta(ge=0, le=1)]
 
 
 @dataclass(frozen=True)
@@ -50,30 +57,17 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Reply:
-    """value, or, where the request failed, error (one line) and its traceback.
-
-    unavailable: the framework cannot be had; else something went wrong in it.
-    """
-
-    value: Any = None
-    error: str | None = None
-    traceback: str | None = None
-    unavailable: bool = False
-
-
-@dataclass(frozen=True)
 class Started:
     details: dict[str, str]
-    threads: int | None
+    threads: Positive | None
 
 
 @dataclass(frozen=True)
 class Trail:
     """What a process that has trained leaves to be read: bytes, and CPUs."""
 
-    peak_memory: int | None
-    cpus_allowed: int | None
+    peak_memory: Count | None
+    cpus_allowed: Positive | None
 
 
 def save_arrays(dataset: Dataset, directory: Path) -> None:
@@ -84,7 +78,9 @@ def save_arrays(dataset: Dataset, directory: Path) -> None:
 
 
 class Worker:
-    """The requests that a worker answers: its public methods, by name."""
+    """The requests that a worker answers: its public methods, by name. What they return is decoded
+    in the parent as the type that they declare.
+    """
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -99,11 +95,11 @@ class Worker:
         self.adapter.install(self.task.job.device)
 
     def parity(self, expected: parity.Expected) -> Parity:
-        return parity.prove(self.adapter.build, self.task.job, expected)
+        return parity.prove(self._build, self.task.job, expected)
 
     def start(self) -> Started:
         """Build the workload and bring the data to the device."""
-        self.workload = self.adapter.build(self.task.job)
+        self.workload = self._build(self.task.job)
         self.initial = self.task.job.model.initial_weights(self.task.seed)
         self.workload.load_weights(self.initial)
         self.batches = self._batches()
@@ -146,16 +142,17 @@ class Worker:
         size, copied = MATRIX[self.task.job.device], COPY_BYTES[self.task.job.device]
         try:
             product = best_seconds(self.workload.matrix_product(size))
+            check_seconds("matrix_product()", product)
             self.workload.free_memory()
-            copy = best_seconds(self.workload.copy(copied))
+            copy = check_seconds("copy()", best_seconds(self.workload.copy(copied)))
         finally:
             self.workload.free_memory()
         return Peak(2 * size**3 / product / 1e9, 2 * copied / copy / 1e9)
 
-    def allocated(self) -> int | None:
+    def allocated(self) -> Count | None:
         return self.workload.allocated()
 
-    def test_accuracy(self) -> float:
+    def test_accuracy(self) -> Accuracy:
         """Of the weights as they are, as a fraction."""
         test, size = self._split("test"), self.task.batch_size
         predictions, right = self.task.job.model.loss.predictions, 0
@@ -163,6 +160,9 @@ class Worker:
             logits = self.workload.predict(as_inputs(test.inputs[i : i + size]))
             right += int((predictions(logits) == test.labels[i : i + size]).sum())
         return right / len(test)
+
+    def _build(self, job: Job) -> Workload:
+        return CheckedWorkload(self.adapter.build(job), job.model)
 
     def _rewind(self, epoch: int) -> None:
         """Go to where a steady epoch begins: the initial weights, or what those before it left."""
@@ -192,30 +192,40 @@ class Worker:
         return Split(inputs, labels)
 
 
-def answer(worker: Worker, request: tuple[str, tuple[Any, ...]]) -> Reply:
+def answer(worker: Worker, request: tuple[str, tuple[Any, ...]]) -> bytes:
+    """Return the frame of the answer, whatever the adapter raises."""
     name, arguments = request
     try:
-        return Reply(getattr(worker, name)(*arguments))
-    except Unavailable as reason:
-        return Reply(error=str(reason), unavailable=True)
-    except Exception as error:
-        message = str(error).strip().splitlines() or [""]
-        return Reply(
-            error=f"{type(error).__name__}: {message[0]}", traceback=traceback.format_exc()
-        )
+        return replies.encode(replies.Answer(getattr(worker, name)(*arguments)))
+    except BaseException as error:  # SystemExit too: the row's reason is what was raised
+        return replies.encode(_failure(error))
+
+
+def _failure(error: BaseException) -> replies.Failure:
+    if isinstance(error, Unavailable | AdapterError):
+        return replies.Failure(clean(str(error)), unavailable=isinstance(error, Unavailable))
+    try:
+        lines = str(error).strip().splitlines()[:1]
+    except Exception:  # of an adapter's own class
+        lines = []
+    trace = traceback.format_exc()[-TRACEBACK:].encode(errors="backslashreplace").decode()
+    return replies.Failure(clean(": ".join([type(error).__name__, *lines])), trace)
 
 
 def main() -> None:
     # the pipes are the engine's alone: frameworks print, and Julia makes its stdin non-blocking
     requests: BinaryIO = os.fdopen(os.dup(0), "rb")
-    replies = os.fdopen(os.dup(1), "wb")
+    answers = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
-    worker = Worker(pickle.load(requests))
+    process, worker = os.getpid(), Worker(pickle.load(requests))
     while True:
         try:
             request = pickle.load(requests)
         except EOFError:  # the parent is done, or gone
             return
-        pickle.dump(answer(worker, request), replies)
-        replies.flush()
+        frame = answer(worker, request)
+        if os.getpid() != process:  # a copy that the adapter has forked: it has nothing to say
+            os._exit(1)
+        answers.write(frame)
+        answers.flush()

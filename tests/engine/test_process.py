@@ -2,16 +2,19 @@
 
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import psutil
 import pytest
 
 from crossbench.data import cifar10
-from crossbench.engine.process import WorkerFailure, WorkerProcess
-from crossbench.engine.worker import Task, save_arrays
+from crossbench.engine import replies
+from crossbench.engine.process import WorkerFailure, WorkerProcess, _answer_type
+from crossbench.engine.worker import Started, Task, Worker, save_arrays
 from crossbench.machine import usable_cpus
 from crossbench.workload import Job
 
@@ -31,7 +34,7 @@ def worker(tmp_path, cifar_directory, small_model):
 
     yield start
     for process in started:
-        process.kill()
+        process.close()
 
 
 def test_a_round_and_its_accuracy(worker):
@@ -128,23 +131,30 @@ def test_an_idle_worker_uses_no_core(worker):
     assert sum(idle.cpu_times()[:2]) - before < 0.1
 
 
-def test_a_worker_ends_when_its_parent_is_gone(tmp_path, cifar_directory, small_model):
+def test_a_worker_in_training_ends_when_its_parent_is_gone(
+    tmp_path, cifar_directory, small_model, plugin
+):
     save_arrays(cifar10.load_directory(cifar_directory), tmp_path)
     task = tmp_path / "task.pickle"
     task.write_bytes(
-        pickle.dumps(Task("reference", Job(small_model, "cpu", 1, "float32"), tmp_path, 10, 10, 0))
+        pickle.dumps(Task("hangs", Job(small_model, "cpu", 1, "float32"), tmp_path, 10, 10, 0))
     )
     program = (
-        "import os, pickle, sys; from pathlib import Path\n"
+        "import os, pickle, sys, threading; from pathlib import Path\n"
         "from crossbench.engine.process import WorkerProcess\n"
         "w = WorkerProcess(pickle.loads(Path(sys.argv[1]).read_bytes()), 60)\n"
-        "w.ask('start'); print(w.process.pid, flush=True); os.kill(os.getpid(), 9)\n"
+        "w.ask('start'); print(w.process.pid, flush=True)\n"
+        "threading.Timer(1, os.kill, (os.getpid(), 9)).start(); w.ask('epoch', 1, 0)\n"
     )
     parent = subprocess.run(
-        [sys.executable, "-c", program, task], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", program, task],
+        env=os.environ | {"PYTHONPATH": str(plugin)},
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
-    worker = psutil.Process(int(parent.stdout))
-    worker.wait(timeout=10)
+    with suppress(psutil.NoSuchProcess):
+        psutil.Process(int(parent.stdout)).wait(timeout=10)
 
 
 def test_a_path_object_in_sys_path_reaches_the_worker_as_a_string(worker, monkeypatch, tmp_path):
@@ -159,3 +169,104 @@ def test_the_users_environment_goes_before_the_adapters(worker, monkeypatch):
     environment = psutil.Process(process.process.pid).environ()
     assert environment["OMP_NUM_THREADS"] == "1"
     assert environment["HOME"] == os.environ["HOME"]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b'{"type":"answer","value":{"details":{},"threads":0}}', r"Expected `int` >= 1 - at"),
+        (b'{"type":"answer","value":{"details":{"a":1},"threads":1}}', "Expected `str`, got `int`"),
+        (b'{"type":"answer","value":{"details":' + b"[" * 100_000, "Expected `object`"),
+        (b'{"type":"answer","more":' + b"[" * 100_000, "recursion"),
+        (b'{"type":"failure","error":"\xff"}', "codec can't decode"),
+        (b"\x80\x04N.", "JSON is malformed"),  # a pickle
+    ],
+)
+def test_a_reply_of_another_type_cannot_be_read(content, reason):
+    with pytest.raises(replies.Unreadable, match=reason):
+        replies.decode(content, Started)
+
+
+def test_every_request_says_what_its_answer_is():
+    requests = [name for name in vars(Worker) if not name.startswith("_")]
+    assert "epoch" in requests
+    for name in requests:
+        frame = replies.encode(replies.Failure("why"))
+        assert replies.decode(frame[8:], _answer_type(name)).error == "why"
+
+
+def test_a_reply_that_is_cut_is_the_death_of_the_worker(worker):
+    process = worker("cuts", timeout=60)
+    process.ask("start")
+    start = time.monotonic()
+    with pytest.raises(WorkerFailure, match="the worker process exited with status 5"):
+        process.ask("epoch", 1, 0)
+    assert time.monotonic() - start < 30
+
+
+def test_a_worker_that_closes_its_pipe_and_lives_is_killed(worker):
+    process = worker("lives_on", timeout=60)
+    process.ask("start")
+    with pytest.raises(WorkerFailure, match="the worker process closed the pipe of its answers"):
+        process.ask("epoch", 1, 0)
+    assert process.process.poll() is not None
+
+
+def test_a_pipe_that_something_else_holds_open_is_not_waited_for(worker, tmp_path, monkeypatch):
+    monkeypatch.setenv("CROSSBENCH_TEST_NOTES", str(tmp_path / "children"))
+    process = worker("dies_with_a_child", timeout=600)
+    process.ask("start")
+    try:
+        with pytest.raises(WorkerFailure, match="the worker process exited with status 7"):
+            process.ask("epoch", 1, 0)
+    finally:
+        os.kill(int((tmp_path / "children").read_text()), signal.SIGKILL)
+
+
+def test_a_request_that_nobody_reads_ends_at_the_timeout(worker):
+    process = worker("hangs", timeout=2)
+    os.kill(process.process.pid, signal.SIGSTOP)
+    with pytest.raises(WorkerFailure, match="no answer within 2 s"):
+        process.ask("start", "x" * 1_000_000)
+
+
+def test_a_path_object_in_the_path_is_no_failure(worker, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path, tmp_path])
+    assert worker("reference").ask("start")
+
+
+def test_a_process_that_cannot_be_started_is_a_failure(worker, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/not/there")
+    with pytest.raises(WorkerFailure, match=r"cannot be started: .*No such file"):
+        worker("reference")
+
+
+@pytest.mark.parametrize("function", ["ask_for_signal()", "watch_parent(os.getppid(), 0.05)"])
+def test_a_process_in_a_call_ends_with_its_parent(function):
+    """Either way, though Linux needs the first alone."""
+    child = (
+        "import os, time\\n"
+        "from crossbench.engine.orphan import ask_for_signal, watch_parent\\n"
+        f"assert {function} is not False\\n"
+        "print('ready', flush=True); time.sleep(3600)"
+    )
+    program = (
+        "import os, subprocess, sys\n"
+        f"child = subprocess.Popen([sys.executable, '-c', '''{child}'''], stdout=-1)\n"
+        "child.stdout.readline(); print(child.pid, flush=True); os.kill(os.getpid(), 9)\n"
+    )
+    parent = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
+    with suppress(psutil.NoSuchProcess):
+        psutil.Process(int(parent.stdout)).wait(timeout=20)
+
+
+def test_a_process_whose_parent_is_gone_already_ends_at_once():
+    program = "from crossbench.engine.orphan import end_with_parent; end_with_parent(0)"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 1
+
+
+def test_the_temporary_files_of_a_worker_are_beside_its_data(worker, tmp_path):
+    process = worker("reference")
+    process.ask("start")
+    assert psutil.Process(process.process.pid).environ()["TMPDIR"] == str(tmp_path / "tmp")
+    assert (tmp_path / "tmp").is_dir()

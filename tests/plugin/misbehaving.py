@@ -2,8 +2,11 @@
 
 import os
 import signal
+import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
 
 import numpy as np
 
@@ -31,6 +34,23 @@ class Misbehaving(ReferenceAdapter):
             return train_epoch()
 
         workload.train_epoch = misbehave
+        workload.matrix_product = out_of_memory  # a peak takes a second
+        return workload
+
+
+class HandsBack(ReferenceAdapter):
+    """methods: what takes the place of a workload's own, by name; called with the same."""
+
+    title = "hands back"
+
+    def __init__(self, **methods):
+        self.methods = methods
+
+    def build(self, job):
+        workload = ReferenceWorkload(job)
+        workload.matrix_product = out_of_memory  # a peak takes a second
+        for name, method in self.methods.items():
+            setattr(workload, name, method)
         return workload
 
 
@@ -57,8 +77,8 @@ class OnGpu(ReferenceAdapter):
     def build(self, job):
         workload = ReferenceWorkload(job)
         product, copy = workload.matrix_product, workload.copy
-        workload.matrix_product = lambda size: product(64)  # a GPU's would take NumPy minutes
-        workload.copy = lambda size: copy(4096)
+        workload.matrix_product = lambda size: product(256)  # a GPU's would take NumPy minutes
+        workload.copy = lambda size: copy(2**22)
         return workload
 
 
@@ -149,7 +169,7 @@ def raise_error():
     raise RuntimeError("out of luck\nsecond line")
 
 
-def out_of_memory():
+def out_of_memory(size=0):
     raise MemoryError("768 MiB wanted")
 
 
@@ -158,6 +178,86 @@ def use_the_standard_streams():
     os.set_blocking(0, False)
     print("noise " * 10_000)
     os.write(1, b"more noise\n")
+
+
+class OnlyOnce:
+    """Its unpickling ends the process, and so does its name."""
+
+    def __reduce__(self):
+        return os._exit, (9,)
+
+
+class Silent(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+class Final(BaseException):
+    pass
+
+
+def raises(error):
+    def fail():
+        raise error
+
+    return Misbehaving(fail)
+
+
+def write_to_every_pipe(content):
+    """Whatever is open: the pipe of the replies is one of them."""
+    for number in range(100):
+        with suppress(OSError):
+            os.write(number, content)
+
+
+def close_everything():
+    os.closerange(0, 100)
+
+
+def cut_an_answer():
+    write_to_every_pipe((1000).to_bytes(8) + b"the beginning")
+    os._exit(5)
+
+
+def live_on_without_pipes():
+    close_everything()
+    time.sleep(3600)
+
+
+def die_with_a_child():
+    """The child has the pipe of the replies, and is beyond reach: in a session of its own."""
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        time.sleep(3600)
+    with open(os.environ["CROSSBENCH_TEST_NOTES"], "w") as file:
+        file.write(f"{child}")
+    os._exit(7)
+
+
+def return_twice():
+    os.fork()
+
+
+def leave_a_child():
+    child = subprocess.Popen(["sleep", "3600"], start_new_session=True)
+    with open(os.environ["CROSSBENCH_TEST_NOTES"], "a") as file:
+        file.write(f"{child.pid}\n")
+
+
+def meddle():
+    """Change whatever a process shares, and print from a thread meanwhile."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    os.chdir("/")
+    threading.Thread(target=lambda: [print("noise") for _ in range(1000)], daemon=True).start()
+    os.environ.clear()
+
+
+def other_names_each_time(seen=[]):  # noqa: B006, it is to be remembered
+    seen.append(0.5)
+    return {f"figure {len(seen)}": 0.5}
 
 
 WELL = Misbehaving()
@@ -175,3 +275,32 @@ DIES_AT_PEAK = WithoutPeak(die)
 INSTALLED = Installed()
 PARTICULAR = Particular()
 VANISHED = Misbehaving(in_build=vanish)
+
+EXITS = Misbehaving(lambda: sys.exit(3))
+EXITS_WELL = Misbehaving(lambda: os._exit(0))
+INTERRUPTS = raises(KeyboardInterrupt())
+FINAL = raises(Final("the end"))
+SILENT = raises(Silent())
+COLOURS = raises(RuntimeError("red \x1b[31mink\x07 and \udc80\nsecond line"))
+GARBAGE = Misbehaving(lambda: write_to_every_pipe(b"garbage for the parent"))
+SHORT_GARBAGE = Misbehaving(lambda: write_to_every_pipe((4).to_bytes(8) + b"oops"))
+OTHER_REPLY = Misbehaving(
+    lambda: write_to_every_pipe((28).to_bytes(8) + b'{"type":"answer","value":42}')
+)
+LONG_GARBAGE = Misbehaving(lambda: write_to_every_pipe((2**40).to_bytes(8) + b"oops"))
+CLOSES = Misbehaving(close_everything)
+FORKS = Misbehaving(return_twice)
+LEAVES_A_CHILD = Misbehaving(leave_a_child)
+MEDDLES = Misbehaving(meddle)
+NO_WORK = HandsBack(matrix_product=lambda size: lambda: None)
+NO_LOSSES = HandsBack(train_epoch=lambda: np.array([]))
+GENERATOR = HandsBack(train_epoch=lambda: (loss for loss in [1.0]))
+FIGURE_OF_WORDS = HandsBack(epoch_figures=lambda: {"GC s": "many"})
+FIGURE_NAN = HandsBack(epoch_figures=lambda: {"GC s": float("nan")})
+OTHER_FIGURES = HandsBack(epoch_figures=other_names_each_time)
+DETAILS_OF_OBJECTS = HandsBack(details=lambda: {"version": OnlyOnce()})
+DETAILS_OF_LINES = HandsBack(details=lambda: {"a\nb": "c\x1b[31md\udc80"})
+NEGATIVE_THREADS = HandsBack(threads=lambda: -1)
+CUTS = Misbehaving(cut_an_answer)
+LIVES_ON = Misbehaving(live_on_without_pipes)
+DIES_WITH_A_CHILD = Misbehaving(die_with_a_child)

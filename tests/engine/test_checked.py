@@ -1,0 +1,113 @@
+"""What an adapter hands back is refused in a line where the protocol does not allow it."""
+
+import enum
+import math
+
+import numpy as np
+import pytest
+from small_models import SMALL_MODELS
+
+from crossbench.adapters.reference import ReferenceWorkload
+from crossbench.engine.checked import AdapterError, CheckedWorkload, check_seconds
+from crossbench.engine.parity import proof_batches, proof_weights
+from crossbench.workload import Job
+
+MODEL = SMALL_MODELS["plain"]
+INPUTS = np.zeros((3, *MODEL.input_shape))
+
+
+class Unspeakable:
+    def __repr__(self):
+        raise RuntimeError
+
+
+class Whole(enum.IntEnum):
+    ONE = 1
+
+
+def checked(**methods):
+    """The reference, with methods in place of its own."""
+    workload = ReferenceWorkload(Job(MODEL, "cpu", 1, "float64"))
+    for name, method in methods.items():
+        setattr(workload, name, method)
+    return CheckedWorkload(workload, MODEL)
+
+
+@pytest.mark.parametrize(
+    ("method", "value", "message"),
+    [
+        ("peak_memory", "much", r"peak_memory\(\) of the adapter gave 'much', not None or a whole"),
+        ("peak_memory", 1.5, "gave 1.5, not None or a whole number from 0"),
+        ("peak_memory", math.nan, "gave nan, not None or a whole number from 0"),
+        ("peak_memory", -1, "gave -1, not None or a whole number from 0"),
+        ("peak_memory", 2**63, r"gave 9223372036854775808, not None or a .* to 2\^63 - 1"),
+        ("allocated", True, "gave True, not None or a whole number from 0"),
+        ("threads", 0, "gave 0, not None or a whole number from 1"),
+        ("threads", "2", "gave '2', not None or a whole number from 1"),
+        ("details", None, "gave None, not a dict of at most 100 entries"),
+        ("details", {"version": None}, "gave 'version': None, not a str"),
+        ("details", {"version": Unspeakable()}, "gave 'version': a Unspeakable, not a str"),
+        ("details", {1: "a"}, "gave 1, not a str for a name"),
+        ("details", {str(i): "" for i in range(101)}, "not a dict of at most 100 entries"),
+        ("epoch_figures", {"GC s": "many"}, "gave 'GC s': 'many', not a finite number"),
+        ("epoch_figures", {"GC s": math.inf}, "gave 'GC s': inf, not a finite number"),
+        ("weights", [np.zeros(1)], "not arrays by name"),
+        ("weights", {"conv1.bias": [0.0]}, r"gave 'conv1.bias': \[0.0\], not an array of numbers"),
+        ("loss_and_gradients", 1.0, r"gave 1.0, not a loss and gradients"),
+        ("loss_and_gradients", ("1", {}), "not a loss and gradients"),
+        ("predict", np.zeros(3), r"shape \(3,\) and type float64, not an array of 3x10 numbers"),
+        ("predict", np.full((3, 10), "a"), "not an array of 3x10 numbers"),
+        ("train_epoch", None, r"gave None, not an array of 4 numbers \(one loss for each batch\)"),
+        ("train_epoch", np.zeros(3), "not an array of 4 numbers"),
+        ("train_epoch", [1.0] * 4, "not an array of 4 numbers"),
+        ("train_epoch", np.zeros(4, object), "type object, not an array of 4 numbers"),
+        ("train_epoch", iter([1.0] * 4), "not an array of 4 numbers"),
+    ],
+)
+def test_what_the_protocol_does_not_allow_is_refused_in_a_line(method, value, message):
+    workload = checked(**{method: lambda *_: value})
+    workload.place(proof_batches(MODEL))
+    arguments = {"predict": (INPUTS,), "loss_and_gradients": (None,)}.get(method, ())
+    with pytest.raises(AdapterError, match=message) as caught:
+        getattr(workload, method)(*arguments)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [None, 1, np.int32(1), Whole.ONE])
+def test_whole_numbers_of_any_kind_become_plain(value):
+    found = checked(peak_memory=lambda: value).peak_memory()
+    assert found == value
+    assert type(found) in (int, type(None))
+
+
+def test_figures_of_numpy_become_plain():
+    figures = checked(epoch_figures=lambda: {"GC s": np.float32(0.5)}).epoch_figures()
+    assert figures == {"GC s": 0.5}
+    assert type(figures["GC s"]) is float
+
+
+def test_figures_with_other_names_in_another_epoch_are_refused():
+    names = iter(["a", "b"])
+    workload = checked(epoch_figures=lambda: {next(names): 1.0})
+    workload.epoch_figures()
+    with pytest.raises(AdapterError, match="gave 'a, b' in some epochs and not in others"):
+        workload.epoch_figures()
+
+
+def test_work_that_takes_no_time_is_refused():
+    assert check_seconds("copy()", 1.0) == 1.0
+    with pytest.raises(AdapterError, match=r"copy\(\) of the adapter took 0.0e\+00 s"):
+        check_seconds("copy()", 0.0)
+
+
+def test_an_honest_workload_passes():
+    workload, batches = checked(), proof_batches(MODEL)
+    workload.load_weights(proof_weights(MODEL))
+    workload.place(batches)
+    assert workload.train_epoch().shape == (4,)
+    assert workload.predict(INPUTS).shape == (3, 10)
+    assert workload.weights().keys() == MODEL.parameters.keys()
+    loss, gradients = workload.loss_and_gradients(next(iter(batches)))
+    assert loss > 0
+    assert gradients
+    assert "numpy" in workload.details()

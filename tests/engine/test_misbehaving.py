@@ -1,0 +1,129 @@
+"""Adapters that misbehave, all in one run beside an honest one: each costs its own row alone."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import psutil
+import pytest
+from samples import write_cifar
+from small_models import SMALL_MODELS
+
+import crossbench
+
+PLUGIN = Path(__file__).parents[1] / "plugin"
+
+# what became of the row: its status, and its reason as a pattern
+ROWS = {
+    "well": ("ran", None),
+    "exits": ("failed", r"SystemExit: 3 \(in round 1\)"),
+    "exits_well": ("failed", r"the worker process exited with status 0 \(in round 1\)"),
+    "interrupts": ("failed", r"KeyboardInterrupt \(in round 1\)"),
+    "final": ("failed", r"Final: the end \(in round 1\)"),
+    "silent": ("failed", r"Silent \(in round 1\)"),
+    "colours": ("failed", r"RuntimeError: red ink\? and \? \(in round 1\)"),
+    "garbage": ("failed", r"its answer to `epoch` cannot be read: it says that it has .* bytes.*"),
+    "short_garbage": ("failed", r"its answer to `epoch` cannot be read: JSON is malformed.*"),
+    "other_reply": ("failed", r"its answer to `epoch` cannot be read: Expected `object`.*"),
+    "long_garbage": (
+        "failed",
+        r"its answer to `epoch` cannot be read: it says that it has 1,099,511,627,776 bytes.*",
+    ),
+    "closes": ("failed", r"the worker process (exited with status|was killed by) .*"),
+    "forks": ("ran", None),
+    "leaves_a_child": ("ran", None),
+    "meddles": ("ran", None),
+    "no_work": ("ran", None),
+    "no_losses": (
+        "failed",
+        r"train_epoch\(\) of the adapter gave an array of shape \(0,\) and type float64, "
+        r"not an array of 4 numbers \(one loss for each batch\) \(in parity\)",
+    ),
+    "generator": (
+        "failed",
+        r"train_epoch\(\) of the adapter gave <generator .*, not an array of 4 numbers.*",
+    ),
+    "figure_of_words": (
+        "failed",
+        r"epoch_figures\(\) of the adapter gave 'GC s': 'many', not a finite number "
+        r"\(in round 1\)",
+    ),
+    "figure_nan": (
+        "failed",
+        r"epoch_figures\(\) of the adapter gave 'GC s': nan, not a finite number \(in round 1\)",
+    ),
+    "other_figures": (
+        "failed",
+        r"epoch_figures\(\) of the adapter gave 'figure 1, figure 2' in some epochs and not in "
+        r"others \(in round 1\)",
+    ),
+    "details_of_objects": (
+        "failed",
+        r"details\(\) of the adapter gave 'version': <misbehaving\.OnlyOnce object .*>, "
+        r"not a str \(in round 1\)",
+    ),
+    "details_of_lines": ("ran", None),
+    "negative_threads": (
+        "failed",
+        r"threads\(\) of the adapter gave -1, not None or a whole number from 1 to 2\^63 - 1 "
+        r"\(in round 1\)",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory):
+    """A run of all of them, and its results file."""
+    directory = tmp_path_factory.mktemp("misbehaving")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(PLUGIN)
+        patch.setenv("CROSSBENCH_TEST_NOTES", str(directory / "children"))
+        comparison = crossbench.run(
+            list(ROWS),
+            ["cpu"],
+            model=SMALL_MODELS["plain"],
+            data=write_cifar(directory / "cifar"),
+            rounds=1,
+            batch_size=20,
+            threads=1,
+            timeout=60,
+            json=directory / "r.json",
+        )
+    return comparison, directory
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_an_adapter_that_misbehaves_costs_its_own_row(comparison, name):
+    (result,) = [r for r in comparison[0].results if r.cell.framework == name]
+    status, reason = ROWS[name]
+    assert result.status == status, result.reason
+    assert re.fullmatch(reason, result.reason) if reason else result.reason is None
+
+
+def test_what_was_written_is_read_back(comparison):
+    measured, directory = comparison
+    assert crossbench.load(directory / "r.json") == measured
+    text = crossbench.table(measured)
+    assert all(character.isprintable() or character == "\n" for character in text)
+
+
+def test_a_child_in_a_session_of_its_own_ends_with_its_worker(comparison):
+    children = [int(line) for line in (comparison[1] / "children").read_text().split()]
+    assert children
+    for child in children:
+        assert not psutil.pid_exists(child) or psutil.Process(child).status() == "zombie"
+
+
+def test_a_product_that_takes_no_time_is_no_peak(comparison):
+    (result,) = [r for r in comparison[0].results if r.cell.framework == "no_work"]
+    assert result.peak is None
+    assert re.fullmatch(
+        r"matrix_product\(\) of the adapter took \S+ s: it did not do the work", result.no_peak
+    )
+
+
+def test_the_parent_is_as_it_was(comparison):
+    assert Path.cwd() != Path("/")
+    assert "PATH" in os.environ
