@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
+import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,6 +18,8 @@ from .models import Model
 from .plan import make_plan, reasons
 from .results.comparison import SCHEMA, Comparison, claim, load
 from .results.records import Cell, CellResult, Data, Settings
+from .run_directory import no_room, run_directory
+from .signals import Stopped
 from .spec import (
     AUTO,
     EPOCHS,
@@ -31,11 +33,13 @@ from .spec import (
 )
 
 
-class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, after all workers were ended; comparison holds what was measured until then."""
+class Interrupted(Stopped):
+    """Ctrl-C, or on the command line another signal, after all workers were ended; comparison holds
+    what was measured until then.
+    """
 
-    def __init__(self, comparison: Comparison) -> None:
-        super().__init__()
+    def __init__(self, comparison: Comparison, stop: KeyboardInterrupt) -> None:
+        super().__init__(stop.number if isinstance(stop, Stopped) else signal.SIGINT)
         self.comparison = comparison
 
 
@@ -112,13 +116,13 @@ def run(
     cells = make_plan(spec)
     if not cells:
         raise SpecError(f"no framework is installed: {'; '.join(reasons())}")
-    if json is not None:
-        claim(json)
-    with tempfile.TemporaryDirectory(prefix="crossbench-") as directory:
+    with run_directory() as directory:
+        if json is not None:
+            claim(json)
         try:
             progress(f"data: {spec.settings.data}")
             model, prepared = _prepare(
-                spec.model, spec.settings, spec.batch_size, spec.batches, Path(directory)
+                spec.model, spec.settings, spec.batch_size, spec.batches, directory
             )
             comparison = Comparison(
                 schema=SCHEMA,
@@ -134,7 +138,7 @@ def run(
             if json is not None:
                 Path(json).unlink()
             raise
-        return _measure(comparison, model, Path(directory), json, progress)
+        return _measure(comparison, model, directory, json, progress)
 
 
 def resume(
@@ -148,10 +152,10 @@ def resume(
     """
     comparison = load(json)
     model = model or models.get(comparison.settings.model)
-    with tempfile.TemporaryDirectory(prefix="crossbench-") as directory:
+    with run_directory() as directory:
         before = comparison.data
         model, data = _prepare(
-            model, comparison.settings, before.batch_size, before.batches, Path(directory)
+            model, comparison.settings, before.batch_size, before.batches, directory
         )
         for what, here, there in (
             ("crossbench", __version__, comparison.crossbench),
@@ -162,7 +166,7 @@ def resume(
             if here != there:
                 raise ResultsError(f"{json} cannot be gone on with: its {what} is another one")
         comparison.resumed.append(_now())
-        return _measure(comparison, model, Path(directory), json, progress)
+        return _measure(comparison, model, directory, json, progress)
 
 
 def _measure(
@@ -178,8 +182,8 @@ def _measure(
 
     try:
         measure(comparison, model, data, progress, keep)
-    except KeyboardInterrupt:
-        raise Interrupted(comparison) from None
+    except KeyboardInterrupt as stop:
+        raise Interrupted(comparison, stop) from None
     return comparison
 
 
@@ -199,7 +203,10 @@ def _prepare(
     batches = min(there, limit or there)
     if batches < there:
         dataset = replace(dataset, test=dataset.test.first(batches * batch_size))
-    save_arrays(dataset, directory)
+    try:
+        save_arrays(dataset, directory)
+    except OSError as error:
+        raise no_room(directory.parent, error) from None
     data = Data(
         dataset.name,
         dataset.sha256(),

@@ -1,20 +1,23 @@
 """The command line: `python -m crossbench`, and its commands doctor, models, compare and merge.
 
 Exit status: 0, all that was asked for ran and agreed; 1, something in the table did not;
-2, nothing was run: wrong arguments or a file that cannot be used; 130, Ctrl-C.
+2, nothing was run: wrong arguments or a file that cannot be used; 130, 143 and 129, Ctrl-C, SIGTERM
+and SIGHUP.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import os
 import reprlib
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-from . import __version__
+from . import __version__, signals
 from .errors import CrossbenchError, SpecError
 
 if TYPE_CHECKING:
@@ -42,7 +45,11 @@ class Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status, after the output."""
+    """Return the exit status, after the output. Without arguments they are the process's, and so
+    are the signals that stop it.
+    """
+    if arguments is None:
+        signals.exit_at_once()
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         command = COMMANDS.get(words[0]) if words else None
@@ -50,9 +57,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CrossbenchError as error:
         print(f"crossbench: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("crossbench: interrupted; all workers are ended", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as stop:
+        number = stop.number if isinstance(stop, signals.Stopped) else signals.STOPPING[0]
+        print(signals.line(number), file=sys.stderr)
+        if arguments is None:
+            _leave(128 + number)
+        return 128 + number
+
+
+def _leave(status: int) -> NoReturn:
+    """End the process now: Python would wait for a proof that still computes in a thread."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # closed, or nobody reads it
+            stream.flush()
+    os._exit(status)
 
 
 def doctor(words: list[str]) -> int:
@@ -128,7 +146,7 @@ def benchmark(words: list[str]) -> int:
     from .report.table import table
 
     try:
-        with ProgressLine() as progress:
+        with signals.raised(), ProgressLine() as progress:
             if "resume" in asked:
                 comparison = resume(asked["resume"], progress=progress)
             else:

@@ -10,7 +10,7 @@ class SpecError(CrossbenchError, ValueError):
 
 
 class DataError(CrossbenchError):
-    """A data file is damaged or missing."""
+    """A data file is damaged or missing, or there is no room for the data."""
 
 
 class ResultsError(CrossbenchError):

@@ -1,17 +1,22 @@
 import os
+import re
+import resource
 import signal
 import subprocess
 import sys
 import time
+from importlib import metadata
+from pathlib import Path
 
 import nvml
 import psutil
 import pytest
 
 import crossbench
-from crossbench import cli, models, spec
+from crossbench import adapters, cli, models, spec
 
 SMALL = ["--devices", "cpu", "--rounds", "1", "--batch-size", "50", "--threads", "1"]
+SMALL += ["--model", f"{Path(__file__).parent / 'small_models.py'}:PLAIN"]
 
 
 def invoke(capsys, *words):
@@ -175,35 +180,165 @@ def sigint():
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.fixture
+def program(tmp_path, plugin):
+    """Starts the command line in a process; its temporary folder is `tmp` of tmp_path."""
+    (tmp_path / "tmp").mkdir()
+
+    def start(*words, python=(), folder="tmp", **options):
+        return subprocess.Popen(
+            [sys.executable, *python, "-m", "crossbench", *map(str, words)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": str(plugin), "TMPDIR": str(tmp_path / folder)},
+            **options,
+        )
+
+    return start
+
+
+def wait_for(process, words):
+    while words not in process.stderr.readline():
+        assert process.poll() is None
+
+
 @pytest.mark.usefixtures("sigint")
-def test_ctrl_c_ends_the_workers_and_prints_what_there_is(tmp_path, cifar_directory, plugin):
-    words = ["--frameworks", "hangs", "--data", str(cifar_directory), *SMALL]
-    environment = os.environ | {"PYTHONPATH": str(plugin)}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "crossbench", *words, "--json", str(tmp_path / "r.json")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
-    assert process.stderr
-    assert process.stdout
-    while "first epoch" not in process.stderr.readline():
-        pass
+@pytest.mark.parametrize(
+    ("moment", "signals", "words"),
+    [
+        ("first epoch", [signal.SIGINT], "interrupted"),
+        ("first epoch", [signal.SIGINT] * 4, "interrupted"),
+        ("parity", [signal.SIGTERM, signal.SIGINT], "stopped by SIGTERM"),
+        ("first epoch", [signal.SIGHUP], "stopped by SIGHUP"),
+    ],
+)
+def test_a_signal_ends_the_workers_and_prints_what_there_is(
+    program, tmp_path, cifar_directory, moment, signals, words
+):
+    file = tmp_path / "r.json"
+    process = program("--frameworks", "hangs", "--data", cifar_directory, *SMALL, "--json", file)
+    wait_for(process, moment)
     time.sleep(1)
     workers = psutil.Process(process.pid).children()
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=20) == 130
-    file = tmp_path / "r.json"
-    assert process.stderr.read().splitlines() == [
+    for number in signals:
+        process.send_signal(number)
+        time.sleep(0.05)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + signals[0]
+    assert err.splitlines() == [
         f"crossbench: --resume {file} goes on from here",
-        "crossbench: interrupted; all workers are ended",
+        f"crossbench: {words}; all workers are ended",
     ]
-    assert "hangs cpu: interrupted before its last round" in process.stdout.read()
+    assert "hangs cpu: interrupted before its last round" in out
     assert crossbench.load(file).results[0].status == "pending"
     assert workers
-    psutil.wait_procs(workers, timeout=10)
     assert not any(worker.is_running() for worker in workers)
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.usefixtures("sigint")
+def test_ctrl_c_before_the_first_line_leaves_no_traceback(program, tmp_path, cifar_directory):
+    """At moments from the first import on; before it Python itself prints one."""
+    for delay in (0.1, 0.2, 0.4):
+        process = program("--frameworks", "reference", "--data", cifar_directory, *SMALL)
+        wait_until_handled(process.pid)
+        time.sleep(delay)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert err.splitlines()[-1] == "crossbench: interrupted; all workers are ended"
+        assert "Traceback" not in err
+        assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def wait_until_handled(pid, number=signal.SIGTERM):
+    """Wait until a process has a handler for a signal, as Linux tells."""
+    caught = 0
+    while not caught & (1 << (number - 1)):
+        status = Path(f"/proc/{pid}/status").read_text()
+        caught = int(re.search(r"SigCgt:\s+(\w+)", status).group(1), 16)
+
+
+def test_a_signal_that_is_ignored_stays_ignored(program, cifar_directory):
+    """As nohup ignores SIGHUP."""
+    process = program(
+        *["--frameworks", "reference", "--data", cifar_directory, *SMALL],
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+    )
+    wait_for(process, "parity")
+    process.send_signal(signal.SIGHUP)
+    process.communicate(timeout=120)
+    assert process.returncode == 0
+
+
+def test_a_script_keeps_its_own_signals(run):
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    seen = []
+
+    def look(_):
+        seen.append([signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)])
+
+    run("reference", devices="cpu", rounds=1, progress=look)
+    assert all(found == before for found in seen)
+
+
+def test_a_killed_run_leaves_no_worker_and_the_next_one_removes_its_data(
+    program, tmp_path, cifar_directory
+):
+    process = program("--frameworks", "hangs", "--data", cifar_directory, *SMALL)
+    wait_for(process, "first epoch")
+    time.sleep(1)
+    workers = psutil.Process(process.pid).children()
+    process.kill()
+    process.communicate()
+    assert workers
+    _, alive = psutil.wait_procs(workers, timeout=10)
+    assert not alive
+    (left,) = (tmp_path / "tmp").iterdir()
+    process = program("--frameworks", "reference", "--data", cifar_directory, "--batch-size", "999")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2, err
+    assert not left.exists()
+
+
+def limit_files():
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+
+@pytest.mark.parametrize(
+    ("folder", "limit", "why"),
+    [
+        ("none", None, "No such file or directory"),
+        ("a file", None, "Not a directory"),
+        ("tmp", limit_files, "(File too large|only a part of it was written)"),
+    ],
+)
+def test_a_temporary_folder_without_room_gets_one_line(
+    program, tmp_path, cifar_directory, folder, limit, why
+):
+    (tmp_path / "a file").touch()
+    words = ["--frameworks", "reference", "--data", cifar_directory, *SMALL]
+    process = program(*words, "--json", tmp_path / "r.json", preexec_fn=limit, folder=folder)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (2, "")
+    assert re.fullmatch(
+        rf"crossbench: the data cannot be written to the temporary folder {tmp_path / folder}: "
+        rf".*{why}.*: set TMPDIR to a folder with room for it",
+        err.splitlines()[-1],
+    )
+    assert "Traceback" not in err
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert not (tmp_path / "r.json").exists()
+
+
+def test_nothing_is_left_open(program, cifar_directory):
+    """`python -W error` tells of pipes and files that are not closed."""
+    words = ["--frameworks", "reference", "--data", cifar_directory, *SMALL]
+    process = program(*words, python=["-W", "error"])
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert "Warning" not in err
 
 
 @pytest.mark.usefixtures("plugin")
@@ -214,7 +349,8 @@ def test_doctor(capsys):
     for name in ("torch", "jax", "flux", "reference", "absent"):
         assert f"\n{name} " in out
     assert "does not load" in out
-    assert len(out.splitlines()) < 60
+    plugins = metadata.entry_points(group=adapters.GROUP)
+    assert len(out.splitlines()) - len(plugins) < 30
 
 
 def test_the_help_gives_the_real_defaults(capsys):

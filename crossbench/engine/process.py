@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from contextlib import ExitStack, suppress
 from functools import cache
@@ -58,7 +59,7 @@ class WorkerProcess:
 
         Raises WorkerFailure where it cannot be started.
         """
-        self.timeout = timeout
+        self.timeout, self.closed = timeout, False
         with ExitStack() as stack:
             try:
                 (task.data / TEMPORARY).mkdir(exist_ok=True)
@@ -112,6 +113,8 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End the process and what it started, at once; any thread may do it."""
+        if self.closed:  # its number may be another process's by now
+            return
         with suppress(OSError):
             os.killpg(self.process.pid, signal.SIGSTOP)  # so that it starts nothing more
         for process in self._started():
@@ -124,6 +127,7 @@ class WorkerProcess:
     def close(self) -> None:
         """End the process and close its pipes."""
         self.kill()
+        self.closed = True
         for pipe in (self.process.stdin, self.process.stdout, self.log):
             assert pipe is not None
             pipe.close()
@@ -179,6 +183,29 @@ class WorkerProcess:
     def _printed(self) -> str:
         self.log.seek(max(0, self.log.seek(0, os.SEEK_END) - PRINTED_BYTES))
         return self.log.read().decode(errors="replace")
+
+
+class WorkerGroup:
+    """Workers that several threads start, each its own, and that another thread may kill."""
+
+    def __init__(self) -> None:
+        self.lock, self.killed = threading.Lock(), False
+        self.workers: list[WorkerProcess] = []
+
+    def start(self, task: Task, timeout: float) -> WorkerProcess:
+        """Start a worker; WorkerFailure after the group was killed."""
+        with self.lock:
+            if self.killed:
+                raise WorkerFailure("the run was interrupted")
+            self.workers.append(WorkerProcess(task, timeout))
+            return self.workers[-1]
+
+    def kill(self) -> None:
+        """Kill them all; none is started after it."""
+        with self.lock:
+            self.killed = True
+            for worker in self.workers:
+                worker.kill()
 
 
 @cache

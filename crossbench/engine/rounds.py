@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
@@ -18,12 +18,13 @@ from ..gpus import find_gpus
 from ..machine import usable_cpus
 from ..models import Model
 from ..results.comparison import Comparison
-from ..results.records import CellResult, Epoch, Trained, Usage
+from ..results.records import CellResult, Epoch, Parity, Trained, Usage
 from ..results.statistics import LEAST
+from ..run_directory import no_room
 from ..workload import Adapter, Job
 from . import parity
 from .checked import other_names
-from .process import WorkerFailure, WorkerProcess
+from .process import WorkerFailure, WorkerGroup, WorkerProcess
 from .sampler import Sampler
 from .usage import Clock
 from .worker import Started, Task
@@ -143,24 +144,30 @@ class Measurement:
         if not unproved:
             return
         self.progress("parity")
-        with ThreadPoolExecutor(1 + min(len(unproved), self.at_a_time())) as pool:
-            expected = pool.submit(parity.reference, self.model, self.data / "expected")
-            started: list[WorkerProcess] = []
+        pool = ThreadPoolExecutor(1 + min(len(unproved), self.at_a_time()))
+        group = WorkerGroup()
+        try:
+            expected = pool.submit(self.reference)
+            proofs = {pool.submit(self.prove, r, expected, group): r for r in unproved}
+            for proof in as_completed(proofs):
+                with _failing("in parity", proofs[proof]):
+                    proofs[proof].parity = proof.result()
+                self.keep(self.comparison)
+        finally:  # after Ctrl-C nothing is waited for
+            pool.shutdown(wait=False, cancel_futures=True)
+            group.kill()
 
-            def prove(result: CellResult) -> None:
-                started.append(self.worker(result))
-                with _failing("in parity", result), started[-1] as worker:
-                    result.parity = worker.ask("parity", expected.result())
+    def reference(self) -> parity.Expected:
+        try:
+            return parity.reference(self.model, self.data / "expected")
+        except OSError as error:
+            raise no_room(self.data.parent, error) from None
 
-            try:
-                for proof in as_completed([pool.submit(prove, result) for result in unproved]):
-                    proof.result()
-                    self.keep(self.comparison)
-            except BaseException:  # Ctrl-C: the pool would wait for the answers
-                pool.shutdown(wait=False, cancel_futures=True)
-                for worker in started:
-                    worker.kill()
-                raise
+    def prove(
+        self, result: CellResult, expected: Future[parity.Expected], group: WorkerGroup
+    ) -> Parity:
+        with group.start(self.tasks[result.name], self.settings.timeout) as worker:
+            return worker.ask("parity", expected.result())
 
     def at_a_time(self) -> int:
         """Three workers, or as many as there are CPUs: each builds and compiles the model twice.

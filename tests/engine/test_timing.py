@@ -168,8 +168,8 @@ def test_on_a_gpu_there_is_no_peak_memory_but_the_allocators(answering):
 
 
 def test_the_peaks_matrices_are_given_back_even_where_they_do_not_fit(answering, monkeypatch):
-    monkeypatch.setattr(worker, "MATRIX", {"cpu": 16})
-    monkeypatch.setattr(worker, "COPY_BYTES", {"cpu": 64})
+    monkeypatch.setattr(worker, "MATRIX", {"cpu": 256})
+    monkeypatch.setattr(worker, "COPY_BYTES", {"cpu": 2**22})
     made = answering(gpu=0)
     assert made.peak().gflops > 0
     assert len(made.freed) == 2

@@ -1,0 +1,148 @@
+"""The directory of a run: locked, removed, and removed by the next run where its own was killed."""
+
+import os
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+from crossbench.errors import DataError
+from crossbench.run_directory import PREFIX, remove_abandoned, run_directory
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return tmp_path
+
+
+def test_it_is_in_the_folder_that_tmpdir_names_and_removed_at_the_end(folder):
+    with run_directory() as directory:
+        assert directory.parent == folder
+        (directory / "tmp").mkdir()
+        (directory / "tmp" / "file").write_text("content")
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, FileNotFoundError])
+def test_it_is_removed_after_an_error(folder, error):
+    with pytest.raises(error), run_directory():
+        raise error
+    assert list(folder.iterdir()) == []
+
+
+def test_ctrl_c_while_it_is_removed_is_raised_when_it_is_gone(folder, monkeypatch):
+    """Once the first file is gone, as if the user had pressed it then."""
+    unlink, pressed = os.unlink, []
+
+    def press(*arguments, **options):
+        unlink(*arguments, **options)
+        if not pressed:
+            pressed.append(True)
+            raise KeyboardInterrupt
+
+    def stay_for_a_while():
+        with run_directory() as directory:
+            for number in range(3):
+                (directory / f"{number}").touch()
+            monkeypatch.setattr(os, "unlink", press)
+
+    with pytest.raises(KeyboardInterrupt):
+        stay_for_a_while()
+    assert pressed
+    assert list(folder.iterdir()) == []
+
+
+def test_one_whose_run_lives_is_left_alone(folder):
+    with run_directory() as directory:
+        remove_abandoned(folder)
+        with run_directory() as other:
+            assert other != directory
+        assert directory.is_dir()
+
+
+def test_one_whose_run_was_killed_is_removed_by_the_next_run(folder):
+    program = (
+        "import os; from crossbench.run_directory import run_directory\n"
+        "with run_directory() as directory:\n"
+        "    (directory / 'data').write_text('x'); os.kill(os.getpid(), 9)\n"
+    )
+    subprocess.run([sys.executable, "-c", program])
+    (left,) = folder.iterdir()
+    assert (left / "data").exists()
+    with run_directory() as directory:
+        assert list(folder.iterdir()) == [directory]
+
+
+def test_nothing_else_in_the_folder_is_touched(folder):
+    """A link, a file, names that are not quite the same, what a link in it points to."""
+    own = folder / "own"
+    own.mkdir()
+    (own / "file").touch()
+    (folder / f"{PREFIX}abcdefgh").symlink_to(own)
+    (folder / f"{PREFIX}ijklmnop").touch()
+    for name in ("crossbench-", "crossbench-main", f"{PREFIX}abc", f"{PREFIX}abcdefgh.old"):
+        (folder / name).mkdir(exist_ok=True)
+    before = sorted(folder.iterdir())
+    abandoned = folder / f"{PREFIX}qrstuvwx"
+    abandoned.mkdir()
+    (abandoned / "link").symlink_to(own)
+    with run_directory():
+        pass
+    assert sorted(folder.iterdir()) == before
+    assert (own / "file").exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory to another user")
+def test_another_users_is_left_alone(folder):
+    other = folder / f"{PREFIX}abcdefgh"
+    other.mkdir()
+    os.chown(other, 12345, 12345)
+    remove_abandoned(folder)
+    assert other.exists()
+
+
+def test_runs_that_start_at_once_do_not_remove_each_others(folder):
+    program = (
+        "from crossbench.run_directory import run_directory\n"
+        "for _ in range(200):\n"
+        "    with run_directory() as directory:\n"
+        "        (directory / 'file').touch(); assert (directory / 'file').exists()\n"
+    )
+    runs = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(3)]
+    assert [run.wait(timeout=60) for run in runs] == [0, 0, 0]
+    assert list(folder.iterdir()) == []
+
+
+def test_files_that_a_thread_still_writes_do_not_keep_it(folder):
+    """As a proof does that is being computed when Ctrl-C comes."""
+    program = (
+        "import sys, threading, time; from contextlib import suppress\n"
+        "from crossbench.run_directory import run_directory\n"
+        "def write(directory):\n"
+        "    with suppress(FileNotFoundError):\n"
+        "        for number in range(10**9):\n"
+        "            (directory / str(number)).touch()\n"
+        "with run_directory() as directory:\n"
+        "    threading.Thread(target=write, args=(directory,), daemon=True).start()\n"
+        "    time.sleep(0.2)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    assert list(folder.iterdir()) == []
+
+
+def test_a_folder_that_is_not_there_gets_one_line(folder, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(folder / "none"))
+    words = "none: No such file or directory: set TMPDIR"
+    with pytest.raises(DataError, match=words), run_directory():
+        pass
+
+
+def test_no_folder_at_all_gets_one_line(folder, monkeypatch):
+    monkeypatch.delenv("TMPDIR")
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(folder / "none")])
+    words = "there is no folder for temporary files: set TMPDIR"
+    with pytest.raises(DataError, match=words), run_directory():
+        pass
