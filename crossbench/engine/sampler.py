@@ -114,7 +114,7 @@ class Sampler:
         )
 
     def _run(self) -> None:
-        with suppress(psutil.Error):  # the process has ended
+        with suppress(psutil.Error, OSError):  # the process has ended, or there is no /proc
             process = psutil.Process(self.pid)
             while not self.end.wait(self.interval):
                 self.samples.append(self._sample(process))

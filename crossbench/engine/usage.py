@@ -91,10 +91,11 @@ def cpus_allowed() -> int | None:
     if not hasattr(os, "sched_getaffinity"):
         return None
     cpus: set[int] = set()
-    for thread in os.listdir("/proc/self/task"):
-        with suppress(ProcessLookupError):  # it ended meanwhile
-            cpus |= os.sched_getaffinity(int(thread))
-    return len(cpus)
+    with suppress(FileNotFoundError):  # no /proc
+        for thread in os.listdir("/proc/self/task"):
+            with suppress(ProcessLookupError):  # it ended meanwhile
+                cpus |= os.sched_getaffinity(int(thread))
+    return len(cpus) or None
 
 
 def _own_cpus() -> list[int]:
@@ -104,9 +105,14 @@ def _own_cpus() -> list[int]:
 
 
 def _cpu_seconds() -> tuple[float | None, float | None]:
-    """Busy and stolen, of the CPUs that this process may use (the kernel's ticks: 10 ms each)."""
-    times = psutil.cpu_times(percpu=True)
-    own = [times[cpu] for cpu in _own_cpus() if cpu < len(times)]
+    """Return the busy and stolen seconds of the CPUs that this process may use (the kernel's ticks:
+    10 ms each); None where the kernel does not tell of every one of them.
+    """
+    try:
+        times = psutil.cpu_times(percpu=True)
+        own = [times[cpu] for cpu in _own_cpus()]
+    except (OSError, psutil.Error, ValueError, LookupError):  # no /proc/stat, or not a whole one
+        return None, None
     kinds = ("user", "nice", "system", "irq", "softirq")  # guests are in user and nice
     busy = sum(getattr(cpu, kind, 0.0) for cpu in own for kind in kinds)
     stolen = sum(cpu.steal for cpu in own) if hasattr(own[0], "steal") else None

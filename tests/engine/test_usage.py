@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 
 import nvml
+import psutil
 import pynvml
 import pytest
 
@@ -163,3 +164,22 @@ def test_what_a_gpu_does_not_tell_is_left_out(monkeypatch, error):
         None,
         [],
     )
+
+
+@pytest.mark.parametrize("stat", [None, "", "cpu  1 2 3 4 5 6 7 8 9 10\nbtime 1\n", "cpu0 words\n"])
+def test_a_kernel_that_does_not_count_cpu_time_is_no_error(tmp_path, monkeypatch, stat):
+    """As in a container whose /proc/stat is hidden, cut short, or for fewer CPUs."""
+    if stat is not None:
+        (tmp_path / "stat").write_text(stat)
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
+    before = Counters.read(None)
+    assert (before.busy_cpu_seconds, before.stolen_cpu_seconds) == (None, None)
+    assert before.until(Counters.read(None)).others_cpu_seconds is None
+
+
+def test_a_sampler_that_sees_no_processes_samples_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
+    with Sampler(os.getpid(), interval=0.01) as sampler:
+        time.sleep(0.1)
+    assert sampler.samples == []
+    assert capsys.readouterr().err == ""
