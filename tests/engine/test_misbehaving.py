@@ -36,6 +36,7 @@ ROWS = {
     "leaves_a_child": ("ran", None),
     "meddles": ("ran", None),
     "no_work": ("ran", None),
+    "short_of_memory": ("ran", None),
     "no_losses": (
         "failed",
         r"train_epoch\(\) of the adapter gave an array of shape \(0,\) and type float64, "
@@ -116,12 +117,18 @@ def test_a_child_in_a_session_of_its_own_ends_with_its_worker(comparison):
         assert not psutil.pid_exists(child) or psutil.Process(child).status() == "zombie"
 
 
-def test_a_product_that_takes_no_time_is_no_peak(comparison):
-    (result,) = [r for r in comparison[0].results if r.cell.framework == "no_work"]
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("no_work", r"matrix_product\(\) of the adapter took \S+ s: it did not do the work"),
+        ("short_of_memory", "(_ArrayMemoryError|MemoryError): Unable to allocate .*"),
+    ],
+)
+def test_a_peak_that_cannot_be_measured_is_all_that_is_missing(comparison, name, reason):
+    (result,) = [r for r in comparison[0].results if r.cell.framework == name]
     assert result.peak is None
-    assert re.fullmatch(
-        r"matrix_product\(\) of the adapter took \S+ s: it did not do the work", result.no_peak
-    )
+    assert re.fullmatch(reason, result.no_peak)
+    assert len(result.epochs) == 2
 
 
 def test_the_parent_is_as_it_was(comparison):

@@ -1,6 +1,7 @@
 """Adapters of a third party, found by their entry points: the reference, gone wrong in some way."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 from contextlib import suppress
 
 import numpy as np
+import psutil
 
 from crossbench.adapters.reference import ReferenceAdapter, ReferenceWorkload
 from crossbench.workload import Unavailable
@@ -109,6 +111,24 @@ class WithoutPeak(OnGpu):
     def build(self, job):
         workload = super().build(job)
         workload.matrix_product = lambda size: self.fail()
+        return workload
+
+
+class ShortOfMemory(ReferenceAdapter):
+    """Its process may take 64 MiB more than it has when the peak is measured: the copy fails."""
+
+    title = "short of memory"
+
+    def build(self, job):
+        workload = ReferenceWorkload(job)
+        product = workload.matrix_product
+
+        def limited(size):
+            taken = psutil.Process().memory_info().vms + 2**26
+            resource.setrlimit(resource.RLIMIT_AS, (taken, taken))
+            return product(256)
+
+        workload.matrix_product = limited
         return workload
 
 
@@ -304,3 +324,4 @@ NEGATIVE_THREADS = HandsBack(threads=lambda: -1)
 CUTS = Misbehaving(cut_an_answer)
 LIVES_ON = Misbehaving(live_on_without_pipes)
 DIES_WITH_A_CHILD = Misbehaving(die_with_a_child)
+SHORT_OF_MEMORY = ShortOfMemory()
