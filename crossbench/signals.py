@@ -37,8 +37,9 @@ def exit_at_once() -> None:
 
 @contextmanager
 def raised() -> Iterator[None]:
-    """Within it, and after an error in it, let the first signal raise Stopped, for the run to clean
-    up. Those that follow within SECONDS_TO_STOP do nothing; a later one ends the process at once.
+    """Within it, let the first signal raise Stopped, for the run to clean up. After it those within
+    SECONDS_TO_STOP do nothing, and a later one ends the process at once.
+
     Does nothing where exit_at_once was not called: in a script.
     """
     started: list[float] = []
@@ -51,8 +52,11 @@ def raised() -> Iterator[None]:
             _exit(number, frame)
 
     _replace(_exit, stop)
-    yield
-    _replace(stop, _exit)
+    try:
+        yield
+    finally:
+        if not started:
+            _replace(stop, _exit)
 
 
 def line(number: int) -> str:
