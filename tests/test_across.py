@@ -6,6 +6,7 @@ import pytest
 from samples import OTHER, comparison, result
 
 from crossbench import cli
+from crossbench.report.across import change_table, merged_table
 from crossbench.results.across import changes
 
 EVEN = [9.0, 2.0, 2.01, 1.99, 2.0, 2.02, 1.98, 2.0]
@@ -117,3 +118,24 @@ def test_a_file_that_was_cut_off_gets_one_line(files, tmp_path, capsys):
     err = capsys.readouterr().err
     assert "cut.json is not a crossbench results file" in err
     assert err.count("\n") == 1
+
+
+def test_runs_without_a_finished_round_are_merged_and_compared():
+    failed = comparison(result("torch", [], status="failed"))
+    absent = comparison(result("flux", [], status="unavailable", named=False))
+    for c in (failed, absent):
+        assert "nothing was measured" in merged_table([c, c])
+    assert "nothing was measured" in change_table([absent, absent])
+
+
+def test_text_from_outside_takes_one_line():
+    cell = result("torch", EVEN)
+    cell.cell = replace(cell.cell, name="a\nb", title="a\nb")
+    cell.details = {"a\nb": "\x1b[31m"}
+    c = comparison(cell)
+    c.machine = replace(c.machine, cpu="a\nb", gpus=["\x1b[31m"], system="a\nb")
+    plain = comparison(result("torch", EVEN))
+    for of in (change_table, merged_table):
+        text, other = of([c, c]), of([plain, plain])
+        assert len(text.splitlines()) == len(other.splitlines())
+        assert text.replace("\n", "").isprintable()

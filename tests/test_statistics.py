@@ -1,5 +1,8 @@
+import tracemalloc
+
 import numpy as np
 import pytest
+from scipy import stats
 
 from crossbench.results.statistics import LEAST, estimate, paired_ratio, unpaired_ratio
 
@@ -80,3 +83,28 @@ def test_another_unit():
     found = estimate([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).scaled(10)
     assert (found.median, found.minimum, found.maximum) == (35.0, 10.0, 60.0)
     assert (found.low, found.high) == (10.0, 60.0)
+
+
+def test_no_round_in_common_gives_no_ratio():
+    assert paired_ratio({1: 2.0}, {2: 2.0}) is None
+
+
+@pytest.mark.parametrize("count", [8, 600])
+def test_the_interval_is_that_of_all_resamples_at_once(count):
+    values = np.random.default_rng(0).lognormal(size=count)
+    z = np.sqrt(count / (count - 1)) * stats.t.ppf(0.975, count - 1)
+    whole = stats.bootstrap(
+        (values,), np.median, confidence_level=2 * stats.norm.cdf(z) - 1, method="percentile", rng=0
+    ).confidence_interval
+    found = estimate(list(values))
+    assert (found.low, found.high) == pytest.approx((whole.low, whole.high), rel=1e-15)
+
+
+def test_an_interval_of_many_values_takes_little_memory():
+    values = list(np.random.default_rng(0).normal(1, 0.1, 10_000))
+    tracemalloc.start()
+    found = estimate(values)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 300e6
+    assert found.width == pytest.approx(4 * 1.25 * 0.1 / np.sqrt(10_000), rel=0.2)

@@ -1,11 +1,13 @@
+import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from samples import OTHER, QUIET, comparison, epoch, result, rows
 
 from crossbench.report.remarks import remarks
 from crossbench.report.table import table
-from crossbench.results.records import Surroundings
+from crossbench.results.records import Surroundings, Usage
 
 
 def test_every_figure_of_a_row():
@@ -158,3 +160,62 @@ def test_an_interrupted_cell_has_its_figures_so_far():
     torch = result("torch", [9, 2, 2], status="pending")
     assert told(torch) == ["interrupted before its last round"]
     assert rows(table(comparison(torch)))["Torch"]["steady epoch s"] == "2.00"
+
+
+def test_ten_thousand_rounds_take_seconds():
+    random = np.random.default_rng(0)
+    cells = [result(name, [9.0, *random.normal(2, 0.1, 10_000)]) for name in ("torch", "jax")]
+    before = time.process_time()
+    text = table(comparison(*cells))
+    assert time.process_time() - before < 20
+    assert "10,000 interleaved rounds" in text
+
+
+def test_many_cells_take_seconds():
+    random = np.random.default_rng(0)
+    cells = [result(f"f{i}", [9.0, *random.normal(2, 0.1, 2)]) for i in range(500)]
+    before = time.process_time()
+    table(comparison(*cells))
+    assert time.process_time() - before < 20
+
+
+def test_cells_without_a_round_in_common_have_no_ratio():
+    torch, jax = result("torch", [9, 2]), result("jax", [9, 4])
+    jax.epochs = [replace(epoch, round=2) for epoch in jax.epochs]
+    gpu = result("jax", [9, 1], device="gpu")
+    one = result("torch", [9, 2], threads=1, name="torch cpu, 1 thread")
+    one.epochs = jax.epochs
+    c = comparison(torch, jax, gpu, one, prices={"cpu": 1.0, "gpu": 2.0})
+    assert rows(table(c))["Jax"]["GPU speed-up"] == "–"
+    assert c.ratio(jax) is c.gpu_speedup(gpu) is c.thread_speedup(torch) is None
+    assert c.cost_ratio(jax) is None
+
+
+@pytest.mark.parametrize("outside", ["a\nb\x1b[31m\u202e", "x" * 10**7])
+def test_text_from_outside_takes_one_line(outside):
+    cell = result("torch", [9, 2, 2], status="failed")
+    lines = len(table(comparison(cell, baseline="b")).splitlines())
+    cell.cell = replace(cell.cell, name=outside, title=outside)
+    cell.reason, cell.no_peak, cell.details = outside, outside, {outside: outside}
+    cell.epochs = [replace(e, figures={outside: 1.0}) for e in cell.epochs]
+    c = comparison(cell, baseline=outside)
+    c.machine = replace(c.machine, cpu=outside, gpu_problem=outside)
+    text = table(c)
+    assert len(text.splitlines()) == lines + 1  # the peak's
+    assert max(map(len, text.splitlines())) < 20_000
+    assert text.replace("\n", "").isprintable()
+    assert repr(c).isprintable()
+    assert len(repr(c)) <= 500
+
+
+def test_a_figure_that_only_some_epochs_have():
+    cell = result("torch", [9, 2, 2])
+    some = [{"GC s": 1.0}, {}, {}, {"GC s": 2.0}]
+    cell.epochs = [replace(e, figures=f) for e, f in zip(cell.epochs, some, strict=True)]
+    assert "GC s 1.00 in the first epoch, 2.00 in a steady one" in table(comparison(cell))
+
+
+def test_a_clock_without_its_highest_value_is_not_judged():
+    cell = result("torch", [9, 2], device="gpu")
+    cell.usage = [Usage(1, 9, 0.001, 1.5, 2**30, 0.8, 2**31, 200.0, None, 1450.0, [])]
+    assert told(cell) == []

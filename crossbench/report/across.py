@@ -7,12 +7,12 @@ from statistics import median
 from ..results.across import changes
 from ..results.comparison import Comparison
 from ..results.statistics import LEAST, unpaired_ratio
-from .figures import NOTHING, count, grid, number, percent, spread, whole
+from .figures import NOTHING, count, grid, lines, number, percent, spread, whole
 
 
 def change_table(comparisons: list[Comparison]) -> str:
     """Every later comparison against the first, cell by cell."""
-    base, *others = comparisons
+    base, *others = (comparison.frozen() for comparison in comparisons)
     rows = [
         {
             "cell": change.name,
@@ -30,14 +30,14 @@ def change_table(comparisons: list[Comparison]) -> str:
         "against its fastest: the same of the ratio to the fastest cell of its own run, paired by "
         "round there: a machine that was slower as a whole does not show in it.",
     ]
-    return "\n".join([*_legend(comparisons), "", grid(rows), "", *notes])
+    return "\n\n".join([_legend(comparisons), grid(rows), lines(notes)])
 
 
 def merged_table(comparisons: list[Comparison]) -> str:
     """The rows of all, with the machine's number; × fastest is over all of them, unpaired."""
     cells = [
         (number_of, comparison, result)
-        for number_of, comparison in _numbered(comparisons)
+        for number_of, comparison in _numbered([c.frozen() for c in comparisons])
         for result in comparison.results
         if result.epochs
     ]
@@ -64,15 +64,15 @@ def merged_table(comparisons: list[Comparison]) -> str:
                 "peak MiB": whole(memory and memory / 2**20),
             }
         )
-    return "\n".join([*_legend(comparisons), "", grid(rows, words=3)])
+    return "\n\n".join([_legend(comparisons), grid(rows, words=3)])
 
 
 def _numbered(comparisons: list[Comparison], start: int = 1) -> list[tuple[str, Comparison]]:
     return [(str(number_of), comparison) for number_of, comparison in enumerate(comparisons, start)]
 
 
-def _legend(comparisons: list[Comparison]) -> list[str]:
-    lines = []
+def _legend(comparisons: list[Comparison]) -> str:
+    runs = []
     for number_of, comparison in _numbered(comparisons):
         machine = comparison.machine
         versions = "; ".join(
@@ -80,8 +80,8 @@ def _legend(comparisons: list[Comparison]) -> list[str]:
             for r in comparison.results
             if r.details
         )
-        lines.append(
+        runs.append(
             f"{number_of}: {comparison.created}, {machine.cpu}, {count(machine.cpus, 'CPU')}, "
             f"{', '.join(machine.gpus) or 'no GPU'}, {machine.system}; {versions}"
         )
-    return lines
+    return lines(runs)

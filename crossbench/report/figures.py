@@ -7,20 +7,34 @@ from collections.abc import Iterable
 from tabulate import tabulate
 
 from ..results.statistics import Estimate
+from ..words import clean
 
 NOTHING = "–"
+WIDEST = 100
+"""Characters of a cell of a table; a longer one, such as a framework's title, is cut."""
+LONGEST = 10_000
+"""Characters of a line below it: the machines' longest are some thousand."""
+HUGE = 1e15
+"""From here on a number has an exponent."""
 
 
 def grid(rows: list[dict[str, str]], hidden: Iterable[str] = (), words: int = 2) -> str:
     """Rows under the names of their first; the first `words` columns are words, not figures."""
+    if not rows:
+        return "nothing was measured"
     columns = [name for name in rows[0] if name not in hidden]
     return tabulate(
-        [[row[name] for name in columns] for row in rows],
-        headers=columns,
+        [[clean(row[name], WIDEST) for name in columns] for row in rows],
+        headers=[clean(name, WIDEST) for name in columns],
         tablefmt="simple",
         disable_numparse=True,
         colalign=["left"] * words + ["right"] * (len(columns) - words),
     )
+
+
+def lines(texts: Iterable[str]) -> str:
+    """Each text in a line of its own, whatever it holds: names and reasons come from outside."""
+    return "\n".join(clean(text, LONGEST) for text in texts)
 
 
 def count(number: int, thing: str, things: str | None = None) -> str:
@@ -29,7 +43,9 @@ def count(number: int, thing: str, things: str | None = None) -> str:
 
 
 def percent(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.1%}"
+    if value is None:
+        return NOTHING
+    return f"{value:.1%}" if abs(value) < HUGE else f"{value:.2e}"
 
 
 def spread(estimate: Estimate | None) -> str:
@@ -50,6 +66,8 @@ def number(value: float | None) -> str:
         return NOTHING
     if 0 < value < 0.00005:
         return "<0.0001"
+    if abs(value) >= HUGE:
+        return f"{value:.2e}"
     if value >= 100:
         return f"{value:,.0f}"
     digits = 2 if value >= 1 or value == 0 else 3 if value >= 0.1 else 4
@@ -57,4 +75,6 @@ def number(value: float | None) -> str:
 
 
 def whole(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:,.0f}"
+    if value is None:
+        return NOTHING
+    return f"{value:,.0f}" if abs(value) < HUGE else f"{value:.2e}"

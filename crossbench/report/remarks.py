@@ -77,7 +77,7 @@ def _gpu(result: CellResult) -> list[str]:
     reasons = ", ".join(sorted({why for usage in result.usage for why in usage.gpu_throttled}))
     why = f" ({reasons})" if reasons else ""
     advice = "cool it, raise its power limit or lock its clocks"
-    if lows and min(lows) < CLOCK * max(means):
+    if lows and means and min(lows) < CLOCK * max(means):
         lines.append(
             f"the GPU's clock fell to {min(lows):,.0f} MHz, from {max(means):,.0f} in its fastest "
             f"round{why}: {advice}"

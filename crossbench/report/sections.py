@@ -8,7 +8,7 @@ from statistics import median
 from ..results.comparison import Comparison
 from ..results.records import CellResult
 from ..results.statistics import Estimate
-from .figures import NOTHING, count, grid, number, percent, spread, whole
+from .figures import NOTHING, count, grid, lines, number, percent, spread, whole
 
 
 def sections(comparison: Comparison) -> list[str]:
@@ -42,20 +42,21 @@ def threads(comparison: Comparison) -> str | None:
         }
         for r in cells
     ]
-    return "\n".join([grid(rows), *_slower(comparison, cells)])
+    slower = _slower(comparison, cells)
+    return "\n".join([grid(rows), lines(slower)]) if slower else grid(rows)
 
 
 def _slower(comparison: Comparison, cells: list[CellResult]) -> list[str]:
     """Where more threads take longer than the next fewer."""
-    lines = []
+    found = []
     for fewer, more in pairwise(cells):
         ratio = comparison.paired(more, fewer)
         if more.cell.framework == fewer.cell.framework and ratio and ratio.is_over(1):
-            lines.append(
+            found.append(
                 f"{more.cell.title}: {count(more.cell.threads, 'thread')} are slower than "
                 f"{fewer.cell.threads}"
             )
-    return lines
+    return found
 
 
 def cost(comparison: Comparison) -> str | None:

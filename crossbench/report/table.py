@@ -8,13 +8,14 @@ from typing import Any
 from ..results.comparison import Comparison
 from ..results.records import FLOAT64_BOUND, CellResult, worst
 from ..results.statistics import LEAST
-from .figures import NOTHING, count, grid, number, percent, spread, whole
+from .figures import NOTHING, count, grid, lines, number, percent, spread, whole
 from .remarks import remarks
 from .sections import sections
 
 
 def table(comparison: Comparison) -> str:
     """What was done, the times, what was done in them, and notes on what a reader must know."""
+    comparison = comparison.frozen()
     hidden = set()
     if not any(result.cell.on_gpu for result in comparison.results):
         hidden.add("GPU speed-up")
@@ -23,11 +24,11 @@ def table(comparison: Comparison) -> str:
     if not comparison.settings.trace_memory:
         hidden.add("allocated MiB")
     grids = [
-        [grid([row(comparison, result) for result in comparison.results], hidden)]
+        grid([row(comparison, result) for result in comparison.results], hidden)
         for row in (_times, _work)
     ]
-    parts = [_heading(comparison), *grids, *([s] for s in sections(comparison)), _notes(comparison)]
-    return "\n\n".join("\n".join(part) for part in parts)
+    heading, notes = lines(_heading(comparison)), lines(_notes(comparison))
+    return "\n\n".join([heading, *grids, *sections(comparison), notes])
 
 
 def _heading(comparison: Comparison) -> list[str]:
@@ -219,4 +220,6 @@ def _deviation(result: CellResult) -> str:
 
 
 def _loss(value: Any) -> str:
-    return "not finite" if value is None else f"{value:.3f}"
+    if value is None:
+        return "not finite"
+    return f"{value:.3f}" if abs(value) < 1e5 else f"{value:.1e}"

@@ -44,6 +44,7 @@ class Change:
 
 def changes(base: Comparison, other: Comparison) -> list[Change]:
     """For each cell that was to run in the base."""
+    base, other = base.frozen(), other.frozen()
     there = {_place(result): result for result in other.results}
     return [
         _change(base, result, other, there.get(_place(result)))

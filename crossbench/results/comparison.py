@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import msgspec
 
 from ..errors import ResultsError
+from ..words import clean
 from .records import CellResult, Data, Machine, Peak, Settings
 from .statistics import Estimate, estimate, paired_ratio
 
@@ -36,7 +38,7 @@ class Comparison:
 
     def __repr__(self) -> str:
         cells = ", ".join(f"{r.name}: {r.status}" for r in self.results)
-        return f"<Comparison of {self.model['name']} ({cells})>"
+        return clean(f"<Comparison of {self.model['name']} ({cells})>")
 
     def first_epoch(self, result: CellResult, figure: str = "wall_seconds") -> Estimate | None:
         """Seconds of a cold process' first epoch, with compilation, over the rounds."""
@@ -48,6 +50,12 @@ class Comparison:
         seconds = self.seconds(result, figure)
         return estimate(seconds) if seconds else None
 
+    def frozen(self) -> Comparison:
+        """Return the same comparison, to draw figures from while nothing is added to it: each
+        is worked out once for each cell.
+        """
+        return _Frozen(**{field.name: getattr(self, field.name) for field in fields(self)})
+
     def seconds(self, result: CellResult, figure: str = "wall_seconds") -> list[float]:
         """Of a steady epoch, of each round."""
         return list(self._by_round(result, figure).values())
@@ -57,20 +65,20 @@ class Comparison:
         first, steady = ([e.figures for e in some] for some in (result.cold, result.steady))
         return {
             name: (
-                median(f[name] for f in first),
-                median(f[name] for f in steady) if steady else None,
+                median(f[name] for f in first if name in f),
+                median(told) if (told := [f[name] for f in steady if name in f]) else None,
             )
             for name in (first[0] if first else {})
         }
 
     def cores(self, result: CellResult) -> float | None:
         """CPU seconds of a steady epoch by its wall seconds."""
-        wall, cpu = self.steady(result), self.steady(result, "cpu_seconds")
-        return cpu.median / wall.median if wall and cpu else None
+        cpu = self.seconds(result, "cpu_seconds")
+        return median(cpu) / self._median(result) if cpu else None
 
     def examples_per_second(self, result: CellResult) -> float | None:
-        steady = self.steady(result)
-        return self.data.batches * self.data.batch_size / steady.median if steady else None
+        examples = self.data.batches * self.data.batch_size
+        return examples / self._median(result) if self.seconds(result) else None
 
     def ranked(self, device: str, threads: int) -> list[CellResult]:
         """The cells of a device and its threads that did the same work, the fastest first."""
@@ -100,7 +108,7 @@ class Comparison:
         return next((r for r in ranked if baseline in (None, r.cell.framework)), None)
 
     def ratio(self, result: CellResult) -> Estimate | None:
-        """Times as long as its base, paired by round; None without a base."""
+        """Times as long as its base, paired by round; None without a base or a common round."""
         base = self.base(result)
         return self._ratio(result, base) if base else None
 
@@ -171,7 +179,8 @@ class Comparison:
             return None
         base = min(bases, key=lambda r: self._median(r) * prices[r.cell.device_type])
         factor = prices[result.cell.device_type] / prices[base.cell.device_type]
-        return self._ratio(result, base).scaled(factor)
+        ratio = self._ratio(result, base)
+        return ratio.scaled(factor) if ratio else None
 
     @property
     def precise(self) -> bool:
@@ -241,10 +250,35 @@ class Comparison:
         alone = len(self.ranked(result.cell.device, result.cell.threads)) == 1
         return self.steady(result) if alone else None
 
-    def _ratio(self, numerator: CellResult, denominator: CellResult) -> Estimate:
+    def _ratio(self, numerator: CellResult, denominator: CellResult) -> Estimate | None:
         return paired_ratio(
             self._by_round(numerator, "wall_seconds"), self._by_round(denominator, "wall_seconds")
         )
+
+
+_KEPT = ("first_epoch", "steady", "seconds", "ranked", "counts", "ratio", "_median", "_by_round")
+
+
+@dataclass(repr=False)
+class _Frozen(Comparison):
+    """A comparison that nothing is added to."""
+
+    def __post_init__(self) -> None:
+        for name in _KEPT:
+            setattr(self, name, _once(getattr(self, name)))
+
+
+def _once(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Keep what a method returns, for each cell (told apart by identity: it is not hashable)."""
+    kept: dict[tuple[Any, ...], Any] = {}
+
+    def once(result: Any, *arguments: Any) -> Any:
+        key = (id(result) if isinstance(result, CellResult) else result, *arguments)
+        if key not in kept:
+            kept[key] = method(result, *arguments)
+        return kept[key]
+
+    return once
 
 
 def claim(path: str | os.PathLike[str]) -> None:
