@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +17,8 @@ from .errors import ResultsError, SpecError
 from .memory import check_memory
 from .models import Model
 from .plan import make_plan, reasons
-from .results.comparison import SCHEMA, Comparison, claim, load
+from .results.comparison import SCHEMA, Comparison, load
+from .results.file import Write, new_file, old_file
 from .results.records import Cell, CellResult, Data, Settings
 from .run_directory import no_room, run_directory
 from .signals import Stopped
@@ -40,6 +42,14 @@ class Interrupted(Stopped):
 
     def __init__(self, comparison: Comparison, stop: KeyboardInterrupt) -> None:
         super().__init__(stop.number if isinstance(stop, Stopped) else signal.SIGINT)
+        self.comparison = comparison
+
+
+class Unsaved(ResultsError):
+    """The results file could not be written at the end; comparison holds everything measured."""
+
+    def __init__(self, reason: str, comparison: Comparison) -> None:
+        super().__init__(reason)
         self.comparison = comparison
 
 
@@ -91,8 +101,9 @@ def run(
     json: a new file that holds everything measured, from the first finished round on.
     progress: called with a few words as each piece of work begins.
 
-    Raises SpecError, DataError or ResultsError, in a line, for what cannot be run at all, and
-    Interrupted for Ctrl-C. What goes wrong in one framework is in its CellResult, as a reason.
+    Raises SpecError, DataError or ResultsError, in a line, for what cannot be run at all, Unsaved
+    where the file could not be written to the end, and Interrupted for Ctrl-C. What goes wrong in
+    one framework is in its CellResult, as a reason.
     """
     spec = make_spec(
         frameworks,
@@ -116,29 +127,22 @@ def run(
     cells = make_plan(spec)
     if not cells:
         raise SpecError(f"no framework is installed: {'; '.join(reasons())}")
-    with run_directory() as directory:
-        if json is not None:
-            claim(json)
-        try:
-            progress(f"data: {spec.settings.data}")
-            model, prepared = _prepare(
-                spec.model, spec.settings, spec.batch_size, spec.batches, directory
-            )
-            comparison = Comparison(
-                schema=SCHEMA,
-                crossbench=__version__,
-                created=_now(),
-                model=model.description(),
-                data=prepared,
-                machine=machine.describe(),
-                settings=spec.settings,
-                results=[_result(cell) for cell in cells],
-            )
-        except BaseException:
-            if json is not None:
-                Path(json).unlink()
-            raise
-        return _measure(comparison, model, directory, json, progress)
+    with nullcontext() if json is None else new_file(json) as write, run_directory() as directory:
+        progress(f"data: {spec.settings.data}")
+        model, prepared = _prepare(
+            spec.model, spec.settings, spec.batch_size, spec.batches, directory
+        )
+        comparison = Comparison(
+            schema=SCHEMA,
+            crossbench=__version__,
+            created=_now(),
+            model=model.description(),
+            data=prepared,
+            machine=machine.describe(),
+            settings=spec.settings,
+            results=[_result(cell) for cell in cells],
+        )
+        return _measure(comparison, model, directory, write, progress)
 
 
 def resume(
@@ -150,9 +154,9 @@ def resume(
 
     Raises ResultsError where the file is none, or is another crossbench's, machine's or data's.
     """
-    comparison = load(json)
-    model = model or models.get(comparison.settings.model)
-    with run_directory() as directory:
+    with old_file(json) as write, run_directory() as directory:
+        comparison = load(json)
+        model = model or models.get(comparison.settings.model)
         before = comparison.data
         model, data = _prepare(
             model, comparison.settings, before.batch_size, before.batches, directory
@@ -166,24 +170,40 @@ def resume(
             if here != there:
                 raise ResultsError(f"{json} cannot be gone on with: its {what} is another one")
         comparison.resumed.append(_now())
-        return _measure(comparison, model, directory, json, progress)
+        return _measure(comparison, model, directory, write, progress)
 
 
 def _measure(
     comparison: Comparison,
     model: Model,
     data: Path,
-    json: str | Path | None,
+    write: Write | None,
     progress: Progress,
 ) -> Comparison:
-    def keep(comparison: Comparison) -> None:
-        if json is not None:
-            comparison.replace(json)
+    unsaved: ResultsError | None = None
 
+    def save(comparison: Comparison) -> None:
+        if write is not None:
+            write(comparison.encode())
+
+    def keep(comparison: Comparison) -> None:
+        """Go on without the file, and try again after the next round: it may fit then."""
+        nonlocal unsaved
+        try:
+            save(comparison)
+            unsaved = None
+        except ResultsError as error:
+            if unsaved is None:
+                progress(f"{error}; the run goes on")
+            unsaved = error
+
+    save(comparison)  # a file that cannot be written stops the run before anything is measured
     try:
         measure(comparison, model, data, progress, keep)
     except KeyboardInterrupt as stop:
         raise Interrupted(comparison, stop) from None
+    if unsaved is not None:
+        raise Unsaved(str(unsaved), comparison)
     return comparison
 
 

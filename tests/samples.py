@@ -31,7 +31,8 @@ SETTINGS = Settings("m", 3, 0.05, 600.0, 1, 0, 600.0, "synthetic", None, {}, Non
 
 def epoch(number, seconds, surroundings=QUIET, at=1):
     """The steady one of a round; at: 0 for the first."""
-    return Epoch(number, at, 100.0 * number, seconds, 2 * seconds, [2.3, None], {}, surroundings)
+    started = 10_000.0 * number + 1000 * at
+    return Epoch(number, at, started, seconds, 2 * seconds, [2.3, None], {}, surroundings)
 
 
 def epochs(seconds):

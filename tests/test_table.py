@@ -171,14 +171,6 @@ def test_ten_thousand_rounds_take_seconds():
     assert "10,000 interleaved rounds" in text
 
 
-def test_many_cells_take_seconds():
-    random = np.random.default_rng(0)
-    cells = [result(f"f{i}", [9.0, *random.normal(2, 0.1, 2)]) for i in range(500)]
-    before = time.process_time()
-    table(comparison(*cells))
-    assert time.process_time() - before < 20
-
-
 def test_cells_without_a_round_in_common_have_no_ratio():
     torch, jax = result("torch", [9, 2]), result("jax", [9, 4])
     jax.epochs = [replace(epoch, round=2) for epoch in jax.epochs]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -13,10 +12,15 @@ import msgspec
 
 from ..errors import ResultsError
 from ..words import clean
+from . import file
 from .records import CellResult, Data, Machine, Peak, Settings
 from .statistics import Estimate, estimate, paired_ratio
+from .validation import check
 
 SCHEMA = 5
+UNREADABLE = (msgspec.MsgspecError, RecursionError, TypeError, ValueError, OverflowError)
+"""What msgspec raises for JSON, or for values, that are no comparison; the deepest nesting ends in
+a RecursionError."""
 
 
 @dataclass
@@ -204,25 +208,22 @@ class Comparison:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a new file; ResultsError where it exists already or cannot be written."""
-        claim(path)
-        self.replace(path)
+        content = self.encode()
+        with file.new_file(path) as write:
+            write(content)
 
     def replace(self, path: str | os.PathLike[str]) -> None:
         """Write the file in one go: whatever happens, it holds the old comparison or this one."""
-        path = Path(path)
-        part = path.with_name(f".{path.name}.part")
-        try:
-            with open(part, "wb") as file:
-                file.write(self.encode())
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(path)
-        except OSError as error:
-            raise ResultsError(f"{path} cannot be written: {error.strerror}") from None
+        file.replace(path, self.encode())
 
     def encode(self) -> bytes:
-        """The file's content: JSON."""
-        return msgspec.json.format(msgspec.json.encode(self), indent=1)
+        """The file's content: JSON. ResultsError for what `load` would refuse."""
+        try:
+            content = msgspec.json.format(msgspec.json.encode(self), indent=1)
+            _decode(content)
+        except UNREADABLE as error:
+            raise ResultsError(f"the results cannot be written: {clean(str(error))}") from None
+        return content
 
     def _median(self, result: CellResult) -> float:
         return median(self.seconds(result))
@@ -281,31 +282,26 @@ def _once(method: Callable[..., Any]) -> Callable[..., Any]:
     return once
 
 
-def claim(path: str | os.PathLike[str]) -> None:
-    """Make the empty file, so that nothing is overwritten; ResultsError where that fails."""
-    try:
-        open(path, "xb").close()
-    except FileExistsError:
-        raise ResultsError(f"{path} exists already: choose another name") from None
-    except OSError as error:
-        raise ResultsError(f"{path} cannot be written: {error.strerror}") from None
-
-
 def load(path: str | os.PathLike[str]) -> Comparison:
-    """The Comparison of a file; ResultsError, in a line, where it is none."""
+    """Return the Comparison of a file; raise ResultsError, in a line, where it is none."""
+    raw = file.read(path)
     try:
-        raw = Path(path).read_bytes()
-    except OSError as error:
-        raise ResultsError(f"{path} cannot be read: {error.strerror}") from None
-    try:
-        schema = msgspec.json.decode(raw, type=_Schema).schema
-        if schema != SCHEMA:
-            raise ResultsError(
-                f"{path} has schema {schema}, this crossbench reads {SCHEMA}: use its own version"
-            )
-        return msgspec.json.decode(raw, type=Comparison)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ResultsError(f"{path} is not a crossbench results file: {error}") from None
+        return _decode(raw)
+    except UNREADABLE as error:
+        what = clean(str(error))
+        raise ResultsError(f"{path} is not a crossbench results file: {what}") from None
+
+
+def _decode(raw: bytes) -> Comparison:
+    """Raise one of UNREADABLE where the content is no comparison."""
+    schema = msgspec.json.decode(raw, type=_Schema).schema
+    if schema != SCHEMA:
+        raise msgspec.ValidationError(
+            f"it has schema {schema}, this crossbench reads {SCHEMA}: use its own version"
+        )
+    comparison = msgspec.json.decode(raw, type=Comparison)
+    check(comparison)
+    return comparison
 
 
 class _Schema(msgspec.Struct):

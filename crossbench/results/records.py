@@ -21,10 +21,13 @@ mantissa of 10 bits (TensorFloat-32) it is off by some 3e-4, which FLOAT32_BOUND
 
 
 # checked where a file is read
-Positive = Annotated[int, Meta(gt=0)]
-Count = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(gt=0, le=2**63 - 1)]
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Over0 = Annotated[float, Meta(gt=0)]
-Deviations = Annotated[dict[str, float | None], Meta(min_length=1)]
+AtLeast0 = Annotated[float, Meta(ge=0, le=1e18)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Deviation = Annotated[float, Meta(ge=0)] | None
+Deviations = Annotated[dict[str, Deviation], Meta(min_length=1)]
 
 
 @dataclass(frozen=True)
@@ -86,17 +89,17 @@ class Surroundings:
     tell.
     """
 
-    others_cpu_seconds: float | None
+    others_cpu_seconds: AtLeast0 | None
     """Of other processes, on the CPUs that this one may use."""
-    stolen_cpu_seconds: float | None
+    stolen_cpu_seconds: AtLeast0 | None
     """That a virtual machine's host took from those CPUs."""
-    held_back_seconds: float | None
+    held_back_seconds: AtLeast0 | None
     """That a quota of the control group kept this process's threads waiting."""
-    throttle_events: int | None
+    throttle_events: Count | None
     """Of those CPUs, for heat."""
-    cpu_joules: float | None
+    cpu_joules: AtLeast0 | None
     """Of the whole processor packages (RAPL), so of other processes too."""
-    gpu_joules: float | None
+    gpu_joules: AtLeast0 | None
     """Of the GPU (NVML)."""
 
 
@@ -138,24 +141,24 @@ class Epoch:
 class Usage:
     """What was seen of a worker from outside, during a steady epoch; None: not told."""
 
-    round: Count
+    round: Positive
     samples: Positive
-    sampler_cores: float
+    sampler_cores: AtLeast0
     """What the sampling itself took, in CPU seconds per second."""
-    cores_peak: float | None
+    cores_peak: AtLeast0 | None
     """The most cores in use from one sample to the next."""
     resident_peak: Count
     """Bytes."""
-    gpu_busy: float | None
+    gpu_busy: Share | None
     """The mean share of the time in which the GPU worked (NVML's utilisation). It and gpu_watts are
     None for less than a second of work, or where too much of the span was not timed."""
-    gpu_memory_peak: int | None
+    gpu_memory_peak: Count | None
     """Bytes that the worker's process holds on the GPU (NVML)."""
-    gpu_watts: float | None
+    gpu_watts: AtLeast0 | None
     """The mean power of the whole GPU."""
-    gpu_megahertz: float | None
+    gpu_megahertz: AtLeast0 | None
     """The mean clock of the GPU's multiprocessors."""
-    gpu_megahertz_lowest: float | None
+    gpu_megahertz_lowest: AtLeast0 | None
     """Its lowest clock."""
     gpu_throttled: list[str]
     """Why the GPU lowered its clock, in NVML's terms: "power cap", "thermal slowdown"."""
@@ -177,7 +180,7 @@ class Trained:
 
     wall_seconds: Over0
     cpu_seconds: Annotated[float, Meta(ge=0)]
-    accuracy: Annotated[float, Meta(ge=0, le=1)]
+    accuracy: Share
 
 
 @dataclass(frozen=True)
@@ -188,9 +191,9 @@ class Cell:
     """How the table's notes call it: "torch cpu". Unique in a comparison."""
     framework: str
     title: str
-    device: str
+    device: Annotated[str, Meta(pattern=r"^(cpu|gpu(:[0-9]{1,4})?)\Z")]
     """As the user names it: "cpu", "gpu", or "gpu:1" for the second of several."""
-    threads: int
+    threads: Positive
     named: bool
     """Whether the user named it: then its absence is a failure."""
     unavailable: str | None = None
@@ -219,22 +222,22 @@ class CellResult:
     reason: str | None = None
     traceback: str | None = None
     parity: Parity | None = None
-    start_seconds: float | None = None
+    start_seconds: AtLeast0 | None = None
     """From the start of the first round's process to the data in place, wall."""
     epochs: list[Epoch] = field(default_factory=list)
-    test_accuracy: float | None = None
+    test_accuracy: Share | None = None
     """After the first round, as a fraction."""
-    peak_memory: int | None = None
+    peak_memory: Positive | None = None
     """Bytes in training: on a GPU the allocator's figure, on the CPU the resident peak. None where
     the allocator does not tell."""
-    threads_reported: int | None = None
+    threads_reported: Positive | None = None
     """What the framework itself says."""
-    cpus_allowed: int | None = None
+    cpus_allowed: Positive | None = None
     """CPUs on which any of the process's threads may run, read while it trained."""
     details: dict[str, str] = field(default_factory=dict)
     usage: list[Usage] = field(default_factory=list)
     """Of each steady epoch that was long enough to be sampled."""
-    allocated: int | None = None
+    allocated: Count | None = None
     """Bytes that an epoch allocates on the device, all in all, where it was asked for."""
     peak: Peak | None = None
     no_peak: str | None = None
@@ -282,8 +285,8 @@ class Machine:
     """Where it ran. cpus: those that this process may use."""
 
     cpu: str
-    cpus: int
-    memory_bytes: int
+    cpus: Positive
+    memory_bytes: Positive
     gpus: list[str]
     """Their names, of those that CUDA_VISIBLE_DEVICES shows, in its order."""
     gpu_problem: str | None
@@ -299,7 +302,7 @@ class Settings:
 
     model: str
     """As it was asked for: a name of the catalogue, or FILE.py:NAME."""
-    rounds: Count | None
+    rounds: Positive | None
     """None: until the ratios' intervals are narrower than precision, or max_seconds are used up."""
     precision: Over0
     max_seconds: Over0
@@ -311,7 +314,7 @@ class Settings:
     """As it was asked for: auto, synthetic, or a directory."""
     baseline: str | None
     """The framework that the others are compared with; None for the fastest."""
-    prices: dict[str, Over0]
+    prices: dict[Annotated[str, Meta(pattern=r"^(cpu|gpu)\Z")], Over0]
     """Of an hour, by device."""
     target_accuracy: Annotated[float, Meta(gt=0, le=1)] | None
     """On the test examples, as a fraction; None to train for the epochs only."""

@@ -1,0 +1,195 @@
+"""What a comparison must be beside its types: bounded, free of contradictions, fit to be shown.
+
+`check` is run on what is read and on what is to be written, so that one can always be the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import is_dataclass
+from datetime import datetime
+from itertools import count, pairwise
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import ValidationError
+
+from .records import CellResult, Count, Data, Epoch
+
+if TYPE_CHECKING:
+    from .comparison import Comparison
+
+CELLS = 500
+"""In a comparison: a table of 500 rows takes seconds to draw, and nobody reads more."""
+ROUNDS = 20_000
+"""Of a cell: the intervals of 20,000 rounds take seconds to compute."""
+EPOCHS = 200_000
+"""In a comparison: they take seconds to draw."""
+FIGURES = 100
+"""Of an epoch, told by the framework's runtime: Julia's tells three."""
+LOSSES = 1_000_000
+"""Of an epoch, which has one for each step: the longest published one has some thousand."""
+ENTRIES = 10_000
+"""Of a list or a table of names, such as the tensors of the proof: a model has hundreds."""
+TEXT = 100_000
+"""Characters of a text but a traceback, which is not shown: a long reason has some hundred."""
+DEPTH = 50
+"""Levels of nesting in the model: each residual block within another one has two."""
+SECONDS = (1e-9, 1e9)
+"""What an epoch may take: from the clock's resolution to thirty years."""
+INTEGER = 2**63
+"""What a whole number is less than: bytes, FLOPs and parameters are."""
+CLOCK_ERROR = 1e-3
+"""Seconds by which the rounding of sums may let an epoch begin before the one before it ended."""
+
+
+class _Layer(msgspec.Struct):
+    type: str
+    body: list[_Layer] = []
+    shortcut: list[_Layer] = []
+
+
+class _Source(msgspec.Struct):
+    augmentation: dict[str, Any] | None
+
+
+class _Model(msgspec.Struct):
+    """What is read of a model's description; it may hold more."""
+
+    name: str
+    parameters: Count
+    training_flops: Count
+    optimizer: dict[str, str | int | float | bool | None]
+    data: _Source
+    layers: list[_Layer]
+
+
+def check(comparison: Comparison) -> None:
+    """Raise msgspec.ValidationError, which says what is wrong and where."""
+    _check_sizes(comparison)
+    _check_model(comparison.model)
+    _check_data(comparison.data)
+    for at, moment in (("created", comparison.created), *_numbered("resumed", comparison.resumed)):
+        _check_moment(moment, at)
+    seen: set[str] = set()
+    for at, result in _numbered("results", comparison.results):
+        if result.name in seen:
+            raise _error(f"Two cells of the name {result.name!r}", f"{at}.cell.name")
+        seen.add(result.name)
+        _check_result(result, at, len(comparison.resumed))
+
+
+def _check_sizes(comparison: Comparison) -> None:
+    results, rounds = comparison.results, comparison.settings.rounds
+    if not results:
+        raise _error("Expected at least one cell", "results")
+    _at_most(CELLS, len(results), "cells", "results")
+    _at_most(ROUNDS, rounds or 0, "rounds", "settings.rounds")
+    _at_most(EPOCHS, sum(len(result.epochs) for result in results), "epochs", "results")
+    for at, result in _numbered("results", results):
+        _at_most(len(result.epochs), len(result.usage), "of them: one an epoch", f"{at}.usage")
+        for epoch_at, epoch in _numbered(f"{at}.epochs", result.epochs):
+            _at_most(LOSSES, len(epoch.losses), "losses", f"{epoch_at}.losses")
+            _at_most(FIGURES, len(epoch.figures), "figures", f"{epoch_at}.figures")
+    _check_values(comparison, "", 0)
+
+
+def _check_values(value: Any, at: str, depth: int) -> None:
+    """Bound every text, whole number, list and level beside the epochs'."""
+    _at_most(DEPTH, depth, "levels", at)
+    if is_dataclass(value):
+        for name, inner in vars(value).items():
+            if name not in ("epochs", "usage", "traceback"):
+                _check_values(inner, f"{at}.{name}", depth + 1)
+    elif isinstance(value, str):
+        _at_most(TEXT, len(value), "characters", at)
+    elif isinstance(value, int) and abs(value) >= INTEGER:
+        raise _error("Expected a number of at most 63 bits", at)
+    elif isinstance(value, dict):
+        _at_most(ENTRIES, len(value), "entries", at)
+        for name, inner in value.items():
+            _at_most(TEXT, len(name), "characters", at)
+            _check_values(inner, f"{at}.{name}", depth + 1)
+    elif isinstance(value, list):
+        _at_most(ENTRIES, len(value), "entries", at)
+        for at_inner, inner in _numbered(at, value):
+            _check_values(inner, at_inner, depth + 1)
+
+
+def _check_model(model: dict[str, Any]) -> None:
+    try:
+        read = msgspec.convert(model, _Model)
+    except ValidationError as error:
+        message, _, at = str(error).partition(" - at `$")
+        raise _error(message, f"model{at.rstrip('`')}") from None
+    if not isinstance(read.optimizer.get("type"), str):
+        raise _error("Expected the optimizer's type", "model.optimizer.type")
+
+
+def _check_data(data: Data) -> None:
+    if data.batches * data.batch_size > data.train_examples:
+        raise _error("Expected batches of no more than the training examples", "data.batches")
+
+
+def _check_moment(moment: str, at: str) -> None:
+    try:
+        datetime.fromisoformat(moment)
+    except ValueError:
+        raise _error("Expected a time as ISO 8601 writes it", at) from None
+
+
+def _check_result(result: CellResult, at: str, resumptions: int) -> None:
+    steady = any(epoch.epoch for epoch in result.epochs)
+    if result.status == "ran" and not (result.parity and steady):
+        raise _error("Expected the proof and a steady epoch of a cell that ran", at)
+    if result.status in ("unavailable", "failed") and not result.reason:
+        raise _error(f"Expected why the cell is {result.status}", f"{at}.reason")
+    for epoch_at, epoch in _numbered(f"{at}.epochs", result.epochs):
+        _check_epoch(epoch, epoch_at)
+    _check_order(result.epochs, f"{at}.epochs", resumptions)
+    rounds = {epoch.round for epoch in result.epochs}
+    for usage_at, usage in _numbered(f"{at}.usage", result.usage):
+        if usage.round not in rounds:
+            raise _error("Expected a round of the cell", f"{usage_at}.round")
+
+
+def _check_epoch(epoch: Epoch, at: str) -> None:
+    _at_most(ROUNDS, epoch.round, "rounds", f"{at}.round")
+    shortest, longest = SECONDS
+    for name in ("wall_seconds", "cpu_seconds"):
+        if getattr(epoch, name) > longest:
+            raise _error(f"Expected at most {longest:.0e} seconds", f"{at}.{name}")
+    if epoch.wall_seconds < shortest:
+        raise _error(f"Expected at least {shortest:.0e} seconds", f"{at}.wall_seconds")
+    if not epoch.losses:
+        raise _error("Expected the loss of each step", f"{at}.losses")
+
+
+def _check_order(epochs: list[Epoch], at: str, resumptions: int) -> None:
+    """They follow one another in number and in time. The clock begins anew when the machine does,
+    and then the run was resumed.
+    """
+    for (earlier, _), (later, epoch_at) in pairwise(zip(epochs, _places(at), strict=False)):
+        if (later.round, later.epoch) <= (earlier.round, earlier.epoch):
+            raise _error("Expected each epoch once and in order", epoch_at)
+        if later.started + CLOCK_ERROR < earlier.started + earlier.span_seconds:
+            resumptions -= 1
+            if resumptions < 0 or later.round == earlier.round:
+                raise _error("Expected a start after the epoch before", f"{epoch_at}.started")
+
+
+def _numbered(at: str, values: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    return zip(_places(at), values, strict=False)
+
+
+def _places(at: str) -> Iterator[str]:
+    return (f"{at}[{number}]" for number in count())
+
+
+def _at_most(most: int, number: int, things: str, at: str) -> None:
+    if number > most:
+        raise _error(f"Expected at most {most:,} {things}", at)
+
+
+def _error(message: str, at: str) -> ValidationError:
+    return ValidationError(f"{message} - at `$.{at.removeprefix('.')}`")
