@@ -1,8 +1,9 @@
 """The command line: `python -m crossbench`, and its commands doctor, models, compare and merge.
 
 Exit status: 0, all that was asked for ran and agreed; 1, something in the table did not;
-2, nothing was run: wrong arguments or a file that cannot be used; 130, 143 and 129, Ctrl-C, SIGTERM
-and SIGHUP.
+2, nothing was run: wrong arguments or a file that cannot be used, or what was measured could not be
+written to its file, or shown where it has none; 130, 143 and 129, Ctrl-C, SIGTERM and SIGHUP. A
+closed pipe (`| head`) changes none of them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from . import __version__, signals
-from .errors import CrossbenchError, SpecError
+from .errors import CrossbenchError, OutputError, SpecError
+from .output import show, standard_streams, tell
+from .words import clean
 
 if TYPE_CHECKING:
     from .results.comparison import Comparison
@@ -44,6 +47,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"crossbench: {message} (--help shows the arguments)\n")
 
 
+@standard_streams()
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit status, after the output. Without arguments they are the process's, and so
     are the signals that stop it.
@@ -55,11 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = COMMANDS.get(words[0]) if words else None
         return command(words[1:]) if command else benchmark(words)
     except CrossbenchError as error:
-        print(f"crossbench: {error}", file=sys.stderr)
+        tell(f"crossbench: {clean(str(error), 2000)}")
         return 2
     except KeyboardInterrupt as stop:
         number = stop.number if isinstance(stop, signals.Stopped) else signals.STOPPING[0]
-        print(signals.line(number), file=sys.stderr)
+        tell(signals.line(number))
         if arguments is None:
             _leave(128 + number)
         return 128 + number
@@ -78,7 +82,7 @@ def doctor(words: list[str]) -> int:
     parser.parse_args(words)
     from .doctor import report
 
-    print(report())
+    show(report())
     return 0
 
 
@@ -87,7 +91,7 @@ def models(words: list[str]) -> int:
     parser.parse_args(words)
     from .catalogue import catalogue
 
-    print(catalogue())
+    show(catalogue())
     return 0
 
 
@@ -109,7 +113,7 @@ def compare(words: list[str]) -> int:
     from .report.across import change_table
     from .results.across import changes
 
-    print(change_table(comparisons))
+    show(change_table(comparisons))
     found = [change for other in comparisons[1:] for change in changes(comparisons[0], other)]
     return int(asked.fail_above is not None and any(c.fails(asked.fail_above) for c in found))
 
@@ -122,7 +126,7 @@ def merge(words: list[str]) -> int:
     comparisons = _load_all(parser.parse_args(words).files)
     from .report.across import merged_table
 
-    print(merged_table(comparisons))
+    show(merged_table(comparisons))
     return 0
 
 
@@ -141,23 +145,38 @@ def benchmark(words: list[str]) -> int:
     asked = vars(_parser().parse_args(words))
     if "resume" in asked and len(asked) > 1:
         raise SpecError("--resume takes all settings from its file: give no other argument")
-    from .benchmark import Interrupted, resume, run
+    from .benchmark import Interrupted, Unsaved, resume, run
     from .progress import ProgressLine
-    from .report.table import table
 
+    file = asked.get("resume") or asked.get("json")
     try:
         with signals.raised(), ProgressLine() as progress:
             if "resume" in asked:
                 comparison = resume(asked["resume"], progress=progress)
             else:
                 comparison = run(**asked, progress=progress)
-    except Interrupted as interrupted:
-        print(table(interrupted.comparison))
-        if file := asked.get("resume") or asked.get("json"):
-            print(f"crossbench: --resume {file} goes on from here", file=sys.stderr)
+    except Unsaved as unsaved:
+        _show_table(unsaved.comparison)
         raise
-    print(table(comparison))
+    except Interrupted as interrupted:
+        _show_table(interrupted.comparison, file)
+        if file:
+            tell(f"crossbench: --resume {file} goes on from here")
+        raise
+    _show_table(comparison, file)
     return 0 if comparison.complete else 1
+
+
+def _show_table(comparison: Comparison, file: Path | None = None) -> None:
+    """Print the table; OutputError where it cannot be shown, and no file holds the results."""
+    from .report.table import table
+
+    try:
+        show(table(comparison))
+    except OutputError as error:
+        if file is None:
+            raise
+        tell(f"crossbench: {error}: everything measured is in {file}")
 
 
 def _parser() -> Parser:

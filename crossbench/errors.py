@@ -15,3 +15,7 @@ class DataError(CrossbenchError):
 
 class ResultsError(CrossbenchError):
     """A results file cannot be read or written."""
+
+
+class OutputError(CrossbenchError):
+    """The standard output is closed or full."""

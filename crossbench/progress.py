@@ -5,9 +5,12 @@ No thread ticks meanwhile, so the machine under test is left alone.
 
 from __future__ import annotations
 
-import sys
+from contextlib import suppress
 
 from tqdm import tqdm
+
+from .output import tell
+from .words import clean
 
 
 class ProgressLine:
@@ -19,9 +22,11 @@ class ProgressLine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.line.close()
+        with suppress(OSError):  # the terminal is gone
+            self.line.close()
 
     def __call__(self, what: str) -> None:
         if self.line.disable:  # not a terminal
-            print(f"crossbench: {what}", file=sys.stderr, flush=True)
-        self.line.set_description_str(what)
+            tell(f"crossbench: {clean(what)}")
+        with suppress(OSError):
+            self.line.set_description_str(clean(what))

@@ -88,6 +88,20 @@ def run(cifar_directory, small_model):
 
 
 @pytest.fixture
+def small_run(tmp_path, cifar_directory):
+    """The arguments of a command that runs the reference, a small model and small data."""
+    (tmp_path / "tiny.py").write_text(
+        "from dataclasses import replace\n"
+        "from crossbench import models\n"
+        "from crossbench.models.layers import Dense, Flatten\n"
+        "TINY = replace(models.get('lenet'), name='tiny', layers=(Flatten(), Dense(10)))\n"
+    )
+    asked = ["--frameworks", "reference", "--devices", "cpu", "--rounds", "1"]
+    small = ["--batch-size", "50", "--threads", "1", "--data", str(cifar_directory)]
+    return [*asked, *small, "--model", f"{tmp_path}/tiny.py:TINY"]
+
+
+@pytest.fixture
 def plugin(monkeypatch):
     """The adapters of tests/plugin, for this process and its workers."""
     monkeypatch.syspath_prepend(PLUGIN)

@@ -341,6 +341,55 @@ def test_nothing_is_left_open(program, cifar_directory):
     assert "Warning" not in err
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit of another process is Linux's")
+def test_a_disk_that_fills_up_costs_no_figures(tmp_path, small_run):
+    """The system's limit of a file's size stands in for the disk's."""
+    file = tmp_path / "r.json"
+    words = [*small_run, "--json", str(file)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "crossbench", *words, "--rounds", "2"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while "round 2 of 2, first epoch" not in process.stderr.readline():
+        assert process.poll() is None
+    psutil.Process(process.pid).rlimit(psutil.RLIMIT_FSIZE, (1000, 1000))
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 2
+    assert "2 interleaved rounds" in out
+    why = f"{file} cannot be written: File too large"
+    assert err.splitlines()[-1] == f"crossbench: {why}"
+    assert err.count(f"crossbench: {why}; the run goes on\n") == 1
+    assert {epoch.round for epoch in crossbench.load(file).results[0].epochs} == {1}
+
+
+def test_a_run_whose_file_is_held_by_another_is_refused(capsys, tmp_path, run, small_run):
+    file, told = tmp_path / "r.json", []
+
+    def use_it_too(_):
+        told.append(invoke(capsys, "--resume", file))
+        told.append(invoke(capsys, *small_run, "--json", file))
+
+    run("reference", devices="cpu", rounds=1, json=file, progress=use_it_too)
+    assert len(told) > 6
+    for status, out, err in told:
+        assert (status, out) == (2, "")
+        assert err.startswith(f"crossbench: {file} is being written by another run")
+        assert err.count("\n") == 1
+    assert crossbench.load(file).complete
+
+
+def test_an_empty_file_is_no_run_to_resume_and_a_name_to_use(capsys, tmp_path, small_run):
+    file = tmp_path / "r.json"
+    file.touch()
+    status, out, err = invoke(capsys, "--resume", file)
+    assert (status, out) == (2, "")
+    assert err.startswith(f"crossbench: {file} is empty: its run was killed before it wrote")
+    assert invoke(capsys, *small_run, "--json", file)[0] == 0
+    assert crossbench.load(file).complete
+
+
 @pytest.mark.usefixtures("plugin")
 def test_doctor(capsys):
     status, out, err = invoke(capsys, "doctor")

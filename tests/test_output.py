@@ -1,0 +1,106 @@
+"""The standard streams of a command: full, closed, or with few characters."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from samples import comparison, result
+
+import crossbench
+
+FULL = "/dev/full"
+needs_full = pytest.mark.skipif(not os.access(FULL, os.W_OK), reason="there is no /dev/full")
+
+
+def shell(command, *words, **environment):
+    """Run `command` with "$@" as crossbench and its arguments; bash tells its exit status."""
+    return subprocess.run(
+        ["bash", "-c", command, "bash", sys.executable, "-m", "crossbench", *map(str, words)],
+        capture_output=True,
+        env=os.environ | environment,
+        timeout=120,
+    )
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """A results file, twice, with a table that is longer than a pipe holds."""
+    path = tmp_path_factory.mktemp("results") / "r.json"
+    cells = [result(f"f{i}", [9, 2, 1, 3]) for i in range(400)]
+    comparison(*cells).save(path)
+    return [path, path]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "figure"),
+    [("ascii", "2.00 [1.00-3.00]"), ("latin-1", "2.00 [1.00-3.00]"), ("utf-8", "2.00 [1.00–3.00]")],
+)
+def test_characters_that_the_encoding_lacks_are_replaced(tmp_path, encoding, figure):
+    path = tmp_path / "r.json"
+    comparison(result("torch", [2, 2, 1, 3])).save(path)
+    done = shell('"$@"', "merge", path, path, PYTHONIOENCODING=encoding)
+    assert (done.returncode, done.stderr) == (0, b"")
+    text = done.stdout.decode(encoding)
+    assert figure in text
+    assert ("x" if encoding == "ascii" else "×") + " fastest" in text
+    grid = [line for line in text.splitlines() if line and line[1] != ":"]
+    assert len({len(line) for line in grid}) == 1  # the columns stay where they are
+
+
+@pytest.mark.parametrize("command", ["merge", "compare"])
+def test_a_closed_pipe_ends_quietly(results, command):
+    done = shell('"$@" | head -1; exit ${PIPESTATUS[0]}', command, *results)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(b"1: 2026")
+
+
+@pytest.mark.parametrize("word", ["--help", "models", "--version"])
+def test_a_pipe_that_nobody_reads_ends_quietly(word):
+    done = shell('"$@" | (exec <&-); exit ${PIPESTATUS[0]}', word)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [
+        pytest.param(f">{FULL}", "takes nothing: No space left on device", marks=needs_full),
+        (">&-", "is closed"),
+    ],
+)
+def test_a_table_that_cannot_be_shown_is_told(results, where, why):
+    done = shell(f'"$@" {where}', "merge", *results)
+    assert done.returncode == 2
+    assert done.stderr.decode() == f"crossbench: the standard output {why}\n"
+
+
+@pytest.mark.parametrize(
+    ("where", "json"), [pytest.param(f">{FULL}", True, marks=needs_full), (">&-", False)]
+)
+def test_a_run_whose_table_cannot_be_shown(tmp_path, small_run, where, json):
+    """It ends as it would have, where its file holds the results."""
+    path = tmp_path / "r.json"
+    done = shell(f'"$@" {where}', *small_run, *(["--json", path] if json else []))
+    last = done.stderr.decode().splitlines()[-1]
+    assert last.startswith("crossbench: the standard output ")
+    assert b"Traceback" not in done.stderr
+    if json:
+        assert done.returncode == 0
+        assert last.endswith(f": everything measured is in {path}")
+        assert crossbench.load(path).complete
+    else:
+        assert done.returncode == 2
+
+
+@pytest.mark.parametrize("where", ["2>&-", pytest.param(f"2>{FULL}", marks=needs_full)])
+def test_a_standard_error_that_takes_nothing_changes_nothing(small_run, where):
+    done = shell(f'"$@" {where}', *small_run)
+    assert done.returncode == 0
+    assert done.stdout.startswith(b"tiny: ")
+    assert b"crossbench: " not in done.stdout
+    wrong = shell(f'"$@" {where}', "--rounds", "x")
+    assert (wrong.returncode, wrong.stdout) == (2, b"")
+
+
+def test_all_streams_closed(results):
+    assert shell('"$@" <&- >&- 2>&-', "merge", *results).returncode == 2
