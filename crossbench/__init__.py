@@ -8,16 +8,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .benchmark import Interrupted, resume, run
+    from .benchmark import Interrupted, Unsaved, resume, run
     from .errors import CrossbenchError
     from .report.table import table
     from .results.comparison import Comparison, load
 
 __version__ = "0.1.0"
-__all__ = ["Comparison", "CrossbenchError", "Interrupted", "load", "resume", "run", "table"]
+__all__ = [
+    "Comparison",
+    "CrossbenchError",
+    "Interrupted",
+    "Unsaved",
+    "load",
+    "resume",
+    "run",
+    "table",
+]
 
 _HOMES = {
     "Interrupted": "benchmark",
+    "Unsaved": "benchmark",
     "resume": "benchmark",
     "run": "benchmark",
     "CrossbenchError": "errors",
