@@ -63,7 +63,7 @@ class CheckedWorkload:
         return _weights("weights()", self.workload.weights())
 
     def peak_memory(self) -> int | None:
-        return _whole("peak_memory()", self.workload.peak_memory(), 0)
+        return _whole("peak_memory()", self.workload.peak_memory(), 1)
 
     def free_memory(self) -> None:
         self.workload.free_memory()
