@@ -15,6 +15,7 @@ from crossbench.engine import parity
 from crossbench.gpus import find_gpus
 
 PLUGIN = Path(__file__).parent / "plugin"
+FAULTY = Path(__file__).parent / "faulty"
 
 
 def pytest_addoption(parser):
@@ -99,6 +100,12 @@ def small_run(tmp_path, cifar_directory):
     asked = ["--frameworks", "reference", "--devices", "cpu", "--rounds", "1"]
     small = ["--batch-size", "50", "--threads", "1", "--data", str(cifar_directory)]
     return [*asked, *small, "--model", f"{tmp_path}/tiny.py:TINY"]
+
+
+@pytest.fixture
+def faulty(monkeypatch):
+    """The adapters of tests/faulty, for this process and its workers."""
+    monkeypatch.syspath_prepend(FAULTY)
 
 
 @pytest.fixture

@@ -109,7 +109,8 @@ def test_augmented_pictures_are_the_same_in_every_process(run, small_model):
     (result,) = comparison.results
     assert result.status == "ran"
     losses = [epoch.losses for epoch in result.epochs]
-    assert losses[0] == losses[1] == losses[3] == losses[4] != losses[2]
+    assert losses[:3] == losses[3:]
+    assert losses[0] != losses[1] != losses[2]
     plain = run("reference", devices="cpu", rounds=1).results[0].epochs[0].losses
     assert plain != losses[0]
     assert "The pictures are augmented, the same for all" in crossbench.table(comparison)

@@ -13,7 +13,7 @@ from crossbench.errors import ResultsError
 from crossbench.report.across import change_table, merged_table
 from crossbench.results import file
 from crossbench.results.across import check_same_work
-from crossbench.results.records import Peak, Trained, Usage
+from crossbench.results.records import Peak, Reference, Trained, Usage
 
 
 def whole(model):
@@ -31,6 +31,8 @@ def whole(model):
         surroundings=replace(QUIET, cpu_joules=1.0, gpu_joules=1.0),
         repeats=3,
     )
+    gpu.changes = cpu.changes = {"conv1.weight": [1.0, None], "conv1.bias": [0.5, 0.25]}
+    cpu.masked_losses = [2.3, None]
     c = comparison(
         gpu,
         one,
@@ -42,6 +44,7 @@ def whole(model):
         trace_memory=True,
         baseline="torch",
     )
+    c.reference = Reference({"first epoch": [2.3]}, {"first epoch": [2.31]}, ["conv1.bias"])
     c.resumed = ["2026-01-02T00:00:00+00:00"]
     return c
 
@@ -97,7 +100,7 @@ def show(c):
 
 
 KINDS = ("schema", "crossbench", "created", "model", "data", "machine", "settings", "results",
-         "resumed")  # fmt: skip
+         "reference", "resumed")  # fmt: skip
 
 
 @pytest.mark.filterwarnings("error")

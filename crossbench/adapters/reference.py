@@ -442,7 +442,7 @@ class ReferenceWorkload:
         self.batches = batches
 
     def train_epoch(self) -> np.ndarray:
-        return np.array([self._step(batch) for batch in self.batches])
+        return np.array([self.step(batch) for batch in self.batches])
 
     def loss_and_gradients(self, batch: Batch) -> tuple[float, Weights]:
         loss, run = self._backward(batch, np.random.default_rng(SEED))
@@ -454,7 +454,8 @@ class ReferenceWorkload:
     def weights(self) -> Weights:
         return {name: array.copy() for name, array in self.parameters.items()}
 
-    def _step(self, batch: Batch) -> float:
+    def step(self, batch: Batch) -> float:
+        """Train on a batch and return its loss."""
         loss, run = self._backward(batch, self.random)
         for name, gradient in run.gradients.items():
             state = self.state.setdefault(name, {})
@@ -464,6 +465,12 @@ class ReferenceWorkload:
             self.parameters[name] = value.astype(self.dtype)
         self.steps += 1
         return loss
+
+    def loss(self, batch: Batch) -> float:
+        """Return the loss of a batch in training; nothing changes."""
+        run = Pass(self.parameters, True, batch.kept, np.random.default_rng(SEED))
+        logits, _ = forward_all(self.layers, self._inputs(batch.inputs), run)
+        return loss_and_gradient(self.model.loss, logits, batch.labels)[0]
 
     def _backward(self, batch: Batch, random: np.random.Generator) -> tuple[float, Pass]:
         run = Pass(self.parameters, True, batch.kept, random)

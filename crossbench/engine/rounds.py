@@ -18,16 +18,17 @@ from ..gpus import find_gpus
 from ..machine import usable_cpus
 from ..models import Model
 from ..results.comparison import Comparison
-from ..results.records import CellResult, Epoch, Parity, Trained, Usage
+from ..results.doubts import difference
+from ..results.records import CellResult, Epoch, Parity, Reference, Trained, Usage
 from ..results.statistics import LEAST
 from ..run_directory import no_room
 from ..workload import Adapter, Job
-from . import parity
+from . import evidence, parity
 from .checked import other_names
 from .process import WorkerFailure, WorkerGroup, WorkerProcess
 from .sampler import Sampler
 from .usage import Clock
-from .worker import Started, Task
+from .worker import Started, Task, epoch_batches
 
 INSTALL_SECONDS = 3600.0
 LARGE = 10_000_000  # parameters
@@ -141,18 +142,24 @@ class Measurement:
     def prove_all(self) -> None:
         """Nothing is timed meanwhile."""
         unproved = [result for result in self.pending() if result.parity is None]
-        if not unproved:
+        if not self.pending() or (not unproved and self.comparison.reference):
             return
         self.progress("parity")
         pool = ThreadPoolExecutor(1 + min(len(unproved), self.at_a_time()))
         group = WorkerGroup()
         try:
             expected = pool.submit(self.reference)
+            losses, single = (
+                pool.submit(self.reference_losses, dtype) for dtype in ("float64", "float32")
+            )
             proofs = {pool.submit(self.prove, r, expected, group): r for r in unproved}
             for proof in as_completed(proofs):
                 with _failing("in parity", proofs[proof]):
                     proofs[proof].parity = proof.result()
                 self.keep(self.comparison)
+            by_chance = expected.result().by_chance
+            self.comparison.reference = Reference(losses.result(), single.result(), by_chance)
+            self.keep(self.comparison)
         finally:  # after Ctrl-C nothing is waited for
             pool.shutdown(wait=False, cancel_futures=True)
             group.kill()
@@ -169,6 +176,12 @@ class Measurement:
         with group.start(self.tasks[result.name], self.settings.timeout) as worker:
             return worker.ask("parity", expected.result())
 
+    def reference_losses(self, dtype: str) -> dict[str, list[float]]:
+        """Return the losses that the first steps of the timed epochs must have."""
+        task = next(iter(self.tasks.values()))
+        weights = self.model.initial_weights(task.seed)
+        return evidence.reference_losses(self.model, weights, epoch_batches(task), dtype)
+
     def at_a_time(self) -> int:
         """Three workers, or as many as there are CPUs: each builds and compiles the model twice.
         Of a large model one: in float64, with its gradients and the optimizer's state, each takes
@@ -181,8 +194,10 @@ class Measurement:
         """A first epoch of each in turn, then the steady ones, interleaved; kept as a whole."""
         rounds = self.settings.rounds or "as many as needed"
         shuffle = random.Random(f"{self.settings.seed} {number}").shuffle
+        reference = self.comparison.reference
+        assert reference is not None  # from prove_all
         with ExitStack() as stack:
-            cells = [RoundOfCell(result, number) for result in results]
+            cells = [RoundOfCell(result, number, reference) for result in results]
             for epoch in range(1 + self.settings.epochs):
                 shuffle(cells)
                 for cell in cells:
@@ -232,8 +247,8 @@ class Measurement:
 class RoundOfCell:
     """One cell in one round: its process, and what is to be kept when the round is done."""
 
-    def __init__(self, result: CellResult, number: int) -> None:
-        self.result, self.number = result, number
+    def __init__(self, result: CellResult, number: int, reference: Reference) -> None:
+        self.result, self.number, self.reference = result, number, reference
         self.epochs: list[Epoch] = []
         self.usage: list[Usage] = []
         cell = result.cell
@@ -268,6 +283,12 @@ class RoundOfCell:
         result, trail = self.result, self.worker.ask("trail")
         if not result.epochs:
             result.test_accuracy = self.worker.ask("test_accuracy")
+            result.changes = trail.changes
+            if self.reference.masked:
+                result.masked_losses = self.worker.ask("masked_losses")
+        steps = len(self.epochs[0].losses)
+        if other := difference(self.reference, steps, trail.changes, result.changes):
+            raise WorkerFailure(f"{other} than in the first round")
         result.epochs += self.epochs
         result.usage += self.usage
         if trail.peak_memory is not None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import astuple, replace
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 from ..results.records import Epoch, Surroundings
 from ..workload import Workload
 from . import usage
+
+T = TypeVar("T")
 
 BUSY_SECONDS = 0.5
 """Seconds of untimed training before a steady epoch on a GPU: an idle GPU lowers its clocks within
@@ -29,9 +31,20 @@ def timed_epoch(workload: Workload, gpu: Any, number: int, epoch: int) -> Epoch:
     losses = workload.train_epoch()
     wall, cpu = clock.seconds()
     surroundings = before.until(usage.Counters.read(gpu))
-    finite = [float(loss) if math.isfinite(loss) else None for loss in losses]
     figures = workload.epoch_figures()
-    return Epoch(number, epoch, clock.wall, wall, cpu, finite, figures, surroundings)
+    return Epoch(number, epoch, clock.wall, wall, cpu, finite(losses), figures, surroundings)
+
+
+def finite(losses: Iterable[float]) -> list[float | None]:
+    """Return the losses as JSON holds them: None where one is not finite."""
+    return [float(loss) if math.isfinite(loss) else None for loss in losses]
+
+
+def timed(work: Callable[[], T]) -> tuple[T, float]:
+    """Return what the call returns, and its wall seconds."""
+    clock = usage.Clock.start()
+    value = work()
+    return value, clock.seconds()[0]
 
 
 def repeated_epoch(
@@ -78,8 +91,6 @@ def best_seconds(work: Callable[[], None]) -> float:
     work()
     best, total, calls = math.inf, 0.0, 0
     while calls < 3 or total < 0.5:
-        clock = usage.Clock.start()
-        work()
-        seconds, _ = clock.seconds()
+        _, seconds = timed(work)
         best, total, calls = min(best, seconds), total + seconds, calls + 1
     return best

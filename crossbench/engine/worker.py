@@ -10,7 +10,7 @@ import gc
 import os
 import pickle
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -21,13 +21,14 @@ from msgspec import Meta
 from .. import adapters
 from ..data import Dataset, Split
 from ..gpus import find_gpus
+from ..models import Weights
 from ..results.records import Count, Epoch, Parity, Peak, Positive, Trained
 from ..words import clean
 from ..workload import Batches, Job, Unavailable, Workload
-from . import parity, replies, usage
+from . import evidence, parity, replies, usage
 from .batches import AugmentedBatches, array_batches, as_inputs
 from .checked import AdapterError, CheckedWorkload, check_seconds
-from .timing import best_seconds, repeated_epoch, timed_epoch
+from .timing import best_seconds, finite, repeated_epoch, timed, timed_epoch
 
 MATRIX = {"cpu": 2048, "gpu": 8192}
 """Rows and columns of the matrices of the peak: 0.02 and 1.1 TFLOP a product."""
@@ -66,8 +67,10 @@ class Started:
 class Trail:
     """What a process that has trained leaves to be read: bytes, and CPUs."""
 
-    peak_memory: Count | None
+    peak_memory: Positive | None
     cpus_allowed: Positive | None
+    changes: dict[str, list[float | None]]
+    """Of each parameter over the first steady epoch, as evidence.sketch gives them."""
 
 
 def save_arrays(dataset: Dataset, directory: Path) -> None:
@@ -75,6 +78,22 @@ def save_arrays(dataset: Dataset, directory: Path) -> None:
     for name, split in (("train", dataset.train), ("test", dataset.test)):
         np.save(directory / f"{name}_inputs.npy", split.inputs)
         np.save(directory / f"{name}_labels.npy", split.labels)
+
+
+def split(task: Task, name: str) -> Split:
+    """Return the "train" or "test" examples, mapped from the files of save_arrays."""
+    inputs, labels = (
+        np.load(task.data / f"{name}_{part}.npy", mmap_mode="r") for part in ("inputs", "labels")
+    )
+    return Split(inputs, labels)
+
+
+def epoch_batches(task: Task) -> Batches:
+    """Return the batches of an epoch."""
+    train, augmentation = split(task, "train"), task.job.model.data.augmentation
+    if augmentation is None:
+        return array_batches(train, task.batch_size, task.batches)
+    return AugmentedBatches(train, task.batch_size, task.batches, augmentation, task.seed)
 
 
 class Worker:
@@ -85,6 +104,9 @@ class Worker:
     def __init__(self, task: Task) -> None:
         self.task = task
         self.adapter = adapters.get(task.framework)
+        self.peak_resident = 0
+        self.changes: dict[str, list[float | None]] = {}
+        self.repetitions = 0
         # this process is shown one GPU alone
         self.gpu = None if task.gpu is None else find_gpus().handle(0)
 
@@ -102,32 +124,42 @@ class Worker:
         self.workload = self._build(self.task.job)
         self.initial = self.task.job.model.initial_weights(self.task.seed)
         self.workload.load_weights(self.initial)
-        self.batches = self._batches()
+        self.workload.weights()  # compiled before the first epoch, after which it is timed
+        self.batches = epoch_batches(self.task)
         self.workload.place(self.batches)
         gc.collect()
         gc.freeze()  # what is there stays: to look through it before every epoch takes 0.1 s
         return Started(self.workload.details(), self.workload.threads())
 
     def epoch(self, number: int, epoch: int) -> Epoch:
-        """The round's first epoch, or a further one: both begin with the initial weights."""
-        if epoch == 0:
-            usage.reset_peak_resident()
-        on_gpu = self.task.gpu is not None
-        if on_gpu and epoch > 0:
+        """Time the round's first epoch, or a further one, and see whether it was over.
+
+        The first one starts from the initial weights, the next from evidence.STEADY times these.
+        """
+        usage.reset_peak_resident()
+        if self.task.gpu is not None and epoch > 0:
             rewind = partial(self._rewind, epoch)
             done = repeated_epoch(self.workload, rewind, self.gpu, number, epoch)
+            self._rewind(epoch, evidence.STEADY)  # once more, from where it starts on a CPU
+            done = replace(done, losses=finite(self.workload.train_epoch()))
         else:
             if epoch <= 1:
-                self.workload.load_weights(self.initial)
-            self._draw(max(0, epoch - 1))  # the cold one and the first steady one begin alike
+                self.workload.load_weights(self._start(epoch))
+            self._draw(max(0, epoch - 1))  # the first two have the same data
             done = timed_epoch(self.workload, self.gpu, number, epoch)
-        if on_gpu:
-            self.workload.free_memory()
-        return done
+        self.peak_resident = max(self.peak_resident, usage.peak_resident())
+        return replace(done, **self._after(epoch))
 
     def trail(self) -> Trail:
-        peak = usage.peak_resident() if self.task.gpu is None else self.workload.peak_memory()
-        return Trail(peak, usage.cpus_allowed())
+        peak = self.peak_resident if self.task.gpu is None else self.workload.peak_memory()
+        return Trail(peak, usage.cpus_allowed(), self.changes)
+
+    def masked_losses(self) -> list[float | None]:
+        """Train the first steps of the first epoch once more, with given dropout masks."""
+        self.workload.load_weights(self.initial)
+        self._draw(0)
+        self.workload.place(evidence.first_batches(self.task.job.model, self.batches))
+        return finite(self.workload.train_epoch())
 
     def train_on(self, number: int) -> Trained:
         """One epoch more towards an accuracy, the first, 0, from the initial weights."""
@@ -154,7 +186,7 @@ class Worker:
 
     def test_accuracy(self) -> Accuracy:
         """Of the weights as they are, as a fraction."""
-        test, size = self._split("test"), self.task.batch_size
+        test, size = split(self.task, "test"), self.task.batch_size
         predictions, right = self.task.job.model.loss.predictions, 0
         for i in range(0, len(test), size):
             logits = self.workload.predict(as_inputs(test.inputs[i : i + size]))
@@ -164,32 +196,44 @@ class Worker:
     def _build(self, job: Job) -> Workload:
         return CheckedWorkload(self.adapter.build(job), job.model)
 
-    def _rewind(self, epoch: int) -> None:
-        """Go to where a steady epoch begins: the initial weights, or what those before it left."""
-        self.workload.load_weights(self.initial)
+    def _start(self, epoch: int, factor: float = evidence.STEADY) -> Weights:
+        """Return the weights that a round's epoch starts from; factor: of a steady one."""
+        return evidence.scaled(self.initial, factor) if epoch else self.initial
+
+    def _after(self, epoch: int) -> dict[str, Any]:
+        """Return whether the epoch that has just ended was over, as fields of Epoch."""
+        first, seconds = timed(self.workload.weights)
+        again, idle_seconds = timed(self.workload.weights)
+        if epoch == 1:
+            start = self._start(epoch)
+            self.changes = {n: evidence.sketch(start[n], again[n]) for n in again}
+        if self.task.gpu is not None:
+            self.workload.free_memory()
+        return {
+            "late_seconds": max(0.0, seconds - idle_seconds),
+            "still_training": any(
+                not np.array_equal(first[name], again[name], equal_nan=True) for name in first
+            ),
+        }
+
+    def _rewind(self, epoch: int, factor: float | None = None) -> None:
+        """Go to where a steady epoch begins: its start, or what those before it left.
+
+        Without a factor each call has another start, so that no repetition is like one before.
+        """
+        if factor is None:
+            self.repetitions = (self.repetitions + 1) % evidence.REPETITIONS
+            factor = evidence.STEADY + self.repetitions * evidence.REPETITION
+        self.workload.load_weights(self._start(epoch, factor))
         for before in range(epoch - 1):
             self._draw(before)
             self.workload.train_epoch()
         self._draw(epoch - 1)
 
-    def _batches(self) -> Batches:
-        task, split = self.task, self._split("train")
-        if task.job.model.data.augmentation is None:
-            return array_batches(split, task.batch_size, task.batches)
-        augmentation = task.job.model.data.augmentation
-        return AugmentedBatches(split, task.batch_size, task.batches, augmentation, task.seed)
-
     def _draw(self, epoch: int) -> None:
         """Of the augmentation, for that epoch after the initial weights."""
         if isinstance(self.batches, AugmentedBatches):
             self.batches.epoch = epoch
-
-    def _split(self, name: str) -> Split:
-        inputs, labels = (
-            np.load(self.task.data / f"{name}_{part}.npy", mmap_mode="r")
-            for part in ("inputs", "labels")
-        )
-        return Split(inputs, labels)
 
 
 def answer(worker: Worker, request: tuple[str, tuple[Any, ...]]) -> bytes:

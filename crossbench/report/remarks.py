@@ -24,7 +24,7 @@ CLOCK = 0.9
 def remarks(comparison: Comparison, result: CellResult) -> list[str]:
     """Failures first, then threads, then noise, each with what to do next."""
     return [
-        *_status(result),
+        *_status(comparison, result),
         *_threads(result),
         *_no_difference(comparison, result),
         *_gpu(result),
@@ -32,7 +32,7 @@ def remarks(comparison: Comparison, result: CellResult) -> list[str]:
     ]
 
 
-def _status(result: CellResult) -> list[str]:
+def _status(comparison: Comparison, result: CellResult) -> list[str]:
     lines = []
     if result.status == "unavailable":
         lines.append(f"did not run: {result.reason}")
@@ -40,8 +40,8 @@ def _status(result: CellResult) -> list[str]:
         lines.append(f"failed: {result.reason}")
     if result.status == "pending":
         lines.append("interrupted before its last round")
-    if result.parity and not result.parity.agrees:
-        lines.append(f"not ranked, it does not do the same work: {result.parity.disagreement}")
+    if result.parity and (reason := comparison.doubt(result)):
+        lines.append(f"not ranked, {reason}")
     if result.no_peak:
         lines.append(f"its matrix product and copy were not measured: {result.no_peak}")
     return lines

@@ -193,7 +193,7 @@ def _repeats_note(results: list[CellResult]) -> str:
     times = f"{min(repeats)}" if min(repeats) == max(repeats) else f"{min(repeats)}–{max(repeats)}"
     return (
         "On a GPU a steady epoch begins after half a second of training that is not timed, and is "
-        f"repeated from the same weights until a second is timed (here {times} times): its "
+        f"repeated until a second is timed (here {times} times): its "
         "seconds are the mean."
     )
 

@@ -81,10 +81,9 @@ def _change(
     if after is None:
         return Change(before.name, problem="only the first file has it")
     for comparison, result in ((base, before), (other, after)):
-        if result.parity and not result.parity.agrees:
-            return Change(before.name, problem="it did not do the same work")
         if not comparison.counts(result):
-            reason = result.reason or "no finished round"
+            doubt = comparison.doubt(result) if result.parity else None
+            reason = result.reason or doubt or "no finished round"
             return Change(before.name, problem=f"{reason}, in the run of {comparison.created}")
     ratio = unpaired_ratio(other.seconds(after), base.seconds(before))
     a, b = base.ratio(before), other.ratio(after)

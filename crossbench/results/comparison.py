@@ -12,12 +12,12 @@ import msgspec
 
 from ..errors import ResultsError
 from ..words import clean
-from . import file
-from .records import CellResult, Data, Machine, Peak, Settings
+from . import doubts, file
+from .records import CellResult, Data, Machine, Peak, Reference, Settings
 from .statistics import Estimate, estimate, paired_ratio
 from .validation import check
 
-SCHEMA = 5
+SCHEMA = 6
 UNREADABLE = (msgspec.MsgspecError, RecursionError, TypeError, ValueError, OverflowError)
 """What msgspec raises for JSON, or for values, that are no comparison; the deepest nesting ends in
 a RecursionError."""
@@ -37,6 +37,8 @@ class Comparison:
     machine: Machine
     settings: Settings
     results: list[CellResult]
+    reference: Reference | None = None
+    """None until it is computed, before the first round."""
     resumed: list[str] = field(default_factory=list)
     """When it was gone on with after an interruption; UTC, ISO 8601."""
 
@@ -97,8 +99,16 @@ class Comparison:
         """Whether its figures may be compared: it did the same work, did not fail, and has a
         finished round. One that was interrupted counts with the rounds that it has.
         """
-        same = result.parity is not None and result.parity.agrees
-        return same and result.status in ("ran", "pending") and bool(self.seconds(result))
+        runs = result.status in ("ran", "pending") and bool(self.seconds(result))
+        return runs and self.doubt(result) is None
+
+    def doubt(self, result: CellResult) -> str | None:
+        """Return why the figures of a cell that ran are not ranked, in a line, or None."""
+        return self.own_doubt(result) or doubts.other_change(self, result)
+
+    def own_doubt(self, result: CellResult) -> str | None:
+        """Return the same as far as the cell's own records tell, without the other frameworks'."""
+        return doubts.own_doubt(self, result)
 
     def base(self, result: CellResult) -> CellResult | None:
         """What a cell is compared with: the baseline, or the fastest, on its device and threads.
@@ -257,7 +267,18 @@ class Comparison:
         )
 
 
-_KEPT = ("first_epoch", "steady", "seconds", "ranked", "counts", "ratio", "_median", "_by_round")
+_KEPT = (
+    "first_epoch",
+    "steady",
+    "seconds",
+    "ranked",
+    "counts",
+    "own_doubt",
+    "doubt",
+    "ratio",
+    "_median",
+    "_by_round",
+)
 
 
 @dataclass(repr=False)

@@ -173,7 +173,9 @@ def flux():
     return environment
 
 
-@pytest.mark.parametrize("suite", ["test_conformance.py", "test_planted_faults.py"])
+@pytest.mark.parametrize(
+    "suite", ["test_conformance.py", "test_planted_faults.py", "test_planted_small_faults.py"]
+)
 def test_the_suite_of_every_adapter(flux, suite):
     words = [
         "-q",

@@ -185,7 +185,7 @@ def test_a_planted_fault_is_caught(
     right = expected(lenet)
     PLANT[adapter_name](fault, monkeypatch)
     observed = parity.observe(adapter.build, Job(lenet, device, 1, "float64"))
-    deviations = parity.compare(observed, right.tensors())
+    deviations = right.deviations(observed, "float64")
     caught = parity.Parity(deviations, deviations, right.float32)
     assert not caught.agrees
     wrong = {n for n, value in deviations.items() if value is None or value > FLOAT64_BOUND}
@@ -240,7 +240,7 @@ def whole(model):
 
 def over_the_bound(build, model, expected):
     observed = parity.observe(build, Job(model, "cpu", 1, "float64"))
-    deviations = parity.compare(observed, expected(model).tensors())
+    deviations = expected(model).deviations(observed, "float64")
     return {n for n, value in deviations.items() if value is None or value > FLOAT64_BOUND}
 
 
@@ -285,9 +285,9 @@ def test_wrongly_loaded_weights_are_caught(adapter, expected, name, change, wher
 
 def test_a_missing_tensor_and_a_wrong_shape_are_errors():
     with pytest.raises(ValueError, match=r"not in both .*: conv2\.bias"):
-        parity.compare({"loss": np.ones(1)}, {"loss": np.ones(1), "conv2.bias": np.ones(1)})
+        parity.compare({"loss": np.ones(1)}, {"loss": np.ones(1), "conv2.bias": np.ones(1)}, {})
     with pytest.raises(ValueError, match=r"loss has the shape \(2,\), the reference's is \(1,\)"):
-        parity.compare({"loss": np.ones(2)}, {"loss": np.ones(1)})
+        parity.compare({"loss": np.ones(2)}, {"loss": np.ones(1)}, {"loss": 1.0})
 
 
 @pytest.mark.parametrize(
@@ -306,11 +306,24 @@ def test_deviation(a, b, expected):
     assert parity.deviation("x", a, b, np.linalg.norm(b)) == expected
 
 
-def test_a_gradient_of_rounding_alone_is_measured_by_all_of_them():
-    expected = {"gradient of a": np.array([3.0, 4.0]), "gradient of b": np.array([1e-16])}
-    small, large = ({**expected, "gradient of b": np.array([x])} for x in (2e-16, 0.1))
-    assert parity.compare(small, expected)["gradient of b"] == pytest.approx(2e-17, rel=1e-6)
-    assert parity.compare(large, expected)["gradient of b"] == pytest.approx(0.02)
-    # what is no gradient, or more than rounding, has its own size
-    other = {"gradient of a": np.array([3.0, 4.0]), "gradient of b": np.array([1e-8])}
-    assert parity.compare(small, other)["gradient of b"] == pytest.approx(1)
+def test_a_bias_before_a_batch_norm_changes_by_chance(expected):
+    """Its gradient is rounding, and is measured by all gradients."""
+    found = expected(SMALL_MODELS["normed"])
+    assert found.by_chance == ["conv1.bias"]
+    tensors, (small, large) = found.tensors(), (found.scales[d] for d in ("float32", "float64"))
+    gradients = {n: np.linalg.norm(a) for n, a in tensors.items() if n.startswith("gradient")}
+    assert large["gradient of conv1.bias"] == pytest.approx(np.hypot.reduce([*gradients.values()]))
+    assert large["gradient of conv1.weight"] == gradients["gradient of conv1.weight"]
+    assert large["conv1.bias after 4 steps"] == np.abs(tensors["conv1.bias after 4 steps"]).sum()
+    assert "conv1.bias after 4 steps" not in small
+    assert "conv1.weight after 4 steps" in small
+    assert expected(SMALL_MODELS["plain"]).by_chance == []
+
+
+def test_weights_after_the_steps_are_measured_by_their_change(expected, small_model):
+    found = expected(small_model)
+    name = "dense1.weight"
+    before = parity.proof_weights(small_model, found.seed)[name]
+    after = found.tensors()[f"{name} after 4 steps"]
+    assert found.scales["float64"][f"{name} after 4 steps"] == np.abs(after - before).sum()
+    assert found.scales["float32"][f"{name} after 4 steps"] == np.abs(after).sum()

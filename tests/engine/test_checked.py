@@ -37,9 +37,9 @@ def checked(**methods):
     ("method", "value", "message"),
     [
         ("peak_memory", "much", r"peak_memory\(\) of the adapter gave 'much', not None or a whole"),
-        ("peak_memory", 1.5, "gave 1.5, not None or a whole number from 0"),
-        ("peak_memory", math.nan, "gave nan, not None or a whole number from 0"),
-        ("peak_memory", -1, "gave -1, not None or a whole number from 0"),
+        ("peak_memory", 1.5, "gave 1.5, not None or a whole number from 1"),
+        ("peak_memory", math.nan, "gave nan, not None or a whole number from 1"),
+        ("peak_memory", -1, "gave -1, not None or a whole number from 1"),
         ("peak_memory", 2**63, r"gave 9223372036854775808, not None or a .* to 2\^63 - 1"),
         ("allocated", True, "gave True, not None or a whole number from 0"),
         ("threads", 0, "gave 0, not None or a whole number from 1"),

@@ -1,0 +1,385 @@
+"""The proof can see small faults too: a lower precision, a decay of the weights, a clipped
+gradient, a saturation, another dropout. Each is planted in each adapter, and nothing else changes.
+"""
+
+import importlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from small_models import DROPPED, PLAIN, SMALL_MODELS
+
+from crossbench.engine import dropout, parity
+from crossbench.models.layers import Dropout, ReLU
+from crossbench.models.training import RMSprop
+from crossbench.workload import Job
+
+FLOAT32 = {
+    "weights in TensorFloat-32": "float32",
+    "weights in bfloat16": "float32",
+    "float64 for float32": "are computed in float64",
+    "bfloat16 in training": "losses of the steps",
+    "bfloat16 in all": "float32",
+}
+OPTIMIZER = {
+    "a weight decay of 1e-6": "steps",
+    "gradients clipped at 10": "from large values",
+    "a schedule one step ahead": "steps",
+    "no schedule": "steps",
+    "a ReLU that ends at 6": "from large values",
+}
+DROPOUTS = ("off", "unscaled", "another rate", "the same in each step", "one for the batch")
+SCHEDULED = ("a schedule one step ahead", "no schedule")
+
+
+def rounded(array, bits):
+    """Return float32 with so many bits of the mantissa; float64 as it is."""
+    if array.dtype != np.float32:
+        return array
+    cut = 23 - bits
+    whole = np.ascontiguousarray(array).view(np.int32)
+    return ((whole + (1 << (cut - 1))) & ~((1 << cut) - 1)).view(np.float32)
+
+
+def in_any(fault, build):
+    """Return `build` with a fault that needs nothing of the framework; None where it needs it."""
+    bits = {"weights in TensorFloat-32": 10, "weights in bfloat16": 7}.get(fault)
+    if bits:
+
+        def rounding(job):
+            workload = build(job)
+            load = workload.load_weights
+            workload.load_weights = lambda w: load({n: rounded(a, bits) for n, a in w.items()})
+            return workload
+
+        return rounding
+    if fault == "float64 for float32":
+
+        def disguised(job):
+            workload = build(replace(job, dtype="float64"))
+            place, gradients = workload.place, workload.loss_and_gradients
+            predict, load = workload.predict, workload.load_weights
+            workload.place = lambda batches: place(doubled(batches))
+            workload.loss_and_gradients = lambda batch: gradients(doubled(batch))
+            workload.predict = lambda inputs: predict(inputs.astype(np.float64))
+            workload.load_weights = lambda w: load({n: a.astype(np.float64) for n, a in w.items()})
+            return workload
+
+        return disguised
+    return None
+
+
+def doubled(batches):
+    return replace(batches, inputs=batches.inputs.astype(np.float64))
+
+
+def in_torch(fault, monkeypatch):
+    import torch
+    from torch import nn
+
+    module = importlib.import_module("crossbench.adapters.torch")
+    workload, optimizer = module.TorchWorkload, module.optimizer
+    if fault == "bfloat16 in training":
+        train = workload.train_epoch
+
+        def train_epoch(self):
+            with torch.autocast("cpu", torch.bfloat16, enabled=self.dtype == torch.float32):
+                return train(self)
+
+        monkeypatch.setattr(workload, "train_epoch", train_epoch)
+    elif fault == "bfloat16 in all":
+        logits = workload._logits
+
+        def in_bfloat16(self, inputs, kept):
+            with torch.autocast("cpu", torch.bfloat16, enabled=self.dtype == torch.float32):
+                return logits(self, inputs, kept)
+
+        monkeypatch.setattr(workload, "_logits", in_bfloat16)
+    elif fault == "a weight decay of 1e-6":
+
+        def decaying(description, parameters):
+            found = optimizer(description, parameters)
+            found.param_groups[0]["weight_decay"] = 1e-6
+            return found
+
+        monkeypatch.setattr(module, "optimizer", decaying)
+    elif fault == "gradients clipped at 10":
+
+        def clipping(description, parameters):
+            parameters = list(parameters)
+            found = optimizer(description, iter(parameters))
+            found.register_step_pre_hook(
+                lambda *_: nn.utils.clip_grad_norm_(parameters, 10) and None
+            )
+            return found
+
+        monkeypatch.setattr(module, "optimizer", clipping)
+    elif fault == "a schedule one step ahead":
+
+        def wrong(description, optimizer):
+            if not isinstance(description, RMSprop):
+                return None
+            decay = description.decay
+            ahead = lambda step: 1 / (1 + decay * (step + 1))  # noqa: E731
+            return torch.optim.lr_scheduler.LambdaLR(optimizer, ahead)
+
+        monkeypatch.setattr(module, "schedule", wrong)
+    elif fault == "no schedule":
+        monkeypatch.setattr(module, "schedule", lambda description, optimizer: None)
+    else:
+        original = module.module
+        relu6 = lambda n: nn.ReLU6() if isinstance(n.layer, ReLU) else original(n)  # noqa: E731
+        monkeypatch.setattr(module, "module", relu6)
+
+
+def in_jax(fault, monkeypatch):
+    import jax.numpy as jnp
+    import optax
+    from flax import nnx
+
+    module = importlib.import_module("crossbench.adapters.jax")
+    workload, transformation, original = module.JaxWorkload, module.transformation, module.module
+    if fault.startswith("bfloat16"):
+
+        def in_bfloat16(named, options):
+            if options["dtype"] == jnp.float32:
+                options = options | {"dtype": jnp.bfloat16}
+            return original(named, options)
+
+        if fault == "bfloat16 in all":
+            monkeypatch.setattr(module, "module", in_bfloat16)
+            return
+        init = workload.__init__
+
+        def build(self, job):
+            init(self, job)
+            with monkeypatch.context() as patch:
+                patch.setattr(module, "module", in_bfloat16)
+                wrong = workload.__new__(workload)
+                init(wrong, job)
+            self.step = wrong.step
+
+        monkeypatch.setattr(workload, "__init__", build)
+    elif fault == "a weight decay of 1e-6":
+        wrong = lambda d: optax.chain(  # noqa: E731
+            optax.add_decayed_weights(1e-6), transformation(d)
+        )
+        monkeypatch.setattr(module, "transformation", wrong)
+    elif fault == "gradients clipped at 10":
+        wrong = lambda d: optax.chain(  # noqa: E731
+            optax.clip_by_global_norm(10), transformation(d)
+        )
+        monkeypatch.setattr(module, "transformation", wrong)
+    elif fault in SCHEDULED:
+        ahead = 1 if fault == "a schedule one step ahead" else None
+
+        def wrong(d):
+            if not isinstance(d, RMSprop):
+                return transformation(d)
+            rate = d.learning_rate
+            if ahead:
+                rate = lambda step: d.learning_rate / (1 + d.decay * (step + ahead))  # noqa: E731
+            return optax.rmsprop(rate, d.rho, d.epsilon, eps_in_sqrt=False)
+
+        monkeypatch.setattr(module, "transformation", wrong)
+    else:
+        relu6 = lambda n, o: nnx.relu6 if isinstance(n.layer, ReLU) else original(n, o)  # noqa: E731
+        monkeypatch.setattr(module, "module", relu6)
+
+
+def in_flux(fault, monkeypatch):
+    """Into each workload as it is built: its fields can be changed."""
+    module = importlib.import_module("crossbench.adapters.flux")
+    change = {
+        "a weight decay of 1e-6": "w -> (w.rule = OptimiserChain(WeightDecay(1e-6), w.rule))",
+        "gradients clipped at 10": "w -> (w.rule = OptimiserChain(ClipNorm(10), w.rule))",
+        "a schedule one step ahead": "w -> (s = w.schedule; w.schedule = t -> s(t + 1))",
+        "no schedule": "w -> (w.schedule = nothing)",
+        "a ReLU that ends at 6": """w -> (w.model = Chain(map(w.model.layers) do l
+            hasproperty(l, :σ) && l.σ === relu || return l
+            l isa Dense ? Dense(l.weight, l.bias, relu6) :
+                Conv(relu6, l.weight, l.bias, l.stride, l.pad, l.dilation, l.groups)
+        end...))""",
+    }.get(fault)
+    if change is None:
+        pytest.skip("Flux has no switch for it")
+    original = module.FluxWorkload.__init__
+
+    def build(self, job):
+        original(self, job)
+        import juliacall
+
+        juliacall.Main.seval("using Flux")
+        juliacall.Main.seval(change)(self.workload)
+
+    monkeypatch.setattr(module.FluxWorkload, "__init__", build)
+
+
+def in_reference(fault, monkeypatch):
+    module = importlib.import_module("crossbench.adapters.reference")
+    forward, change = module.forward, module.change
+    if fault == "a ReLU that ends at 6":
+
+        def ending(layer, named, x, run):
+            y, back = forward(layer, named, x, run)
+            if not isinstance(layer, ReLU):
+                return y, back
+            return np.minimum(y, 6), lambda dy: back(np.where(y < 6, dy, 0))
+
+        monkeypatch.setattr(module, "forward", ending)
+    elif fault in SCHEDULED:
+
+        def scheduled(optimizer, gradient, state, t):
+            if fault == "no schedule" and isinstance(optimizer, RMSprop):
+                optimizer = replace(optimizer, decay=0.0)
+            return change(optimizer, gradient, state, t + 1)
+
+        monkeypatch.setattr(module, "change", scheduled)
+    elif fault == "gradients clipped at 10":
+        backward = module.ReferenceWorkload._backward
+
+        def clipped(self, batch, random):
+            loss, run = backward(self, batch, random)
+            norm = np.sqrt(sum((g**2).sum() for g in run.gradients.values()))
+            for gradient in run.gradients.values():
+                gradient *= min(1, 10 / norm)
+            return loss, run
+
+        monkeypatch.setattr(module.ReferenceWorkload, "_backward", clipped)
+    else:
+        pytest.skip("the reference has no such switch")
+
+
+PLANT = {"reference": in_reference, "torch": in_torch, "jax": in_jax, "flux": in_flux}
+
+
+@pytest.mark.parametrize("fault", [*FLOAT32, *OPTIMIZER])
+def test_a_small_fault_is_caught(adapter, adapter_name, device, fault, monkeypatch, expected):
+    model = DROPPED if fault in SCHEDULED else PLAIN
+    right = expected(model)
+    build = in_any(fault, adapter.build)
+    if build is None:
+        PLANT[adapter_name](fault, monkeypatch)
+        build = adapter.build
+    words = (FLOAT32 | OPTIMIZER)[fault]
+    found = parity.prove(build, Job(model, device, 1, "float32"), right).disagreement
+    assert found, "the proof sees nothing"
+    assert words in found
+
+
+@pytest.mark.parametrize("name", SMALL_MODELS)
+def test_half_of_a_precision_is_caught_in_every_model(adapter, device, name, expected):
+    build = in_any("weights in bfloat16", adapter.build)
+    model = SMALL_MODELS[name]
+    found = parity.prove(build, Job(model, device, 1, "float32"), expected(model))
+    assert "in float32" in found.disagreement
+
+
+def draws_in_torch(fault, monkeypatch):
+    import torch
+    from torch import nn
+
+    module = importlib.import_module("crossbench.adapters.torch")
+
+    class Wrong(nn.Dropout):
+        def forward(self, x):
+            if not self.training or fault == "off":
+                return x
+            if fault == "unscaled":
+                return super().forward(x) * (1 - self.p)
+            if fault == "another rate":
+                return nn.functional.dropout(x, self.p + 0.01) * (1 - self.p - 0.01) / (1 - self.p)
+            if fault == "the same in each step":
+                torch.manual_seed(0)
+                return super().forward(x)
+            return x * super().forward(torch.ones_like(x[:1]))
+
+    original = module.module
+    wrong = lambda n: Wrong(n.layer.rate) if isinstance(n.layer, Dropout) else original(n)  # noqa: E731
+    monkeypatch.setattr(module, "module", wrong)
+
+
+def draws_in_jax(fault, monkeypatch):
+    import jax
+
+    layers = importlib.import_module("crossbench.adapters.jax.layers")
+    right = layers.Dropout.__call__
+
+    def wrong(self, x):
+        if self.kept is not None or self.deterministic:
+            return right(self, x)
+        if fault == "off":
+            return x
+        if fault == "unscaled":
+            return right(self, x) * (1 - self.rate)
+        rate, shape = self.rate, x.shape
+        key = jax.random.key(0) if fault == "the same in each step" else self.rngs()
+        if fault == "another rate":
+            rate += 0.01
+        if fault == "one for the batch":
+            shape = (1, *shape[1:])
+        return x * jax.random.bernoulli(key, 1 - rate, shape) / (1 - self.rate)
+
+    monkeypatch.setattr(layers.Dropout, "__call__", wrong)
+
+
+def draws_in_flux(fault, monkeypatch):
+    if fault not in ("another rate", "one for the batch"):
+        pytest.skip("Flux' own Dropout has no switch for it")
+    module = importlib.import_module("crossbench.adapters.flux")
+    change = {
+        "another rate": "Dropout(l.p + 0.01, l.dims, l.active, l.rng)",
+        "one for the batch": "Dropout(l.p, l isa Dropout ? 1 : l.dims, l.active, l.rng)",
+    }[fault]
+    original = module.FluxWorkload.__init__
+
+    def build(self, job):
+        original(self, job)
+        import juliacall
+
+        juliacall.Main.seval("using Flux")
+        juliacall.Main.seval(
+            f"w -> (w.model = Chain(map(l -> l isa Dropout ? {change} : l, w.model.layers)...))"
+        )(self.workload)
+
+    monkeypatch.setattr(module.FluxWorkload, "__init__", build)
+
+
+def draws_in_reference(fault, monkeypatch):
+    module = importlib.import_module("crossbench.adapters.reference")
+    forward = module.forward
+
+    def wrong(layer, named, x, run):
+        if not isinstance(layer, Dropout) or not run.training or run.kept:
+            return forward(layer, named, x, run)
+        if fault == "the same in each step":
+            run.random = np.random.default_rng(0)
+        shape = (1, *x.shape[1:]) if fault == "one for the batch" else x.shape
+        rate = layer.rate + (0.01 if fault == "another rate" else 0)
+        masks = run.random.random(shape) >= (0 if fault == "off" else rate)
+        scale = masks / (1 - (0 if fault in ("off", "unscaled") else layer.rate))
+        return x * scale, lambda dy: dy * scale
+
+    monkeypatch.setattr(module, "forward", wrong)
+
+
+DRAWS = {
+    "reference": draws_in_reference,
+    "torch": draws_in_torch,
+    "jax": draws_in_jax,
+    "flux": draws_in_flux,
+}
+
+
+@pytest.mark.parametrize("fault", DROPOUTS)
+def test_another_dropout_is_caught(adapter, adapter_name, device, fault, monkeypatch):
+    DRAWS[adapter_name](fault, monkeypatch)
+    found = dropout.probe(adapter.build, Job(DROPPED, device, 1, "float32"))
+    assert max(np.inf if value is None else value for value in found.values()) > 1
+
+
+def test_its_own_dropout_is_the_described_one(adapter, device):
+    found = dropout.probe(adapter.build, Job(DROPPED, device, 1, "float32"))
+    assert len(found) == 5
+    assert max(found.values()) < 1
+    assert dropout.probe(adapter.build, Job(PLAIN, device, 1, "float32")) == {}

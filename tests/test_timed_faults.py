@@ -1,0 +1,61 @@
+"""Faults that the proof cannot see, since they are in the timed run alone: an ordinary run does."""
+
+import pytest
+from samples import write_cifar
+from small_models import DROPPED, PLAIN
+
+import crossbench
+from crossbench import adapters
+
+pytestmark = pytest.mark.usefixtures("faulty")
+
+FAULTS = {
+    "remembers": "the loss of step 1 (steady epoch) is",
+    "stops_early": "an epoch changed",
+    "takes_less": "the loss of step 1 (first epoch) is",
+    "keeps_weights": "the loss of step 1 (steady epoch) is",
+    "returns_early": "the loss of step 1 (steady epoch) is",
+    "changes_nothing": "an epoch changed",
+}
+HONEST = [
+    "reference",
+    "torch",
+    "jax",
+]  # most must be honest: no other reference knows a whole epoch
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    """1,000 pictures to train on."""
+    return write_cifar(tmp_path_factory.mktemp("data") / "cifar", per_file=200)
+
+
+def run(directory, frameworks, model=PLAIN):
+    asked = {"model": model, "data": directory, "rounds": 1, "batch_size": 100, "threads": 1}
+    comparison = crossbench.run(frameworks, "cpu", **asked)
+    return comparison, {r.cell.framework: r for r in comparison.results}
+
+
+@pytest.mark.parametrize("framework", HONEST)
+def test_a_fault_of_the_timed_run_is_not_ranked(directory, framework):
+    for name in HONEST:
+        if reason := adapters.get(name).available("cpu"):
+            pytest.skip(reason)
+    faulty = {f"{framework}_{fault}": words for fault, words in FAULTS.items()}
+    comparison, results = run(directory, [*HONEST, *faulty])
+    assert {r.cell.framework for r in comparison.ranked("cpu", 1)} == set(HONEST)
+    text = crossbench.table(comparison)
+    for name, words in faulty.items():
+        assert results[name].status == "ran", results[name].reason
+        assert results[name].parity.agrees  # the proof sees nothing
+        (line,) = [li for li in text.splitlines() if li.startswith(f"{name} cpu: not ranked")]
+        assert words in line
+
+
+@pytest.mark.parametrize("fault", ["takes_less", "keeps_weights"])
+def test_dropouts_hide_no_fault(directory, fault):
+    """Their losses differ by chance, but not those with given masks, after the round."""
+    comparison, results = run(directory, ["reference", f"reference_{fault}"], DROPPED)
+    assert len(results["reference"].masked_losses) == 3
+    assert comparison.doubt(results["reference"]) is None
+    assert "(given dropout masks) is" in comparison.doubt(results[f"reference_{fault}"])
