@@ -196,7 +196,8 @@ def test_the_suite_of_every_adapter(flux, suite):
     )
     assert run.returncode == 0, run.stdout + run.stderr
     assert " passed" in run.stdout
-    assert "skipped" not in run.stdout
+    skipped = [line for line in run.stdout.splitlines() if line.startswith("SKIPPED")]
+    assert all("has no switch for it" in line for line in skipped)  # a fault that it cannot have
 
 
 def test_the_julia_packages_own_tests(flux):

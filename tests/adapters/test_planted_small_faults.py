@@ -247,7 +247,7 @@ def in_reference(fault, monkeypatch):
 
         monkeypatch.setattr(module.ReferenceWorkload, "_backward", clipped)
     else:
-        pytest.skip("the reference has no such switch")
+        pytest.skip("the reference has no switch for it")
 
 
 PLANT = {"reference": in_reference, "torch": in_torch, "jax": in_jax, "flux": in_flux}
