@@ -469,8 +469,10 @@ class ReferenceWorkload:
     def loss(self, batch: Batch) -> float:
         """Return the loss of a batch in training; nothing changes."""
         run = Pass(self.parameters, True, batch.kept, np.random.default_rng(SEED))
-        logits, _ = forward_all(self.layers, self._inputs(batch.inputs), run)
-        return loss_and_gradient(self.model.loss, logits, batch.labels)[0]
+        x = self._inputs(batch.inputs)
+        for named in self.layers:  # no backward pass is kept: it would hold every layer's input
+            x, _ = forward(named.layer, named, x, run)
+        return loss_and_gradient(self.model.loss, x, batch.labels)[0]
 
     def _backward(self, batch: Batch, random: np.random.Generator) -> tuple[float, Pass]:
         run = Pass(self.parameters, True, batch.kept, random)
