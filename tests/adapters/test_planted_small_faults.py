@@ -193,7 +193,9 @@ def in_flux(fault, monkeypatch):
     change = {
         "a weight decay of 1e-6": "w -> (w.rule = OptimiserChain(WeightDecay(1e-6), w.rule))",
         "gradients clipped at 10": "w -> (w.rule = OptimiserChain(ClipNorm(10), w.rule))",
-        "a schedule one step ahead": "w -> (s = w.schedule; w.schedule = t -> s(t + 1))",
+        "a schedule one step ahead": (
+            "w -> (s = w.schedule; isnothing(s) || (w.schedule = t -> s(t + 1)))"
+        ),
         "no schedule": "w -> (w.schedule = nothing)",
         "a ReLU that ends at 6": """w -> (w.model = Chain(map(w.model.layers) do l
             hasproperty(l, :σ) && l.σ === relu || return l
