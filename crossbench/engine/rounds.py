@@ -145,7 +145,7 @@ class Measurement:
         if not self.pending() or (not unproved and self.comparison.reference):
             return
         self.progress("parity")
-        pool = ThreadPoolExecutor(1 + min(len(unproved), self.at_a_time()))
+        pool = ThreadPoolExecutor(3 + min(len(unproved), self.at_a_time()))  # the reference takes 3
         group = WorkerGroup()
         try:
             expected = pool.submit(self.reference)

@@ -65,11 +65,11 @@ class Estimate:
 
 def estimate(values: list[float]) -> Estimate:
     """Raise ValueError where there is no value."""
-    smallest, largest = min(values), max(values)
+    middle, smallest, largest = median(values), min(values), max(values)
     low = high = None
     if len(values) >= LEAST:
         low, high = _interval(values) if smallest < largest else (smallest, largest)
-    return Estimate(median(values), low, high, smallest, largest, len(values))
+    return Estimate(middle, low, high, smallest, largest, len(values))
 
 
 def paired_ratio(
