@@ -19,6 +19,7 @@ from typing import Annotated, Any, get_type_hints
 import numpy as np
 
 from .errors import CrossbenchError, SpecError
+from .words import clean
 
 LARGEST = 2**31 - 1  # what a 32-bit index counts to
 
@@ -67,7 +68,7 @@ def _rules(kind: type) -> dict[str, Rule]:
 def shown(value: Any) -> str:
     """Return the value's repr in a line of bounded length."""
     with suppress(Exception):  # a repr may raise: an int's does over 4,300 digits
-        return " ".join(_SHORT.repr(value).split())
+        return clean(_SHORT.repr(value))
     return f"a value of type {type(value).__name__}"
 
 
@@ -76,7 +77,7 @@ def shown_error(error: BaseException) -> str:
     kind = "" if isinstance(error, CrossbenchError) else type(error).__name__
     text = ""
     with suppress(Exception):  # a __str__ may raise
-        text = "".join(c for c in " ".join(str(error).split()) if c.isprintable())
+        text = clean(str(error))
     return ": ".join(part for part in (kind, text) if part)
 
 

@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 
 from crossbench import data, doctor
-from crossbench.data import download
 from crossbench.data.dataset import Dataset, Split
 from crossbench.data.download import Official, Unreachable
 from crossbench.data.files import DamagedFile
@@ -357,23 +356,6 @@ def test_what_another_left_in_the_cache_stays(tmp_path, server):
         "t",
     ]
     assert (tmp_path / "elsewhere").exists()
-
-
-@pytest.mark.parametrize("taken", [lambda path: Path(path).rmdir(), download._lock])
-def test_a_directory_that_is_taken_before_it_is_locked_is_made_anew(tmp_path, monkeypatch, taken):
-    """Another process may see the new directory, not locked yet, and remove it as abandoned."""
-    make, lost = download.tempfile.mkdtemp, []
-
-    def make_and_lose_the_first(**where):
-        path = make(**where)
-        if not lost:
-            lost.append((path, taken(path)))
-        return path
-
-    monkeypatch.setattr(download.tempfile, "mkdtemp", make_and_lose_the_first)
-    with download._temporary_directory(tmp_path) as path:
-        assert path.is_dir()
-        assert str(path) != lost[0][0]
 
 
 def test_a_server_that_is_silent_is_given_up_within_10_s(monkeypatch, tmp_path):

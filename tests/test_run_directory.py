@@ -1,5 +1,6 @@
 """The directory of a run: locked, removed, and removed by the next run where its own was killed."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -8,7 +9,8 @@ import tempfile
 import pytest
 
 from crossbench.errors import DataError
-from crossbench.run_directory import PREFIX, remove_abandoned, run_directory
+from crossbench.locked_directory import remove_abandoned
+from crossbench.run_directory import PREFIX, run_directory
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +58,7 @@ def test_ctrl_c_while_it_is_removed_is_raised_when_it_is_gone(folder, monkeypatc
 
 def test_one_whose_run_lives_is_left_alone(folder):
     with run_directory() as directory:
-        remove_abandoned(folder)
+        remove_abandoned(folder, PREFIX)
         with run_directory() as other:
             assert other != directory
         assert directory.is_dir()
@@ -99,7 +101,7 @@ def test_another_users_is_left_alone(folder):
     other = folder / f"{PREFIX}abcdefgh"
     other.mkdir()
     os.chown(other, 12345, 12345)
-    remove_abandoned(folder)
+    remove_abandoned(folder, PREFIX)
     assert other.exists()
 
 
@@ -113,6 +115,30 @@ def test_runs_that_start_at_once_do_not_remove_each_others(folder):
     runs = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(3)]
     assert [run.wait(timeout=60) for run in runs] == [0, 0, 0]
     assert list(folder.iterdir()) == []
+
+
+def held(path):
+    """Hold the lock of a directory, as another process does."""
+    lock = os.open(path, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock
+
+
+@pytest.mark.parametrize("taken", [os.rmdir, held])
+def test_a_directory_that_is_taken_before_it_is_locked_is_made_anew(folder, monkeypatch, taken):
+    """Another process may see the new directory, not locked yet, and remove it as abandoned."""
+    make, lost = tempfile.mkdtemp, []
+
+    def make_and_lose_the_first(**where):
+        path = make(**where)
+        if not lost:
+            lost.append((path, taken(path)))
+        return path
+
+    monkeypatch.setattr(tempfile, "mkdtemp", make_and_lose_the_first)
+    with run_directory() as path:
+        assert path.is_dir()
+        assert str(path) != lost[0][0]
 
 
 def test_files_that_a_thread_still_writes_do_not_keep_it(folder):

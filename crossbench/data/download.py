@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
-import shutil
-import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pooch
 
 from ..errors import DataError
+from ..locked_directory import locked_directory, remove_abandoned
 from . import files
 from .dataset import Dataset
 from .files import DamagedFile
@@ -88,7 +85,7 @@ class Official:
         """
         directory = self.directory()
         try:
-            _remove_abandoned(directory.parent)
+            remove_abandoned(directory.parent, TEMPORARY)
             if not self.is_cached():
                 self._download(directory)
         except OSError as error:
@@ -100,7 +97,7 @@ class Official:
         directory.parent.mkdir(parents=True, exist_ok=True)
         if directory.exists() or directory.is_symlink():
             directory.mkdir(exist_ok=True)  # raises, before the download, unless it is a directory
-        with _temporary_directory(directory.parent) as temporary:
+        with locked_directory(directory.parent, TEMPORARY) as temporary:
             _probe(next(iter(self.sha256)))
             ready = temporary / "downloaded"
             for url, sha256 in self.sha256.items():
@@ -142,51 +139,6 @@ def _remove(path: Path) -> str:
     except OSError as error:
         return f"remove it ({error.strerror}), and the next run downloads it again"
     return "it was removed, and the next run downloads it again"
-
-
-@contextmanager
-def _temporary_directory(parent: Path) -> Iterator[Path]:
-    """Make a directory and hold its lock, which says that its owner lives; remove it at the end."""
-    path, lock = _make_locked(parent)
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-        os.close(lock)
-
-
-def _make_locked(parent: Path) -> tuple[Path, int]:
-    while True:
-        path = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=parent))
-        # another process may take it for abandoned, and remove it, before it is locked
-        with suppress(FileNotFoundError, BlockingIOError):
-            lock = _lock(path)
-            if path.is_dir():
-                return path, lock
-            os.close(lock)
-
-
-def _remove_abandoned(parent: Path) -> None:
-    """Remove the temporary directories that processes left which were killed."""
-    for path in parent.glob(f"{TEMPORARY}*"):
-        with suppress(OSError):  # its owner lives, or another process removes it
-            lock = _lock(path)
-            shutil.rmtree(path, ignore_errors=True)
-            os.close(lock)
-
-
-def _lock(directory: Path) -> int:
-    """Return a descriptor that holds the directory's lock; BlockingIOError if another one does.
-
-    The kernel releases it when the process ends, however that happens.
-    """
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
 
 
 def _retrieve(url: str, sha256: str, directory: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..checks import shown
 from ..models import Model, Weights
 from ..words import clean
 from ..workload import Batch, Batches, Workload
@@ -165,7 +166,4 @@ def _refused(what: str, value: Any, wanted: str, name: Any = None) -> AdapterErr
 def _shown(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape} and type {value.dtype}"
-    try:
-        return clean(repr(value), 80)
-    except Exception:  # of an adapter's own class
-        return f"a {type(value).__name__}"
+    return shown(value)

@@ -105,8 +105,8 @@ class Parity:
         name, value = worst(self.dropout)
         if value is not None and value <= 1:
             return None
-        by = "" if value is None else f", {value:.1f} times as far as chance allows"
-        return f"its own dropout is another one: {name} is wrong{by}"
+        by = "not finite" if value is None else f"off by {value:.1f} times what chance allows"
+        return f"the dropout masks that it draws are wrong: {name} is {by}"
 
 
 def _over(

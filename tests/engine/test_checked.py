@@ -46,7 +46,7 @@ def checked(**methods):
         ("threads", "2", "gave '2', not None or a whole number from 1"),
         ("details", None, "gave None, not a dict of at most 100 entries"),
         ("details", {"version": None}, "gave 'version': None, not a str"),
-        ("details", {"version": Unspeakable()}, "gave 'version': a Unspeakable, not a str"),
+        ("details", {"version": Unspeakable()}, "'version': <Unspeakable instance at"),
         ("details", {1: "a"}, "gave 1, not a str for a name"),
         ("details", {str(i): "" for i in range(101)}, "not a dict of at most 100 entries"),
         ("epoch_figures", {"GC s": "many"}, "gave 'GC s': 'many', not a finite number"),
