@@ -173,11 +173,15 @@ def test_a_broken_third_party_adapter_gets_one_line(capsys):
 
 
 @pytest.fixture
-def sigint():
-    """Heard by what a test starts: a shell's background jobs ignore it, and what they start."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+def heard():
+    """Signals that what a test starts hears: a shell's background jobs ignore SIGINT, and what
+    nohup starts ignores SIGHUP, and so does all that they start.
+    """
+    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture
@@ -203,7 +207,7 @@ def wait_for(process, words):
         assert process.poll() is None
 
 
-@pytest.mark.usefixtures("sigint")
+@pytest.mark.usefixtures("heard")
 @pytest.mark.parametrize(
     ("moment", "signals", "words"),
     [
@@ -237,7 +241,7 @@ def test_a_signal_ends_the_workers_and_prints_what_there_is(
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-@pytest.mark.usefixtures("sigint")
+@pytest.mark.usefixtures("heard")
 def test_ctrl_c_before_the_first_line_leaves_no_traceback(program, tmp_path, cifar_directory):
     """At moments from the first import on; before it Python itself prints one."""
     for delay in (0.1, 0.2, 0.4):

@@ -151,6 +151,12 @@ def test_a_disturbance_is_told_with_what_to_do(disturbance, words):
     assert told(cell) == []
 
 
+def test_a_process_that_was_stopped_is_told():
+    cell = result("torch", [9, *[2.0] * 8])
+    cell.usage = [Usage(i, 9, 0.001, 1.5, 2**30, *[None] * 5, [], 0.5 * (i > 2)) for i in (1, 3, 4)]
+    assert told(cell) == ["its process was stopped for 1.0 s meanwhile: run again"]
+
+
 def test_rounds_that_lie_apart_are_told():
     (line,) = told(result("torch", [9, *[2.0, 3.0] * 4]))
     assert line.startswith("the middle half of its rounds lies 40% apart: the machine is noisy")

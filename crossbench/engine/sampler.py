@@ -23,6 +23,9 @@ from .timing import LEAST_SECONDS
 
 INTERVAL = 0.1
 """Seconds between samples."""
+GAP = 0.5
+"""Seconds between samples that are taken for a stop: the sampler's own process did not run either.
+"""
 LEAST_SHARE = 0.8
 """The share of the span that must have been timed for a GPU's use and power to be given: NVML's
 figures are means of up to a second, and include what happens between the repetitions."""
@@ -56,6 +59,7 @@ class Sample:
     at: float
     cpu_seconds: float
     resident: int
+    stopped: bool
     gpu: GpuSample = GpuSample()
 
 
@@ -111,7 +115,17 @@ class Sampler:
             gpu_megahertz=_mean(megahertz),
             gpu_megahertz_lowest=min(megahertz, default=None),
             gpu_throttled=sorted(throttling),
+            stopped_seconds=self._stopped_seconds(epoch.started, end),
         )
+
+    def _stopped_seconds(self, start: float, end: float) -> float:
+        """Return for how long the process was stopped (SIGSTOP, Ctrl-Z, a frozen container)."""
+        stopped = 0.0
+        for sample, later in itertools.pairwise(self.samples):
+            seconds = min(later.at, end) - max(sample.at, start)
+            if seconds > 0 and (later.stopped or seconds > GAP):
+                stopped += seconds
+        return stopped
 
     def _run(self) -> None:
         with suppress(psutil.Error, OSError):  # the process has ended, or there is no /proc
@@ -123,10 +137,10 @@ class Sampler:
     def _sample(self, process: psutil.Process) -> Sample:
         with process.oneshot():
             times, resident = process.cpu_times(), process.memory_info().rss
+            stopped = process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
         at, cpu = time.perf_counter(), times.user + times.system
-        if self.gpu is None:
-            return Sample(at, cpu, resident)
-        return Sample(at, cpu, resident, sample_gpu(self.gpu, self.pid))
+        gpu = GpuSample() if self.gpu is None else sample_gpu(self.gpu, self.pid)
+        return Sample(at, cpu, resident, stopped, gpu)
 
 
 def sample_gpu(gpu: Any, pid: int) -> GpuSample:

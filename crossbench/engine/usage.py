@@ -9,6 +9,7 @@ import os
 import resource
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -22,6 +23,10 @@ from ..results.records import Surroundings
 RAPL = Path("/sys/class/powercap")
 CPUS = Path("/sys/devices/system/cpu")
 CGROUPS = Path("/sys/fs/cgroup")
+OWN_CGROUPS = Path("/proc/self/cgroup")
+HELD_BACK = {"throttled_usec": 1e6, "throttled_time": 1e9}
+"""What a control group of version 2 and of version 1 calls the time that a quota took, and how many
+of its units make a second."""
 
 
 @dataclass(frozen=True)
@@ -120,21 +125,28 @@ def _cpu_seconds() -> tuple[float | None, float | None]:
 
 
 def _held_back() -> float | None:
-    """By the CPU quota of this process's control group (version 2)."""
-    with suppress(OSError):
-        if (group := _group()) is not None:
-            for line in (CGROUPS / group / "cpu.stat").read_text().splitlines():
-                if line.startswith("throttled_usec "):
-                    return int(line.split()[1]) / 1e6
+    """Return the seconds that the CPU quota of this process's control group took; None where it has
+    none to tell of.
+    """
+    for file in _cpu_statistics():
+        with suppress(OSError):
+            for line in file.read_text().splitlines():
+                name, _, value = line.partition(" ")
+                if name in HELD_BACK:
+                    return int(value) / HELD_BACK[name]
     return None
 
 
-def _group() -> str | None:
+def _cpu_statistics() -> Iterator[Path]:
+    """Yield where the control group's may be. Its line is "0::GROUP" in version 2 and
+    "1:cpu,cpuacct:GROUP" in version 1; a container may see its own group as the root.
+    """
     with suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
-            if line.startswith("0::/"):
-                return line.removeprefix("0::/")
-    return None
+        for line in OWN_CGROUPS.read_text().splitlines():
+            _, controllers, group = line.split(":", 2)
+            if controllers == "" or "cpu" in controllers.split(","):
+                for folder in (group.lstrip("/"), ""):
+                    yield CGROUPS / controllers / folder / "cpu.stat"
 
 
 def _throttle_events() -> float | None:

@@ -111,6 +111,8 @@ def _noise(result: CellResult) -> list[str]:
         )
     if events := _total(epochs, "throttle_events"):
         lines.append(f"the processor throttled for heat {events:.0f} times: cool it and run again")
+    if stopped := sum(usage.stopped_seconds for usage in result.usage):
+        lines.append(f"its process was stopped for {stopped:.1f} s meanwhile: run again")
     seconds = [epoch.wall_seconds for epoch in epochs]
     if len(seconds) >= LEAST:
         low, middle, high = quantiles(seconds, n=4)

@@ -211,6 +211,8 @@ class Usage:
     """Its lowest clock."""
     gpu_throttled: list[str]
     """Why the GPU lowered its clock, in NVML's terms: "power cap", "thermal slowdown"."""
+    stopped_seconds: AtLeast0 = 0.0
+    """For how long the process was stopped: by a signal, or together with crossbench's own."""
 
 
 @dataclass(frozen=True)

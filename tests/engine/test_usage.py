@@ -52,7 +52,7 @@ def test_what_the_machine_does_not_tell_is_none():
 
 def test_the_files_of_the_kernel(tmp_path, monkeypatch):
     """In a tree of the kernel's form: this machine may have no such counters."""
-    for name in ("RAPL", "CPUS", "CGROUPS"):
+    for name in ("RAPL", "CPUS"):
         monkeypatch.setattr(usage, name, tmp_path / name)
     domains = {"intel-rapl:0": "package-0", "intel-rapl:1": "package-1", "intel-rapl:0:0": "core"}
     for domain, name in domains.items():
@@ -62,15 +62,38 @@ def test_the_files_of_the_kernel(tmp_path, monkeypatch):
     for cpu in usage._own_cpus():
         (tmp_path / f"CPUS/cpu{cpu}/thermal_throttle").mkdir(parents=True)
         (tmp_path / f"CPUS/cpu{cpu}/thermal_throttle/core_throttle_count").write_text("2\n")
-    group = usage._group()
-    if group is not None:
-        (tmp_path / "CGROUPS" / group).mkdir(parents=True, exist_ok=True)
-        stat = "usage_usec 7\nnr_throttled 1\nthrottled_usec 1500000\n"
-        (tmp_path / "CGROUPS" / group / "cpu.stat").write_text(stat)
     counters = Counters.read(None)
     assert counters.cpu_joules == 5.0
     assert counters.throttle_events == 2 * len(usage._own_cpus())
-    assert counters.held_back_seconds == (None if group is None else 1.5)
+
+
+VERSION_1 = "nr_periods 9\nnr_throttled 1\nthrottled_time 1500000000\n"
+VERSION_2 = "usage_usec 7\nnr_throttled 1\nthrottled_usec 1500000\n"
+HYBRID = "4:memory:/m\n1:cpu,cpuacct:/jobs/7\n0::/jobs/8\n"
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "seconds"),
+    [
+        ("0::/jobs/7\n", {"jobs/7": VERSION_2, "": "throttled_usec 9\n"}, 1.5),
+        ("0::/jobs/7\n", {"": VERSION_2}, 1.5),  # a container that sees its group as the root
+        (HYBRID, {"cpu,cpuacct/jobs/7": VERSION_1, "jobs/8": "usage_usec 7\n"}, 1.5),
+        (HYBRID, {"cpu,cpuacct": VERSION_1}, 1.5),
+        (HYBRID, {"memory/m": VERSION_1}, None),
+        ("0::/\n", {"": "usage_usec 7\n"}, None),  # the root has no quota
+        ("0::/\n", {}, None),
+        (None, {"": VERSION_2}, None),
+    ],
+)
+def test_a_quota_of_the_control_group(tmp_path, monkeypatch, groups, files, seconds):
+    monkeypatch.setattr(usage, "CGROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(usage, "OWN_CGROUPS", tmp_path / "own")
+    if groups is not None:
+        (tmp_path / "own").write_text(groups)
+    for folder, content in files.items():
+        (tmp_path / "cgroup" / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "cgroup" / folder / "cpu.stat").write_text(content)
+    assert Counters.read(None).held_back_seconds == seconds
 
 
 @pytest.mark.parametrize("gone", [False, True])
@@ -96,6 +119,20 @@ def test_the_sampler_sees_a_process_from_outside(gone):
     )
     early = Epoch(3, 0, start - 10, 1.0, 1.0, [1.0], {}, Surroundings(*[None] * 6))
     assert sampler.usage(early) is None
+
+
+def test_a_stop_of_this_process_too_is_seen():
+    """As by Ctrl-Z in a terminal, or a container that is frozen: nobody samples meanwhile."""
+    stop = f"kill -STOP {os.getpid()}; sleep 1; kill -CONT {os.getpid()}"
+    start = time.perf_counter()
+    with Sampler(os.getpid(), interval=0.02) as sampler:
+        time.sleep(0.2)
+        subprocess.run(["sh", "-c", stop], check=True)
+        time.sleep(0.2)
+    epoch = Epoch(3, 0, start, sampler.seconds, 1.0, [1.0], {}, Surroundings(*[None] * 6))
+    assert sampler.usage(epoch).stopped_seconds > 0.9
+    early = replace(epoch, wall_seconds=0.1)
+    assert sampler.usage(early).stopped_seconds < 0.1
 
 
 REASONS = pynvml.nvmlClocksEventReasonSwPowerCap | pynvml.nvmlClocksEventReasonGpuIdle

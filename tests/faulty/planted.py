@@ -2,6 +2,8 @@
 trained on as they should be.
 """
 
+import os
+import subprocess
 import threading
 from dataclasses import replace
 
@@ -99,6 +101,21 @@ def changes_nothing(workload):
     _train_by(workload, train)
 
 
+def is_stopped(workload):
+    """Has its process stopped for a second within its fourth epoch of a round."""
+    epochs = []
+
+    def train(batches, train_epoch):
+        epochs.append(is_timed(batches))
+        if sum(epochs) == 4:
+            subprocess.run(
+                ["sh", "-c", f"kill -STOP {os.getpid()}; sleep 1; kill -CONT {os.getpid()}"]
+            )
+        return train_epoch()
+
+    _train_by(workload, train)
+
+
 def _train_by(workload, train):
     """Have train_epoch call `train` with the placed batches and the real train_epoch."""
     place, train_epoch, placed = workload.place, workload.train_epoch, []
@@ -128,7 +145,15 @@ def _filled(losses, number):
     return np.append(losses, np.full(number - len(losses), losses[-1]))
 
 
-FAULTS = (remembers, stops_early, takes_less, keeps_weights, returns_early, changes_nothing)
+FAULTS = (
+    remembers,
+    stops_early,
+    takes_less,
+    keeps_weights,
+    returns_early,
+    changes_nothing,
+    is_stopped,
+)
 
 
 def __getattr__(name):

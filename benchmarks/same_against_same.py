@@ -1,0 +1,123 @@
+"""Are two equal adapters called different, and is one that is 3 % slower found? The counts.
+
+Run by hand: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 python benchmarks/same_against_same.py
+[tries] [first seed]. Each try is a run of crossbench on 100 synthetic pictures. On a quiet machine,
+with --rounds auto: torch, torch again, and torch made slower by 3 %; both others are compared with
+the first. Then torch and torch again with all threads, beside a process that keeps one CPU busy, in
+10 rounds. Without huge pages, where its memory happens to lie makes one torch process 4 % faster
+than another (benchmarks/process_spread.py), and 3 % would take hours to find.
+"""
+
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import numpy as np
+
+import crossbench
+from crossbench.data import synthetic
+from crossbench.report.remarks import remarks
+
+PLUGIN = """
+import time
+from crossbench.adapters.torch import TorchAdapter
+
+
+class Equal(TorchAdapter):
+    title = "torch again"
+
+
+class Slow(TorchAdapter):
+    title = "torch slowed"
+
+    def build(self, job):
+        workload = super().build(job)
+        train_epoch = workload.train_epoch
+
+        def slowed():
+            start = time.perf_counter()
+            losses = train_epoch()
+            end = time.perf_counter() + 0.03 * (time.perf_counter() - start)
+            while time.perf_counter() < end:
+                pass
+            return losses
+
+        workload.train_epoch = slowed
+        return workload
+
+
+EQUAL, SLOW = Equal(), Slow()
+"""
+ENTRY_POINTS = "[crossbench.adapters]\nequal = planted:EQUAL\nslow = planted:SLOW\n"
+QUIET = {"rounds": "auto", "precision": 0.02, "epochs": 60, "threads": 1}
+BUSY = {"rounds": 10, "epochs": 20, "threads": None}
+
+
+def install(directory):
+    """As a third party's package would be, for this process and the workers."""
+    (directory / "planted.py").write_text(PLUGIN)
+    info = directory / "planted-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: planted\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(ENTRY_POINTS)
+    sys.path.insert(0, str(directory))
+
+
+def pictures(directory):
+    """100 to train on and 20 to test on, as files of CIFAR-10's binary version."""
+    directory.mkdir()
+    names = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
+    for seed, name in enumerate(names):
+        split = synthetic.split(20, np.random.default_rng(seed))
+        records = np.column_stack([split.labels, split.inputs.reshape(20, -1)])
+        (directory / name).write_bytes(records.tobytes())
+    return directory
+
+
+@contextmanager
+def competitor():
+    """Keep one CPU busy."""
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def tries(words, seeds, data, frameworks, beside, asked):
+    verdicts = {name: [] for name in frameworks}
+    for seed in seeds:
+        with beside():
+            comparison = crossbench.run(
+                ["torch", *frameworks], ["cpu"], data=data, batch_size=100, seed=seed,
+                baseline="torch", **asked,
+            )  # fmt: skip
+        warned = any(
+            "other processes used" in r for r in remarks(comparison, comparison.results[0])
+        )
+        for result in comparison.results[1:]:
+            ratio = comparison.ratio(result)
+            slower = "slower" if ratio.median > 1 else "faster"
+            verdict = slower if ratio.excludes(1) else "no difference shown"
+            verdicts[result.cell.framework].append(verdict)
+            print(f"{words}, seed {seed}: {result.name} {ratio.median:.4f} ({ratio.low:.4f}-"
+                  f"{ratio.high:.4f}), {ratio.count} rounds: {verdict}"
+                  f"{', other processes are named' * warned}", flush=True)  # fmt: skip
+    for name, of_all in verdicts.items():
+        print(f"{words}: {name}, {len(of_all)} tries: {dict(Counter(of_all))}", flush=True)
+
+
+def main(count=20, first=0):
+    with tempfile.TemporaryDirectory() as directory:
+        install(Path(directory))
+        data, seeds = pictures(Path(directory) / "data"), range(first, first + count)
+        tries("quiet", seeds, data, ["equal", "slow"], nullcontext, QUIET)
+        tries("beside another process", seeds, data, ["equal"], competitor, BUSY)
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
