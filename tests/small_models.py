@@ -39,9 +39,9 @@ NORM = BatchNorm(epsilon=1e-3, momentum=0.8)
 
 PLAIN = model(
     "plain",
-    # stride, padding, windows that overlap or leave a rest
+    # stride, padding, and windows that overlap and leave a rest: 16 rows, of which the last is left
     (
-        Conv(4, kernel=(5, 3), stride=(2, 3), padding=(1, 2)),
+        Conv(4, kernel=(5, 3), stride=(2, 3), padding=(2, 2)),
         ReLU(),
         MaxPool((3, 2), stride=(2, 2)),
         Flatten(),
@@ -54,10 +54,11 @@ PLAIN = model(
 NORMED = model(
     "normed",
     (
+        # of the convolution's input a row is left, of the pool's a row and a column
         Conv(3, kernel=(3, 4), stride=(3, 2)),
         NORM,
         ReLU(),
-        MaxPool((2, 3), stride=(2, 3)),
+        MaxPool((3, 2), stride=(3, 2)),
         Flatten(),
         Dense(6),
         ReLU(),

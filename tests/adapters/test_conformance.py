@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from small_models import DROPPED, SMALL_MODELS
 
+from crossbench.adapters.reference import ReferenceWorkload
 from crossbench.data.sources import CIFAR10, Augmentation
-from crossbench.engine import parity
+from crossbench.engine import evidence, parity
 from crossbench.engine.batches import ArrayBatches, StreamedBatches
 from crossbench.engine.timing import timed_epoch
 from crossbench.models.layers import Dense, Dropout, Flatten
@@ -147,6 +148,45 @@ def test_a_dropout_draws_anew_in_each_step(adapter, device, random):
     same = ArrayBatches(batches.inputs[[0, 0, 0]], batches.labels[[0, 0, 0]])
     workload.place(same)
     assert len(set(workload.train_epoch())) == 3
+
+
+def by_the_reference(model, batches):
+    """The losses and the weights after an epoch."""
+    workload = ReferenceWorkload(Job(model, "cpu", 1, "float64"))
+    workload.load_weights({k: v.astype("float64") for k, v in model.initial_weights(0).items()})
+    workload.place(batches)
+    return workload.train_epoch(), workload.weights()
+
+
+@pytest.mark.parametrize("model_name", SMALL_MODELS)
+def test_batches_that_are_larger_than_the_proofs(adapter, device, model_name, random):
+    """With given dropout masks."""
+    model = SMALL_MODELS[model_name]
+    workload, batches = ready(adapter, device, model, random, "float64", batch=parity.BATCH + 37)
+    masked = evidence.first_batches(model, batches)
+    workload.place(masked)
+    assert len(masked) == 3
+    losses, _ = by_the_reference(model, masked)
+    np.testing.assert_allclose(workload.train_epoch(), losses, rtol=1e-9)
+
+
+@pytest.mark.parametrize("model_name", ["averaged", "gated"])
+def test_rows_of_an_embedding_without_examples(adapter, device, model_name, random):
+    """Once used, a row moves on with the optimizer's state; the last one is never used."""
+    model = SMALL_MODELS[model_name]
+    workload, batches = ready(adapter, device, model, random, "float64")
+    inputs = batches.inputs % 24
+    inputs[1:] += 24
+    batches = replace(batches, inputs=inputs)
+    workload.place(batches)
+    losses, weights = by_the_reference(model, batches)
+    np.testing.assert_allclose(workload.train_epoch(), losses, rtol=1e-9)
+    start, after = model.initial_weights(0), workload.weights()
+    for name, expected in weights.items():
+        moved = np.abs(expected - start[name]).max()
+        np.testing.assert_allclose(after[name], expected, rtol=0, atol=1e-9 * moved)
+    (table,) = [name for name in weights if name.startswith("embedding")]
+    assert (after[table][49] == start[table][49]).all()
 
 
 class Streamed(StreamedBatches):

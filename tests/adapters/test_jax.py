@@ -50,6 +50,33 @@ def test_the_step_is_compiled_once(adapter, name, dtype):
     assert made.step._cache_size() == 1
 
 
+def test_a_further_epoch_compiles_nothing(adapter):
+    from jax import monitoring
+
+    model, compiled = SMALL_MODELS["plain"], []
+    made = workload(adapter, model)
+    listener = lambda event, seconds, **_: compiled.append(event)  # noqa: E731
+    monitoring.register_event_duration_secs_listener(listener)
+    try:
+        made.train_epoch()
+        assert any("compile" in event for event in compiled)
+        compiled.clear()
+        made.load_weights(model.initial_weights(0))
+        compiled.clear()
+        made.train_epoch()
+    finally:
+        monitoring.unregister_event_duration_listener(listener)
+    assert [event for event in compiled if "compile" in event] == []
+
+
+def test_a_step_computes_what_the_model_describes_and_little_more(adapter, lenet):
+    """A wasted forward pass would be a third more; XLA counts activations and updates too."""
+    made = workload(adapter, lenet)
+    step = made.step.lower(made.parameters, made.state, made.others, *next(iter(made.batches)))
+    flops = step.compile().cost_analysis()["flops"]
+    assert 0.9 < flops / (BATCH * lenet.training_flops) < 1.2
+
+
 def test_the_draws_of_a_dropout_go_on_from_step_to_step_and_epoch_to_epoch(adapter):
     """The key is state of the compiled step: kept as a constant, every step would drop the same."""
     still = replace(DROPPED, optimizer=SGD(learning_rate=0.0))

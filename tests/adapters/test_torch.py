@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from small_models import SMALL_MODELS
 
 from crossbench import adapters
 from crossbench.engine.batches import ArrayBatches, StreamedBatches
@@ -30,6 +31,22 @@ def built(adapter, layers, input_shape):
 def batches(input_shape, kept=None):
     inputs = np.random.default_rng(0).random((1, BATCH, *input_shape), np.float32)
     return ArrayBatches(inputs, np.zeros((1, BATCH), np.int64), kept)
+
+
+@pytest.mark.parametrize("name", ["lenet", "plain", "residual", "averaged"])
+def test_a_step_computes_what_the_model_describes_and_no_more(adapter, lenet, name):
+    """Not a forward pass that nobody needs."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    model = lenet if name == "lenet" else SMALL_MODELS[name]
+    workload = adapter.build(Job(model, "cpu", 2, "float32"))
+    workload.load_weights(model.initial_weights(0))
+    dtype = np.float32 if model.vocabulary is None else np.int32
+    inputs = np.ones((3, BATCH, *model.input_shape), dtype)
+    workload.place(ArrayBatches(inputs, np.zeros((3, BATCH), np.int64)))
+    with FlopCounterMode(display=False) as counter:
+        workload.train_epoch()
+    assert counter.get_total_flops() == 3 * BATCH * model.training_flops
 
 
 def test_the_weights_are_its_own(adapter):
