@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from . import __version__, machine, models
+from . import __version__, machine
 from . import data as datasets
 from .engine.rounds import Progress, measure
 from .engine.worker import save_arrays
@@ -32,6 +32,7 @@ from .spec import (
     SEED,
     TIMEOUT,
     make_spec,
+    model_of,
 )
 
 
@@ -146,31 +147,32 @@ def run(
 
 
 def resume(
-    json: str | Path, *, model: Model | None = None, progress: Progress = lambda _: None
+    json: str | Path, *, model: str | Model | None = None, progress: Progress = lambda _: None
 ) -> Comparison:
     """Go on with an interrupted run, from its file and into it: nothing finished is done again.
 
     model: the one it was run with, where it was given as a Model.
 
-    Raises ResultsError where the file is none, or is another crossbench's, machine's or data's.
+    Raises SpecError for what is no model, and ResultsError where the file is none, or is another
+    crossbench's, machine's or data's.
     """
     with old_file(json) as write, run_directory() as directory:
         comparison = load(json)
-        model = model or models.get(comparison.settings.model)
+        asked = model_of(comparison.settings.model if model is None else model)
         before = comparison.data
-        model, data = _prepare(
-            model, comparison.settings, before.batch_size, before.batches, directory
+        fitted, data = _prepare(
+            asked, comparison.settings, before.batch_size, before.batches, directory
         )
         for what, here, there in (
             ("crossbench", __version__, comparison.crossbench),
-            ("model", model.description(), comparison.model),
+            ("model", fitted.description(), comparison.model),
             ("machine", machine.describe(), comparison.machine),
             ("data", data.sha256, before.sha256),
         ):
             if here != there:
                 raise ResultsError(f"{json} cannot be gone on with: its {what} is another one")
         comparison.resumed.append(_now())
-        return _measure(comparison, model, directory, write, progress)
+        return _measure(comparison, fitted, directory, write, progress)
 
 
 def _measure(

@@ -76,7 +76,7 @@ def make_spec(
     timeout: float = TIMEOUT,
 ) -> Spec:
     """Check every value and fill in the defaults; SpecError names the first that is wrong."""
-    described = _model(model)
+    described = model_of(model)
     chosen = _chosen("framework", frameworks, adapters.names())
     if baseline is not None:
         if not isinstance(baseline, str):
@@ -109,7 +109,8 @@ def make_spec(
     )
 
 
-def _model(model: Any) -> Model:
+def model_of(model: Any) -> Model:
+    """Return the model that a user gave, by name or itself; SpecError where it is none."""
     described = models.get(model) if isinstance(model, str) else model
     if type(described) is not Model:
         raise SpecError(

@@ -60,6 +60,14 @@ def test_a_file_of_another_run_is_refused(hold, open_file, content):
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("path", [3, None, "a\0b"])
+def test_what_is_no_path_gets_one_line(path):
+    for work in (file.read, lambda path: file.new_file(path).__enter__()):
+        with pytest.raises(ResultsError) as caught:
+            work(path)
+        assert "\n" not in str(caught.value)
+
+
 def test_a_killed_run_holds_nothing(hold):
     path, process = hold("something")
     process.send_signal(signal.SIGKILL)

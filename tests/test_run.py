@@ -194,6 +194,8 @@ def test_a_model_in_a_file_is_gone_on_with(tmp_path, cifar_directory, monkeypatc
     assert comparison.model["name"] == "tiny"
     assert comparison.complete
     assert crossbench.resume(tmp_path / "r.json").results == comparison.results
+    with pytest.raises(SpecError, match=r"model must be .* not 3"):
+        crossbench.resume(tmp_path / "r.json", model=3)
     (tmp_path / "own.py").unlink()
     with pytest.raises(SpecError, match=r"own\.py' is not there"):
         crossbench.resume(tmp_path / "r.json")

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ..checks import shown
 from ..errors import ResultsError
 
 FILE_BYTES = 2**29
@@ -26,6 +27,7 @@ Write = Callable[[bytes], None]
 
 def read(path: str | os.PathLike[str]) -> bytes:
     """Return the file's content; ResultsError where it is empty, too large or no regular file."""
+    path = _path(path)
     try:
         number = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # else a fifo waits for a writer
         try:
@@ -57,22 +59,30 @@ def new_file(path: str | os.PathLike[str]) -> Iterator[Write]:
     Nothing is overwritten: ResultsError where it exists already, unless it is empty, as a run
     leaves it that was killed early.
     """
-    with _held(Path(path), os.O_CREAT) as write:
-        if Path(path).stat().st_size:
+    path = _path(path)
+    with _held(path, os.O_CREAT) as write:
+        if path.stat().st_size:
             raise ResultsError(f"{path} exists already: choose another name")
         try:
             yield write
         finally:
             with suppress(OSError):
-                if Path(path).stat().st_size == 0:
-                    Path(path).unlink()
+                if path.stat().st_size == 0:
+                    path.unlink()
 
 
 @contextmanager
 def old_file(path: str | os.PathLike[str]) -> Iterator[Write]:
     """Hold a file that is there, for a run that resumes it. Yield what writes it."""
-    with _held(Path(path)) as write:
+    with _held(_path(path)) as write:
         yield write
+
+
+def _path(path: str | os.PathLike[str]) -> Path:
+    try:
+        return Path(path)
+    except TypeError:
+        raise ResultsError(f"a results file is named by its path, not {shown(path)}") from None
 
 
 @contextmanager

@@ -174,7 +174,13 @@ def flux():
 
 
 @pytest.mark.parametrize(
-    "suite", ["test_conformance.py", "test_planted_faults.py", "test_planted_small_faults.py"]
+    "suite",
+    [
+        "test_conformance.py",
+        "test_planted_faults.py",
+        "test_planted_small_faults.py",
+        "test_timed_faults.py",
+    ],
 )
 def test_the_suite_of_every_adapter(flux, suite):
     words = [
@@ -217,7 +223,7 @@ def test_the_julia_packages_own_tests(flux):
     assert "CrossBenchFlux |" in run.stdout
 
 
-FIRST_EPOCH = """
+EPOCHS = """
 import sys
 import numpy as np
 from crossbench import adapters, models
@@ -230,6 +236,9 @@ inputs = random.random((1, 8, 3, 32, 32), np.float32)
 workload.place(ArrayBatches(inputs, random.integers(0, 10, (1, 8))))
 print("the first epoch", file=sys.stderr, flush=True)
 workload.train_epoch()
+workload.load_weights(lenet.initial_weights(0))
+print("a further epoch", file=sys.stderr, flush=True)
+workload.train_epoch()
 """
 
 
@@ -237,14 +246,16 @@ def test_the_first_step_was_compiled_when_the_package_was_installed(flux):
     """Only the glue to Python and to the threads is left: no layer, no gradient."""
     environment = flux | {"PYTHON_JULIACALL_TRACE_COMPILE": "stderr"}
     run = subprocess.run(
-        [sys.executable, "-c", FIRST_EPOCH],
+        [sys.executable, "-c", EPOCHS],
         env=environment,
         capture_output=True,
         text=True,
         check=True,
     )
-    before, _, compiled = run.stderr.partition("the first epoch")
+    before, _, after = run.stderr.partition("the first epoch")
     assert "precompile(" in before  # it is traced
+    compiled, _, further = after.partition("a further epoch")
+    assert "precompile(" not in further
     for layer in ("maxpool", "Zygote", "withgradient", "logitcrossentropy"):
         assert layer not in compiled
 
