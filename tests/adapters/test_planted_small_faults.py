@@ -18,8 +18,10 @@ FLOAT32 = {
     "weights in TensorFloat-32": "float32",
     "weights in bfloat16": "float32",
     "float64 for float32": "are computed in float64",
+    "float16 in training": "losses of the steps",
     "bfloat16 in training": "losses of the steps",
     "bfloat16 in all": "float32",
+    "products of medium precision": "float32",
 }
 OPTIMIZER = {
     "a weight decay of 1e-6": "steps",
@@ -79,11 +81,11 @@ def in_torch(fault, monkeypatch):
 
     module = importlib.import_module("crossbench.adapters.torch")
     workload, optimizer = module.TorchWorkload, module.optimizer
-    if fault == "bfloat16 in training":
-        train = workload.train_epoch
+    if fault.endswith(" in training"):
+        train, half = workload.train_epoch, getattr(torch, fault.split()[0])
 
         def train_epoch(self):
-            with torch.autocast("cpu", torch.bfloat16, enabled=self.dtype == torch.float32):
+            with torch.autocast("cpu", half, enabled=self.dtype == torch.float32):
                 return train(self)
 
         monkeypatch.setattr(workload, "train_epoch", train_epoch)
@@ -95,6 +97,21 @@ def in_torch(fault, monkeypatch):
                 return logits(self, inputs, kept)
 
         monkeypatch.setattr(workload, "_logits", in_bfloat16)
+    elif fault == "products of medium precision":
+        train = workload.train_epoch
+
+        def medium(work):
+            torch.set_float32_matmul_precision("medium")
+            try:
+                return work()
+            finally:
+                torch.set_float32_matmul_precision("highest")
+
+        one = torch.rand((256, 256))
+        whole = one.double() @ one.double()
+        if torch.dist(medium(lambda: one @ one), whole) < 1e-5 * torch.linalg.norm(whole):
+            pytest.skip("this CPU's products are of full precision all the same")
+        monkeypatch.setattr(workload, "train_epoch", lambda self: medium(lambda: train(self)))
     elif fault == "a weight decay of 1e-6":
 
         def decaying(description, parameters):
@@ -139,27 +156,30 @@ def in_jax(fault, monkeypatch):
 
     module = importlib.import_module("crossbench.adapters.jax")
     workload, transformation, original = module.JaxWorkload, module.transformation, module.module
-    if fault.startswith("bfloat16"):
+    if " in " in fault:
+        half = getattr(jnp, fault.split()[0])
 
-        def in_bfloat16(named, options):
+        def in_half(named, options):
             if options["dtype"] == jnp.float32:
-                options = options | {"dtype": jnp.bfloat16}
+                options = options | {"dtype": half}
             return original(named, options)
 
         if fault == "bfloat16 in all":
-            monkeypatch.setattr(module, "module", in_bfloat16)
+            monkeypatch.setattr(module, "module", in_half)
             return
         init = workload.__init__
 
         def build(self, job):
             init(self, job)
             with monkeypatch.context() as patch:
-                patch.setattr(module, "module", in_bfloat16)
+                patch.setattr(module, "module", in_half)
                 wrong = workload.__new__(workload)
                 init(wrong, job)
             self.step = wrong.step
 
         monkeypatch.setattr(workload, "__init__", build)
+    elif fault == "products of medium precision":
+        pytest.skip("on a CPU XLA's products are always of full precision")
     elif fault == "a weight decay of 1e-6":
         wrong = lambda d: optax.chain(  # noqa: E731
             optax.add_decayed_weights(1e-6), transformation(d)

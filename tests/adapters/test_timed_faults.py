@@ -15,6 +15,7 @@ FAULTS = {
     "takes_less": "the loss of step 1 (first epoch) is",
     "keeps_weights": "the loss of step 1 (steady epoch) is",
     "returns_early": "the loss of step 1 (steady epoch) is",
+    "goes_on": "the device went on for 0.",
     "changes_nothing": "an epoch changed",
 }
 HONEST = ["reference", "torch", "jax"]

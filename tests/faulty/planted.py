@@ -5,6 +5,7 @@ trained on as they should be.
 import os
 import subprocess
 import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -88,6 +89,23 @@ def returns_early(workload):
     _train_by(workload, train)
 
 
+def goes_on(workload):
+    """Leaves work behind for which the next one who asks has to wait, as a GPU would."""
+    weights, over = workload.weights, [0.0]
+
+    def train(batches, train_epoch):
+        losses = train_epoch()
+        over[0] = time.perf_counter() + 0.5
+        return losses
+
+    def wait():
+        time.sleep(max(0.0, over[0] - time.perf_counter()))
+        return weights()
+
+    _train_by(workload, train)
+    workload.weights = wait
+
+
 def changes_nothing(workload):
     """Computes the losses of an epoch, but brings the weights back afterwards."""
 
@@ -151,6 +169,7 @@ FAULTS = (
     takes_less,
     keeps_weights,
     returns_early,
+    goes_on,
     changes_nothing,
     is_stopped,
 )
