@@ -1,6 +1,7 @@
-"""What an adapter costs against a loop written by hand: paired epochs of the LeNet, in one process.
+"""Measure the overhead of an adapter over a hand-written training loop.
 
-Run by hand: python benchmarks/adapter_overhead.py torch|jax|flux [rounds]. A ratio of 1 is no cost.
+Epochs of the LeNet alternate between the two in one process and are compared in pairs: a ratio of 1
+is no overhead. Run by hand: python benchmarks/adapter_overhead.py torch|jax|flux [rounds].
 """
 
 import os
@@ -79,12 +80,12 @@ def jax_by_hand(weights, batches):
         return optax.apply_updates(p, updates), state, value
 
     data = [(jnp.asarray(x.transpose(0, 2, 3, 1)), jnp.asarray(y)) for x, y in batches]
-    held = [params, optimizer.init(params)]
+    params_and_state = [params, optimizer.init(params)]
 
     def epoch():
         losses = []
         for x, y in data:
-            *held[:], value = step(*held, x, y)
+            *params_and_state[:], value = step(*params_and_state, x, y)
             losses.append(value)
         return [float(value) for value in losses]
 
@@ -120,9 +121,9 @@ def flux_by_hand(weights, batches):
     from juliacall import Main
 
     Main.seval(FLUX_BY_HAND)
-    # Flux convolves, and its axes are W, H, I, O and W, H, C, N
-    native = [w[:, :, ::-1, ::-1].T if w.ndim == 4 else w for w in weights.values()]
-    epoch = Main.by_hand(native, [x.T for x, _ in batches], [y for _, y in batches])
+    # Flux flips its kernels, and its axes are W, H, I, O and W, H, C, N
+    flux_weights = [w[:, :, ::-1, ::-1].T if w.ndim == 4 else w for w in weights.values()]
+    epoch = Main.by_hand(flux_weights, [x.T for x, _ in batches], [y for _, y in batches])
     return lambda: np.array(epoch())
 
 
@@ -138,17 +139,19 @@ def main(name, rounds=15):
     inputs = random.random((STEPS, BATCH, 3, 32, 32), np.float32)
     labels = random.integers(0, 10, (STEPS, BATCH))
     job = Job(model, "cpu", len(usable_cpus()), "float32")
-    wanted = adapters.get(name)
-    os.environ |= wanted.environment(job.device, job.threads) | wanted.required_environment("cpu")
-    adapter = adapters.get(name).build(job)
-    adapter.load_weights(weights)
-    adapter.place(ArrayBatches(inputs, labels))
+    adapter = adapters.get(name)
+    os.environ |= adapter.environment(job.device, job.threads)
+    os.environ |= adapter.required_environment("cpu")
+    workload = adapter.build(job)
+    workload.load_weights(weights)
+    workload.place(ArrayBatches(inputs, labels))
     pairs = list(zip(inputs, labels, strict=True))
     by_hand = {"torch": torch_by_hand, "jax": jax_by_hand, "flux": flux_by_hand}[name](
         weights, pairs
     )
-    np.testing.assert_allclose(adapter.train_epoch(), by_hand(), rtol=1e-4)  # warm, and the same
-    ratios = [seconds(adapter.train_epoch) / seconds(by_hand) for _ in range(rounds)]
+    # warms both up, too
+    np.testing.assert_allclose(workload.train_epoch(), by_hand(), rtol=1e-4)
+    ratios = [seconds(workload.train_epoch) / seconds(by_hand) for _ in range(rounds)]
     print(f"{name}: adapter / by hand, {rounds} paired epochs: median {median(ratios):.3f}, "
           f"from {min(ratios):.3f} to {max(ratios):.3f}")  # fmt: skip
 

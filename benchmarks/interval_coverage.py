@@ -1,6 +1,7 @@
-"""How often the 95 % interval of the median holds the true one, by values and kind of noise.
+"""Measure how often the 95 % interval of the median contains the true median.
 
-Run by hand: python benchmarks/interval_coverage.py [tries].
+The shares are by the number of values and the kind of noise. Run by hand: python
+benchmarks/interval_coverage.py [tries].
 """
 
 import sys
@@ -19,19 +20,19 @@ def skewed(random, count):
 
 
 def spiked(random, count):
-    """One value in ten is far off."""
+    """Return normal noise in which one value in ten is far off."""
     return normal(random, count) + random.normal(0, 8, count) * (random.random(count) < 0.1)
 
 
 def main(tries=1000):
     for count in (6, 8, 10, 15, 30):
-        random, words = np.random.default_rng(0), []
+        random, shares = np.random.default_rng(0), []
         for noise in (normal, skewed, spiked):
-            held = sum(
+            covered = sum(
                 not estimate(list(10 + noise(random, count))).excludes(10) for _ in range(tries)
             )
-            words.append(f"{noise.__name__} {held / tries:.1%}")
-        print(f"{count} values: {', '.join(words)}", flush=True)
+            shares.append(f"{noise.__name__} {covered / tries:.1%}")
+        print(f"{count} values: {', '.join(shares)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
-"""Are two equal adapters called different, and is one that is 3 % slower found? The counts.
+"""Count how often equal adapters are called different, and how often 3 % slower is found.
 
 Run by hand: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 python benchmarks/same_against_same.py
 [tries] [first seed]. Each try is a run of crossbench. On a quiet machine, the MLP at --rounds auto:
-torch, torch again, and torch made slower by 3 %; both others are compared with the first. Then the
-LeNet on 100 synthetic pictures, torch and torch again with all threads, beside a process that keeps
-one CPU busy. The MLP computes matrix products and little else: of the LeNet, where its memory
-happens to lie makes one process some per cent faster than another
-(benchmarks/process_spread.py), and 3 % would take hundreds of rounds to find.
+torch, torch again, and torch made slower by 3 %; both others are compared with the first. Then
+torch and torch again beside a process that keeps their CPU busy. The MLP computes matrix products
+and little else: of the LeNet, where its memory happens to lie makes one process some per cent
+faster than another (benchmarks/process_spread.py), and 3 % would take hundreds of rounds to find.
 """
 
 import subprocess
@@ -16,10 +15,8 @@ from collections import Counter
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-import numpy as np
-
 import crossbench
-from crossbench.data import synthetic
+from crossbench.machine import usable_cpus
 from crossbench.report.remarks import remarks
 
 PLUGIN = """
@@ -53,15 +50,14 @@ class Slow(TorchAdapter):
 EQUAL, SLOW = Equal(), Slow()
 """
 ENTRY_POINTS = "[crossbench.adapters]\nequal = planted:EQUAL\nslow = planted:SLOW\n"
-QUIET = {
+ASKED = {
     "model": "mnist_mlp", "data": "synthetic", "batch_size": 100, "batches": 20,
-    "rounds": "auto", "epochs": 8, "threads": 1,
+    "rounds": "auto", "epochs": 8, "threads": 1, "max_seconds": 120,
 }  # fmt: skip
-BUSY = {"model": "lenet", "batch_size": 100, "epochs": 8}
 
 
 def install(directory):
-    """As a third party's package would be, for this process and the workers."""
+    """Install the planted adapters as a package, for this process and its worker processes."""
     (directory / "planted.py").write_text(PLUGIN)
     info = directory / "planted-1.dist-info"
     info.mkdir()
@@ -70,21 +66,12 @@ def install(directory):
     sys.path.insert(0, str(directory))
 
 
-def pictures(directory):
-    """100 to train on and 20 to test on, as files of CIFAR-10's binary version."""
-    directory.mkdir()
-    names = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
-    for seed, name in enumerate(names):
-        split = synthetic.split(20, np.random.default_rng(seed))
-        records = np.column_stack([split.labels, split.inputs.reshape(20, -1)])
-        (directory / name).write_bytes(records.tobytes())
-    return directory
-
-
 @contextmanager
 def competitor():
-    """Keep one CPU busy."""
-    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    """Keep the CPU busy that crossbench uses for one thread."""
+    cpu = usable_cpus()[0]
+    spin = f"import os\nos.sched_setaffinity(0, [{cpu}])\nwhile True: pass"
+    process = subprocess.Popen([sys.executable, "-c", spin])
     try:
         yield
     finally:
@@ -92,12 +79,13 @@ def competitor():
         process.wait()
 
 
-def tries(words, seeds, frameworks, beside, asked):
+def count_verdicts(words, seeds, frameworks, beside):
+    """Run crossbench once per seed, print what each table says, and count the verdicts."""
     verdicts = {name: [] for name in frameworks}
     for seed in seeds:
         with beside():
             comparison = crossbench.run(
-                ["torch", *frameworks], ["cpu"], seed=seed, baseline="torch", **asked
+                ["torch", *frameworks], ["cpu"], seed=seed, baseline="torch", **ASKED
             )
         warned = any(
             "other processes used" in r for r in remarks(comparison, comparison.results[0])
@@ -105,7 +93,7 @@ def tries(words, seeds, frameworks, beside, asked):
         for result in comparison.results[1:]:
             ratio = comparison.ratio(result)
             slower = "slower" if ratio.median > 1 else "faster"
-            verdict = slower if ratio.excludes(1) else "no difference shown"
+            verdict = slower if ratio.excludes(1) else "not significant"
             verdicts[result.cell.framework].append(verdict)
             print(f"{words}, seed {seed}: {result.name} {ratio.median:.4f} ({ratio.low:.4f}-"
                   f"{ratio.high:.4f}), {ratio.count} rounds: {verdict}"
@@ -117,9 +105,9 @@ def tries(words, seeds, frameworks, beside, asked):
 def main(count=20, first=0):
     with tempfile.TemporaryDirectory() as directory:
         install(Path(directory))
-        few, seeds = {"data": pictures(Path(directory) / "data")}, range(first, first + count)
-        tries("quiet", seeds, ["equal", "slow"], nullcontext, QUIET)
-        tries("beside another process", seeds, ["equal"], competitor, BUSY | few)
+        seeds = range(first, first + count)
+        count_verdicts("quiet", seeds, ["equal", "slow"], nullcontext)
+        count_verdicts("beside another process", seeds, ["equal"], competitor)
 
 
 if __name__ == "__main__":

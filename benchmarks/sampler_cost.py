@@ -1,6 +1,6 @@
-"""What watching a worker from outside costs it: torch's rounds with and without, paired.
+"""Measure what the sampler costs the worker that it watches: rounds of torch with and without it.
 
-Run by hand: python benchmarks/sampler_cost.py DIR [rounds]. DIR: files of CIFAR-10's binary
+Run by hand: python benchmarks/sampler_cost.py DIR [rounds]. DIR holds files of CIFAR-10's binary
 version. A ratio of 1 is no cost.
 """
 

@@ -1,6 +1,6 @@
 """Train the same model in PyTorch, JAX/Flax and Flux.jl, and compare: `crossbench.run(...)`.
 
-What is heavy is imported when it is first used.
+Each public name is imported when it is first used, so that `import crossbench` is fast.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .report.table import table
     from .results.comparison import Comparison, load
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Comparison",
     "CrossbenchError",
@@ -25,7 +25,7 @@ __all__ = [
     "table",
 ]
 
-_HOMES = {
+_MODULES = {
     "Interrupted": "benchmark",
     "Unsaved": "benchmark",
     "resume": "benchmark",
@@ -38,8 +38,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

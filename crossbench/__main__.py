@@ -1,6 +1,6 @@
 from crossbench import signals
 
-signals.exit_at_once()  # Ctrl-C while the rest is imported
+signals.exit_at_once()  # before the slow imports, so that Ctrl-C ends them without a traceback
 
 from crossbench.cli import main  # noqa: E402
 

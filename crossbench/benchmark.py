@@ -1,4 +1,4 @@
-"""The main job, from the spec to the comparison."""
+"""Runs a whole comparison, from the arguments to the results: `run` and `resume`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .engine.worker import save_arrays
 from .errors import ResultsError, SpecError
 from .memory import check_memory
 from .models import Model
-from .plan import make_plan, reasons
+from .plan import make_plan, not_installed_reasons
 from .results.comparison import SCHEMA, Comparison, load
 from .results.file import Write, new_file, old_file
 from .results.records import Cell, CellResult, Data, Settings
-from .run_directory import no_room, run_directory
+from .run_directory import no_space_error, run_directory
 from .signals import Stopped
 from .spec import (
     AUTO,
@@ -31,14 +31,15 @@ from .spec import (
     ROUNDS,
     SEED,
     TIMEOUT,
+    find_model,
     make_spec,
-    model_of,
 )
 
 
 class Interrupted(Stopped):
-    """Ctrl-C, or on the command line another signal, after all workers were ended; comparison holds
-    what was measured until then.
+    """Raised after Ctrl-C (on the command line also SIGTERM and SIGHUP), with all workers stopped.
+
+    comparison: everything measured until then.
     """
 
     def __init__(self, comparison: Comparison, stop: KeyboardInterrupt) -> None:
@@ -47,7 +48,10 @@ class Interrupted(Stopped):
 
 
 class Unsaved(ResultsError):
-    """The results file could not be written at the end; comparison holds everything measured."""
+    """Raised at the end of a run whose results file could not be written.
+
+    comparison: everything measured.
+    """
 
     def __init__(self, reason: str, comparison: Comparison) -> None:
         super().__init__(reason)
@@ -76,35 +80,41 @@ def run(
     json: str | Path | None = None,
     progress: Progress = lambda _: None,
 ) -> Comparison:
-    """Train the same model in each framework on each device, prove the sameness, and compare.
+    """Train one model in every framework on every device, check that all agree, and compare them.
+
+    A cell is one framework on one device with one number of threads: a row of the table. In each
+    round every cell starts a new process, and trains a first epoch and then `epochs` steady ones.
 
     frameworks: names such as "torch", "jax", "flux"; None for all that are installed.
-    devices: "cpu", "gpu", or "gpu:1" for the second of several; None for the CPU, and the GPU
-        where there is one.
-    model: a name of the catalogue, "FILE.py:NAME", or a Model.
-    data: "auto" (the data that the model was published with, or synthetic where it cannot be had),
-        "synthetic", or a directory or file of it in its published form.
-    rounds: how often each cell trains a first and a steady epoch in a new process; "auto": until
-        the interval of every ratio is narrower than `precision` (relative), or `max_seconds` are
-        used up.
-    epochs: steady ones of each round, which take turns with the other cells'.
-    batch_size: examples a step; None for the model's own.
-    batches: cut an epoch, and the test after it, to the first so many; None for the model's own,
-        mostly all.
-    threads: CPU threads of each framework, or several numbers for a cell each; None for as many
-        as this process may use.
+    devices: "cpu", "gpu", or "gpu:1" for the second GPU; None for the CPU, and the GPU if there is
+        one.
+    model: a name from `python -m crossbench models`, "FILE.py:NAME", or a Model.
+    data: "auto" (the data that the model was published with, or synthetic data if that is not
+        available), "synthetic", or the path of a directory or file in the published format.
+    rounds: number of rounds; "auto": until the interval of every ratio is narrower than
+        `precision`, or `max_seconds` are used up.
+    precision: width of a ratio's interval, relative to the ratio.
+    max_seconds: limit for rounds="auto", and for each cell's training with `target_accuracy`.
+    epochs: steady epochs per round; they alternate with those of the other cells.
+    batch_size: examples per step; None for the model's own.
+    batches: batches per epoch, the first ones of the data; the test examples are cut to the same
+        number. None for the model's own, which is mostly all.
+    seed: seed of the initial weights, the synthetic data and the augmentation.
+    threads: CPU threads of each framework, or several numbers to get a cell for each; None for all
+        CPUs that this process may use.
     baseline: the framework that the others are compared with; None for the fastest.
-    price: of an hour, of any device or by device; see crossbench/prices.py for the words.
-    target_accuracy: a fraction; after the rounds, each cell trains on from the initial weights
-        until the test examples reach it, or `max_seconds` of training are used up.
-    trace_memory: after the rounds, trace what an epoch allocates, in processes of their own.
-    timeout: seconds that one answer of a worker (a start, a round) may take.
-    json: a new file that holds everything measured, from the first finished round on.
-    progress: called with a few words as each piece of work begins.
+    price: price of an hour, one for all devices or one per device; crossbench/prices.py lists the
+        formats.
+    target_accuracy: a fraction; after the rounds, each cell trains from the initial weights until
+        the accuracy on the test examples reaches it, or `max_seconds` of training are used up.
+    trace_memory: after the rounds, measure the memory that an epoch allocates, in new processes.
+    timeout: seconds that a worker process may take for one answer (to start, to train a round).
+    json: path of a new results file, written after every round.
+    progress: called with a short text as each piece of work begins.
 
-    Raises SpecError, DataError or ResultsError, in a line, for what cannot be run at all, Unsaved
-    where the file could not be written to the end, and Interrupted for Ctrl-C. What goes wrong in
-    one framework is in its CellResult, as a reason.
+    Raises SpecError, DataError or ResultsError (each one line) if nothing can be run, Unsaved if
+    the results file could not be written at the end, and Interrupted for Ctrl-C. A framework that
+    fails does not raise: its CellResult gives the reason.
     """
     spec = make_spec(
         frameworks,
@@ -127,7 +137,7 @@ def run(
     )
     cells = make_plan(spec)
     if not cells:
-        raise SpecError(f"no framework is installed: {'; '.join(reasons())}")
+        raise SpecError(f"no framework is installed: {'; '.join(not_installed_reasons())}")
     with nullcontext() if json is None else new_file(json) as write, run_directory() as directory:
         progress(f"data: {spec.settings.data}")
         model, prepared = _prepare(
@@ -141,7 +151,7 @@ def run(
             data=prepared,
             machine=machine.describe(),
             settings=spec.settings,
-            results=[_result(cell) for cell in cells],
+            results=[_new_result(cell) for cell in cells],
         )
         return _measure(comparison, model, directory, write, progress)
 
@@ -149,28 +159,30 @@ def run(
 def resume(
     json: str | Path, *, model: str | Model | None = None, progress: Progress = lambda _: None
 ) -> Comparison:
-    """Go on with an interrupted run, from its file and into it: nothing finished is done again.
+    """Continue an interrupted run from its results file; finished rounds are not repeated.
 
-    model: the one it was run with, where it was given as a Model.
+    json: the results file; new rounds are added to it.
+    model: needed only if the run was given a Model: the same one.
 
-    Raises SpecError for what is no model, and ResultsError where the file is none, or is another
-    crossbench's, machine's or data's.
+    Raises SpecError if the model cannot be used, and ResultsError if the file cannot be read, or
+    if crossbench's version, the model, the machine or the data differ from the file's.
     """
     with old_file(json) as write, run_directory() as directory:
         comparison = load(json)
-        asked = model_of(comparison.settings.model if model is None else model)
-        before = comparison.data
+        requested = find_model(comparison.settings.model if model is None else model)
+        old_data = comparison.data
         fitted, data = _prepare(
-            asked, comparison.settings, before.batch_size, before.batches, directory
+            requested, comparison.settings, old_data.batch_size, old_data.batches, directory
         )
-        for what, here, there in (
-            ("crossbench", __version__, comparison.crossbench),
-            ("model", fitted.description(), comparison.model),
-            ("machine", machine.describe(), comparison.machine),
-            ("data", data.sha256, before.sha256),
+        for what, there, here in (
+            ("crossbench version", comparison.crossbench, __version__),
+            ("model", comparison.model, fitted.description()),
+            ("machine", comparison.machine, machine.describe()),
+            ("data checksum", old_data.sha256, data.sha256),
         ):
-            if here != there:
-                raise ResultsError(f"{json} cannot be gone on with: its {what} is another one")
+            if there != here:
+                values = f" ({there} there, {here} here)" if isinstance(there, str) else ""
+                raise ResultsError(f"cannot resume {json}: its {what} differs{values}")
         comparison.resumed.append(_now())
         return _measure(comparison, fitted, directory, write, progress)
 
@@ -182,14 +194,15 @@ def _measure(
     write: Write | None,
     progress: Progress,
 ) -> Comparison:
+    """Measure all pending cells, and write the results file after each finished piece of work."""
     unsaved: ResultsError | None = None
 
     def save(comparison: Comparison) -> None:
         if write is not None:
             write(comparison.encode())
 
-    def keep(comparison: Comparison) -> None:
-        """Go on without the file, and try again after the next round: it may fit then."""
+    def save_if_possible(comparison: Comparison) -> None:
+        """Write the results; if that fails, report it once and try again after the next round."""
         nonlocal unsaved
         try:
             save(comparison)
@@ -199,9 +212,9 @@ def _measure(
                 progress(f"{error}; the run goes on")
             unsaved = error
 
-    save(comparison)  # a file that cannot be written stops the run before anything is measured
+    save(comparison)  # if the file cannot be written, fail before anything is measured
     try:
-        measure(comparison, model, data, progress, keep)
+        measure(comparison, model, data, progress, save_if_possible)
     except KeyboardInterrupt as stop:
         raise Interrupted(comparison, stop) from None
     if unsaved is not None:
@@ -212,23 +225,24 @@ def _measure(
 def _prepare(
     model: Model, settings: Settings, batch_size: int, limit: int | None, directory: Path
 ) -> tuple[Model, Data]:
-    """Load the data, write it where the workers map it, and let go of it. The model is the one for
-    its vocabulary; limit: of an epoch's batches.
+    """Load the data, write it to files that the workers map, and return the model that fits it.
+
+    limit: the most batches per epoch; None for no limit. The arrays are not kept in this process.
     """
     dataset = datasets.load(model.data, settings.data, settings.seed)
-    fitted = _fitted(model, dataset)
-    there = len(dataset.train) // batch_size
-    if there == 0:
+    fitted = _fit_to_data(model, dataset)
+    full_batches = len(dataset.train) // batch_size
+    if full_batches == 0:
         raise SpecError(
             f"batch_size is {batch_size}, but there are only {len(dataset.train)} examples"
         )
-    batches = min(there, limit or there)
-    if batches < there:
+    batches = min(full_batches, limit or full_batches)
+    if batches < full_batches:
         dataset = replace(dataset, test=dataset.test.first(batches * batch_size))
     try:
         save_arrays(dataset, directory)
     except OSError as error:
-        raise no_room(directory.parent, error) from None
+        raise no_space_error(directory.parent, error) from None
     data = Data(
         dataset.name,
         dataset.sha256(),
@@ -236,32 +250,35 @@ def _prepare(
         len(dataset.test),
         batch_size,
         batches,
-        batches < there,
+        batches < full_batches,
         dataset.note,
     )
     return fitted, data
 
 
-def _fitted(model: Model, dataset: datasets.Dataset) -> Model:
-    """The model for the data's vocabulary; SpecError where it cannot be trained on that data."""
-    model, train = model.fitted(dataset.vocabulary), dataset.train
+def _fit_to_data(model: Model, dataset: datasets.Dataset) -> Model:
+    """Return the model with the data's vocabulary size.
+
+    Raises SpecError if its input shape, vocabulary or classes do not match the data.
+    """
+    model, train = model.with_vocabulary(dataset.vocabulary), dataset.train
     check_memory(model)
-    numbers, labels = dataset.vocabulary or 0, 1 + int(train.labels.max())
+    vocabulary, labels = dataset.vocabulary or 0, 1 + int(train.labels.max())
     if model.input_shape != train.inputs.shape[1:]:
-        misfit = f"examples of shape {model.input_shape}, not {train.inputs.shape[1:]}"
-    elif numbers > (model.vocabulary or 0):
-        misfit = f"a vocabulary of {model.vocabulary or 0:,}, not {numbers:,}"
+        mismatch = f"examples of shape {model.input_shape}, not {train.inputs.shape[1:]}"
+    elif vocabulary > (model.vocabulary or 0):
+        mismatch = f"a vocabulary of {model.vocabulary or 0:,}, not {vocabulary:,}"
     elif labels > model.classes:
-        misfit = f"{model.classes:,} labels, not {labels:,}"
+        mismatch = f"{model.classes:,} labels, not {labels:,}"
     else:
         return model
     raise SpecError(
-        f"the model {model.name} is for {misfit}, as {dataset.name} has: name the model's own "
+        f"the model {model.name} is for {mismatch}, as {dataset.name} has: name the model's own "
         "data, as in Model(..., data=MNIST())"
     )
 
 
-def _result(cell: Cell) -> CellResult:
+def _new_result(cell: Cell) -> CellResult:
     if cell.unavailable:
         return CellResult(cell, "unavailable", cell.unavailable)
     return CellResult(cell)

@@ -1,19 +1,20 @@
-"""In one screen: the models that can be named, how large they are, and where they come from."""
+"""Lists the models that --model takes by name: size, data, optimizer and source of each."""
 
 from __future__ import annotations
 
 from . import models
 from .models import Model
-from .report.figures import grid, number
+from .report.formatting import grid, number
 
 
 def catalogue() -> str:
-    """A row a model: parameters, FLOPs of one example's forward and backward pass, and so on."""
+    """Return a table with a row per model; FLOPs are of one example, forward and backward."""
     notes = [
-        "not trained: running statistics of batch norms, among the parameters.",
-        "MFLOP: 10^6 floating-point operations of the model's products for one example, forward "
-        "and backward. imdb_fasttext and text_lstm take their vocabulary from the data: here it is "
-        "1,200,000 words and bigrams, and 57 characters, as Nietzsche's text has.",
+        "not trained: running statistics of batch norms, which count as parameters.",
+        "MFLOP: 10^6 floating-point operations of the matrix multiplications and convolutions for "
+        "one example, forward and backward. imdb_fasttext and text_lstm take their vocabulary from "
+        "the data: here it is 1,200,000 words and bigrams, and the 57 characters of Nietzsche's "
+        "text.",
     ]
     return "\n".join([grid([_row(models.get(name)) for name in models.names()]), "", *notes])
 
@@ -26,6 +27,6 @@ def _row(model: Model) -> dict[str, str]:
         "batch": f"{model.batch_size:,}",
         "optimizer": f"{type(model.optimizer).__name__} {model.optimizer.learning_rate:g}",
         "parameters": f"{model.parameter_count:,}",
-        "not trained": f"{model.parameter_count - model.trained_count:,}",
+        "not trained": f"{model.parameter_count - model.trained_parameter_count:,}",
         "MFLOP": number(model.training_flops / 1e6),
     }

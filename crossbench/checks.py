@@ -1,7 +1,7 @@
-"""What a value may be: the rules for the fields of descriptions and for the arguments of a run.
+"""Checks values against rules: the fields of model descriptions and the arguments of a run.
 
-A description (a layer, an optimizer, a model, a source of data) is a frozen dataclass on top of
-Checked, whose annotations name the rules: `features: Size`.
+A description (a layer, an optimizer, a model, a data source) is a frozen dataclass that inherits
+from Checked; its annotations name the rules: `features: Size`.
 """
 
 from __future__ import annotations
@@ -21,22 +21,24 @@ import numpy as np
 from .errors import CrossbenchError, SpecError
 from .words import clean
 
-LARGEST = 2**31 - 1  # what a 32-bit index counts to
+LARGEST = 2**31 - 1
+"""The largest 32-bit index."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What a value may be.
+    """Says which values are allowed, and checks one.
 
-    words: the same, to follow "must be". accept: returns the value as it is kept, as Python's own
-        type; raises where it is not allowed.
+    words: the allowed values, to follow "must be" in a message. accept: returns the value
+        converted to a built-in Python type; raises TypeError, ValueError or OverflowError if it is
+        not allowed.
     """
 
     words: str
     accept: Callable[[Any], Any]
 
     def check(self, name: str, value: Any) -> Any:
-        """Return the value as it is kept; SpecError says what is allowed and what was given."""
+        """Return the converted value; SpecError says what is allowed and what was given."""
         try:
             return self.accept(value)
         except (TypeError, ValueError, OverflowError):
@@ -44,10 +46,10 @@ class Rule:
 
 
 class Checked:
-    """The base of frozen dataclasses whose fields are checked when they are made."""
+    """Checks the fields of a frozen dataclass that inherits from it, when an instance is made."""
 
     def __post_init__(self) -> None:
-        """Raise SpecError for the first field that its rule does not allow."""
+        """Convert each field by its rule; SpecError for the first one that is not allowed."""
         kind: type = type(self)
         for name, rule in _rules(kind).items():
             value = rule.check(f"{kind.__name__}: {name}", getattr(self, name))
@@ -56,7 +58,7 @@ class Checked:
 
 @cache
 def _rules(kind: type) -> dict[str, Rule]:
-    """Return the rules of the fields that are annotated with one."""
+    """Return the rules by field name, for the fields whose annotation holds one."""
     return {
         name: rule
         for name, hint in get_type_hints(kind, include_extras=True).items()
@@ -66,14 +68,14 @@ def _rules(kind: type) -> dict[str, Rule]:
 
 
 def shown(value: Any) -> str:
-    """Return the value's repr in a line of bounded length."""
-    with suppress(Exception):  # a repr may raise: an int's does over 4,300 digits
-        return clean(_SHORT.repr(value))
+    """Return the value's repr, shortened to one line, for a message."""
+    with suppress(Exception):  # repr may raise: of an int of over 4,300 digits it does
+        return clean(_SHORT_REPR.repr(value))
     return f"a value of type {type(value).__name__}"
 
 
-def shown_error(error: BaseException) -> str:
-    """Return the error in a line: its kind, unless it is one of crossbench's own, and its text."""
+def short_error(error: BaseException) -> str:
+    """Return the error in one line: its type, unless it is crossbench's own, and its message."""
     kind = "" if isinstance(error, CrossbenchError) else type(error).__name__
     text = ""
     with suppress(Exception):  # a __str__ may raise
@@ -81,12 +83,12 @@ def shown_error(error: BaseException) -> str:
     return ": ".join(part for part in (kind, text) if part)
 
 
-_SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = 80
+_SHORT_REPR = reprlib.Repr()
+_SHORT_REPR.maxstring = _SHORT_REPR.maxother = 80
 
 
-def whole(least: int, most: int = LARGEST) -> Rule:
-    """Return the rule for whole numbers, NumPy's included; True and 2.0 are none."""
+def integer(least: int, most: int = LARGEST) -> Rule:
+    """Return the rule for integers from least to most, NumPy's too; True and 2.0 are refused."""
 
     def accept(value: Any) -> int:
         number = int(operator.index(value))
@@ -97,7 +99,7 @@ def whole(least: int, most: int = LARGEST) -> Rule:
 
 
 def number(words: str, allowed: Callable[[float], bool]) -> Rule:
-    """Return the rule for numbers, NumPy's included; words and True are none."""
+    """Return the rule for real numbers, NumPy's too; strings and True are refused."""
 
     def accept(value: Any) -> float:
         _require(isinstance(value, Real) and not isinstance(value, bool) and allowed(float(value)))
@@ -106,8 +108,8 @@ def number(words: str, allowed: Callable[[float], bool]) -> Rule:
     return Rule(words, accept)
 
 
-def one_of(words: str, kind: Any) -> Rule:
-    """Return the rule for instances of a class."""
+def instance_of(words: str, kind: Any) -> Rule:
+    """Return the rule for instances of the class `kind`; words: how a message names them."""
 
     def accept(value: Any) -> Any:
         _require(isinstance(value, kind))
@@ -116,8 +118,11 @@ def one_of(words: str, kind: Any) -> Rule:
     return Rule(words, accept)
 
 
-def several(words: str, rule: Rule, counts: range) -> Rule:
-    """Return the rule for tuples of so many values; lists and arrays become tuples."""
+def tuple_of(words: str, rule: Rule, counts: range) -> Rule:
+    """Return the rule for tuples of allowed lengths; lists and arrays become tuples.
+
+    rule: of each value. counts: the allowed lengths.
+    """
 
     def accept(values: Any) -> tuple[Any, ...]:
         _require(isinstance(values, tuple | list | np.ndarray) and len(values) in counts)
@@ -127,7 +132,7 @@ def several(words: str, rule: Rule, counts: range) -> Rule:
 
 
 def optional(rule: Rule) -> Rule:
-    """Return the rule that allows None too."""
+    """Return a rule that also allows None."""
     return Rule(
         f"None or {rule.words}", lambda value: None if value is None else rule.accept(value)
     )
@@ -148,16 +153,16 @@ def _require(allowed: Any) -> None:
         raise ValueError
 
 
-SIZE, FROM_0 = whole(1), whole(0)
+SIZE, FROM_0 = integer(1), integer(0)
 BELOW_1 = number("a number from 0 to below 1", lambda value: 0 <= value < 1)
 OVER_0 = number("a finite number over 0", lambda value: 0 < value < math.inf)
 NOT_NEGATIVE = number("a finite number of at least 0", lambda value: 0 <= value < math.inf)
 UP_TO_1 = number("a number from 0 to 1", lambda value: 0 <= value <= 1)
 TRUE_OR_FALSE = Rule("True or False", _true_or_false)
 LINE = Rule("text in one line", _line)
-PAIR = several(f"two whole numbers, each from 1 to {LARGEST:,}", SIZE, range(2, 3))
-PAIR_FROM_0 = several(f"two whole numbers, each from 0 to {LARGEST:,}", FROM_0, range(2, 3))
-SHAPE = several(f"one, two or three whole numbers, each from 1 to {LARGEST:,}", SIZE, range(1, 4))
+PAIR = tuple_of(f"two whole numbers, each from 1 to {LARGEST:,}", SIZE, range(2, 3))
+PAIR_FROM_0 = tuple_of(f"two whole numbers, each from 0 to {LARGEST:,}", FROM_0, range(2, 3))
+SHAPE = tuple_of(f"one, two or three whole numbers, each from 1 to {LARGEST:,}", SIZE, range(1, 4))
 
 Size = Annotated[int, SIZE]
 Pair = Annotated[tuple[int, int], PAIR]
@@ -166,5 +171,5 @@ Below1 = Annotated[float, BELOW_1]
 Over0 = Annotated[float, OVER_0]
 NotNegative = Annotated[float, NOT_NEGATIVE]
 UpTo1 = Annotated[float, UP_TO_1]
-Truth = Annotated[bool, TRUE_OR_FALSE]
+Boolean = Annotated[bool, TRUE_OR_FALSE]
 Line = Annotated[str, LINE]

@@ -1,9 +1,12 @@
-"""The command line: `python -m crossbench`, and its commands doctor, models, compare and merge.
+"""Implements the command line: `python -m crossbench`, doctor, models, compare and merge.
 
-Exit status: 0, all that was asked for ran and agreed; 1, something in the table did not;
-2, nothing was run: wrong arguments or a file that cannot be used, or what was measured could not be
-written to its file, or shown where it has none; 130, 143 and 129, Ctrl-C, SIGTERM and SIGHUP. A
-closed pipe (`| head`) changes none of them.
+Exit status:
+0: everything requested ran and agreed.
+1: something in the table failed or disagreed, or compare --fail-above found a slower cell.
+2: wrong arguments or an unusable file, and nothing was run; or the results could not be written to
+   their file, or, without a file, not printed.
+130, 143, 129: Ctrl-C, SIGTERM, SIGHUP.
+A closed pipe (`| head`) does not change the status.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from . import __version__, signals
 from .errors import CrossbenchError, OutputError, SpecError
-from .output import show, standard_streams, tell
+from .output import standard_streams, write_stderr, write_stdout
 from .words import clean
 
 if TYPE_CHECKING:
@@ -30,7 +33,7 @@ T = TypeVar("T")
 
 DESCRIPTION = (
     "Train the same model in PyTorch, JAX/Flax and Flux.jl, prove that they do the same work, "
-    "and print a table that compares them."
+    "and print a table that compares their speed."
 )
 EPILOG = (
     "Other commands: doctor (what is installed, which devices, where the data is), "
@@ -40,7 +43,7 @@ EPILOG = (
 
 
 class Parser(argparse.ArgumentParser):
-    """Wrong arguments get one line, and exit status 2."""
+    """Parses arguments; reports wrong ones in one line, with exit status 2."""
 
     def error(self, message: str) -> NoReturn:
         message = " ".join(message.split())  # an argument may hold line breaks
@@ -49,8 +52,9 @@ class Parser(argparse.ArgumentParser):
 
 @standard_streams()
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the exit status, after the output. Without arguments they are the process's, and so
-    are the signals that stop it.
+    """Run the command that the arguments name, and return the exit status.
+
+    Without `arguments`, take those of the process, and let SIGINT, SIGTERM and SIGHUP stop it.
     """
     if arguments is None:
         signals.exit_at_once()
@@ -59,46 +63,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = COMMANDS.get(words[0]) if words else None
         return command(words[1:]) if command else benchmark(words)
     except CrossbenchError as error:
-        tell(f"crossbench: {clean(str(error), 2000)}")
+        write_stderr(f"crossbench: {clean(str(error), 2000)}")
         return 2
     except KeyboardInterrupt as stop:
-        number = stop.number if isinstance(stop, signals.Stopped) else signals.STOPPING[0]
-        tell(signals.line(number))
+        number = stop.number if isinstance(stop, signals.Stopped) else signals.STOP_SIGNALS[0]
+        write_stderr(signals.exit_message(number))
         if arguments is None:
             _leave(128 + number)
         return 128 + number
 
 
 def _leave(status: int) -> NoReturn:
-    """End the process now: Python would wait for a proof that still computes in a thread."""
+    """End the process now: Python would wait for a parity proof still running in a thread."""
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # closed, or nobody reads it
+        with suppress(OSError, ValueError):  # the stream is closed, or nobody reads it
             stream.flush()
     os._exit(status)
 
 
-def doctor(words: list[str]) -> int:
-    parser = Parser("crossbench doctor", description="Say in one screen what is ready to run.")
-    parser.parse_args(words)
+def doctor(arguments: list[str]) -> int:
+    """Print which frameworks, devices and data are ready to use."""
+    parser = Parser(
+        "crossbench doctor",
+        description="Show which frameworks, devices and data are ready to use.",
+    )
+    parser.parse_args(arguments)
     from .doctor import report
 
-    show(report())
+    write_stdout(report())
     return 0
 
 
-def models(words: list[str]) -> int:
+def models(arguments: list[str]) -> int:
+    """Print the models that --model takes by name."""
     parser = Parser("crossbench models", description="List the models that --model takes.")
-    parser.parse_args(words)
+    parser.parse_args(arguments)
     from .catalogue import catalogue
 
-    show(catalogue())
+    write_stdout(catalogue())
     return 0
 
 
-def compare(words: list[str]) -> int:
+def compare(arguments: list[str]) -> int:
+    """Print what changed between results files; return 1 if --fail-above finds a slower cell."""
     parser = Parser(
         "crossbench compare",
-        description="Say what changed from the first results file to each of the others.",
+        description="Show what changed from the first results file to each of the others.",
         allow_abbrev=False,
     )
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
@@ -106,33 +116,35 @@ def compare(words: list[str]) -> int:
         "--fail-above",
         type=percentage,
         metavar="P%",
-        help="exit with 1 where a cell is slower by more, or cannot be compared",
+        help="exit with status 1 if a cell is slower by more than P%%, or cannot be compared",
     )
-    asked = parser.parse_args(words)
-    comparisons = _load_all(asked.files)
-    from .report.across import change_table
-    from .results.across import changes
+    options = parser.parse_args(arguments)
+    comparisons = _load_all(options.files)
+    from .report.several_runs import change_table
+    from .results.several_runs import changes
 
-    show(change_table(comparisons))
+    write_stdout(change_table(comparisons))
     found = [change for other in comparisons[1:] for change in changes(comparisons[0], other)]
-    return int(asked.fail_above is not None and any(c.fails(asked.fail_above) for c in found))
+    return int(options.fail_above is not None and any(c.fails(options.fail_above) for c in found))
 
 
-def merge(words: list[str]) -> int:
+def merge(arguments: list[str]) -> int:
+    """Print the results files of several machines in one table."""
     parser = Parser(
-        "crossbench merge", description="Put the results files of several machines in one table."
+        "crossbench merge", description="Show the results files of several machines in one table."
     )
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
-    comparisons = _load_all(parser.parse_args(words).files)
-    from .report.across import merged_table
+    comparisons = _load_all(parser.parse_args(arguments).files)
+    from .report.several_runs import merged_table
 
-    show(merged_table(comparisons))
+    write_stdout(merged_table(comparisons))
     return 0
 
 
 def _load_all(files: list[Path]) -> list[Comparison]:
-    from .results.across import check_same_work
+    """Load at least two results files; ResultsError if they are not of the same work."""
     from .results.comparison import load
+    from .results.several_runs import check_same_work
 
     if len(files) < 2:
         raise SpecError("name at least two results files")
@@ -141,46 +153,50 @@ def _load_all(files: list[Path]) -> list[Comparison]:
     return comparisons
 
 
-def benchmark(words: list[str]) -> int:
-    asked = vars(_parser().parse_args(words))
-    if "resume" in asked and len(asked) > 1:
-        raise SpecError("--resume takes all settings from its file: give no other argument")
+def benchmark(arguments: list[str]) -> int:
+    """Run or resume a comparison, print its table, and return the exit status."""
+    options = vars(_parser().parse_args(arguments))
+    if "resume" in options and len(options) > 1:
+        raise SpecError("--resume takes all settings from its file: remove the other arguments")
     from .benchmark import Interrupted, Unsaved, resume, run
     from .progress import ProgressLine
 
-    file = asked.get("resume") or asked.get("json")
+    file = options.get("resume") or options.get("json")
     try:
-        with signals.raised(), ProgressLine() as progress:
-            if "resume" in asked:
-                comparison = resume(asked["resume"], progress=progress)
+        with signals.raise_on_signal(), ProgressLine() as progress:
+            if "resume" in options:
+                comparison = resume(options["resume"], progress=progress)
             else:
-                comparison = run(**asked, progress=progress)
+                comparison = run(**options, progress=progress)
     except Unsaved as unsaved:
         _show_table(unsaved.comparison)
         raise
     except Interrupted as interrupted:
         _show_table(interrupted.comparison, file)
         if file:
-            tell(f"crossbench: --resume {file} goes on from here")
+            write_stderr(f"crossbench: to continue this run: --resume {file}")
         raise
     _show_table(comparison, file)
     return 0 if comparison.complete else 1
 
 
 def _show_table(comparison: Comparison, file: Path | None = None) -> None:
-    """Print the table; OutputError where it cannot be shown, and no file holds the results."""
+    """Print the table; OutputError if that fails and there is no results file.
+
+    file: the results file, if there is one.
+    """
     from .report.table import table
 
     try:
-        show(table(comparison))
+        write_stdout(table(comparison))
     except OutputError as error:
         if file is None:
             raise
-        tell(f"crossbench: {error}: everything measured is in {file}")
+        write_stderr(f"crossbench: {error}: the results are in {file}")
 
 
 def _parser() -> Parser:
-    """What is not given is not in the namespace: the defaults are those of crossbench.run."""
+    """Return the parser; arguments not given are left out, so crossbench.run's defaults hold."""
     parser = Parser(
         "crossbench",
         description=DESCRIPTION,
@@ -189,77 +205,92 @@ def _parser() -> Parser:
         argument_default=argparse.SUPPRESS,
     )
     add = parser.add_argument
-    add("--frameworks", metavar="A,B", help="such as torch,jax,flux (default: all installed)")
+    add("--frameworks", metavar="A,B", help="for example torch,jax,flux (default: all installed)")
     add(
         "--devices",
         metavar="A,B",
-        help="cpu,gpu, or gpu:1 for the second one (default: cpu, and gpu where there is one)",
+        help="cpu,gpu, or gpu:1 for the second GPU (default: cpu, and gpu if there is one)",
     )
-    add("--model", metavar="NAME", help="of `models`, or FILE.py:NAME (default: lenet)")
+    add(
+        "--model",
+        metavar="NAME",
+        help="a name that `models` lists, or FILE.py:NAME (default: lenet)",
+    )
     add(
         "--data",
         metavar="auto|synthetic|PATH",
-        help="auto: the data the model was published with, or synthetic where it cannot be had; "
-        "PATH: a directory or file of it (default: auto)",
+        help="auto: the data the model was published with, or synthetic if it is not available; "
+        "PATH: a directory or file in the published format (default: auto)",
     )
     add(
         "--rounds",
         type=number_or_auto,
         metavar="N|auto",
-        help="each in new processes; auto: until the ratios are precise (default: 6)",
+        help="number of rounds, each in new processes; auto: until the ratios are precise "
+        "(default: 6)",
     )
     add(
         "--precision",
         type=percentage,
         metavar="P%",
-        help="for --rounds auto: how narrow the ratios' intervals must be (default: 5%%)",
+        help="for --rounds auto: relative width of the ratios' intervals (default: 5%%)",
     )
     add(
         "--max-seconds",
         type=float,
         metavar="N",
-        help="for --rounds auto and --target-accuracy: give up then (default: 600)",
+        help="time limit of --rounds auto and of --target-accuracy (default: 600)",
     )
-    add("--epochs", type=whole_number, metavar="N", help="steady ones of each round (default: 1)")
+    add("--epochs", type=whole_number, metavar="N", help="steady epochs per round (default: 1)")
     add(
         "--batch-size",
         type=whole_number,
         metavar="N",
-        help="examples a step (default: the model's)",
+        help="examples per step (default: the model's)",
     )
     add(
         "--batches",
         type=whole_number,
         metavar="N",
-        help="cut an epoch short (default: the model's, all)",
+        help="batches per epoch (default: the model's own, mostly all)",
     )
-    add("--seed", type=whole_number, metavar="N", help="of the weights (default: 0)")
+    add(
+        "--seed",
+        type=whole_number,
+        metavar="N",
+        help="seed of the weights and of synthetic data (default: 0)",
+    )
     add("--threads", type=whole_numbers, metavar="N,M", help="CPU threads (default: all CPUs)")
-    add("--baseline", metavar="A", help="the framework to compare with (default: the fastest)")
+    add("--baseline", metavar="A", help="framework to compare with (default: the fastest)")
     add(
         "--price",
         metavar="P/h",
-        help="of an hour: 0.745/h, cpu=0.17/h,gpu=0.745/h, or FILE.toml:MACHINE",
+        help="price of an hour: 0.745/h, cpu=0.17/h,gpu=0.745/h, or FILE.toml:MACHINE",
     )
     add(
         "--target-accuracy",
         type=percentage,
         metavar="P%",
-        help="train on until the test examples reach it, and tell how long it took",
+        help="after the rounds, measure how long training takes to reach this test accuracy",
     )
     add(
         "--trace-memory",
         action="store_true",
-        help="after the rounds, tell how much memory an epoch allocates, all in all",
+        help="after the rounds, measure how much memory an epoch allocates in total",
     )
     add(
         "--timeout",
         type=float,
         metavar="SECONDS",
-        help="that a start or a round may take (default: 600)",
+        help="limit for the start of a worker process, and for a round (default: 600)",
     )
-    add("--json", type=Path, metavar="FILE", help="a new file for everything measured")
-    add("--resume", type=Path, metavar="FILE", help="go on with the interrupted run of a file")
+    add("--json", type=Path, metavar="FILE", help="new results file, written after every round")
+    add(
+        "--resume",
+        type=Path,
+        metavar="FILE",
+        help="continue an interrupted run from its results file",
+    )
     add("--version", action="version", version=f"crossbench {__version__}")
     return parser
 
@@ -268,15 +299,18 @@ COMMANDS = {"doctor": doctor, "models": models, "compare": compare, "merge": mer
 
 
 def whole_number(word: str) -> int:
-    return _converted(int, word, "write a whole number")
+    """Return the whole number that an argument gives."""
+    return _convert(int, word, "write a whole number")
 
 
 def number_or_auto(word: str) -> int | str:
-    return word if word == "auto" else _converted(int, word, "write a whole number or auto")
+    """Return a whole number, or "auto"."""
+    return word if word == "auto" else _convert(int, word, "write a whole number or auto")
 
 
 def whole_numbers(word: str) -> list[int]:
-    return _converted(
+    """Return the whole numbers of an argument such as "1,2,4"."""
+    return _convert(
         lambda word: [int(number) for number in word.split(",")],
         word,
         "write a whole number, or several as 1,2,4",
@@ -284,8 +318,8 @@ def whole_numbers(word: str) -> list[int]:
 
 
 def percentage(word: str) -> float:
-    """A fraction, from "5%" or "0.05"; a bare 5 is more likely 5 % than 500."""
-    return _converted(_fraction, word, "write 5% or 0.05")
+    """Return the fraction that "5%" or "0.05" means; refuse a bare 5, which is ambiguous."""
+    return _convert(_fraction, word, "write 5% or 0.05")
 
 
 def _fraction(word: str) -> float:
@@ -295,8 +329,9 @@ def _fraction(word: str) -> float:
     return value / 100 if word.endswith("%") else value
 
 
-def _converted(convert: Callable[[str], T], word: str, how: str) -> T:
+def _convert(convert: Callable[[str], T], word: str, hint: str) -> T:
+    """Return convert(word); if that raises ValueError, an argparse error that ends in the hint."""
     try:
         return convert(word)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{reprlib.repr(word)}: {how}") from None
+        raise argparse.ArgumentTypeError(f"{reprlib.repr(word)}: {hint}") from None

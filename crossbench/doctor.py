@@ -1,11 +1,11 @@
-"""In one screen: what is installed, which devices there are, and where the data is."""
+"""Reports in one screen what is installed, which devices are available and where the data is."""
 
 from __future__ import annotations
 
 from tabulate import tabulate
 
 from . import __version__, adapters, data, machine
-from .data.download import Official, Unreachable
+from .data.download import DataUnavailable, OfficialFiles
 from .errors import SpecError
 from .gpus import find_gpus
 from .results.records import Machine
@@ -13,12 +13,13 @@ from .workload import DEVICES, DISTRIBUTION, versions
 
 
 def report() -> str:
+    """Return the report as text: this machine, the data, and a table of the frameworks."""
     here = machine.describe()
     rows = [
         ("crossbench", f"{__version__}, Python {here.python}, {here.system}"),
         ("CPU", f"{here.cpu}, {here.cpus} usable, {here.memory_bytes / 2**30:.0f} GiB"),
         ("GPU", _gpus(here)),
-        *((official.title, _data(official)) for official in data.OFFICIAL),
+        *((official.title, _data(official)) for official in data.OFFICIAL_FILES),
         *_other_project(),
     ]
     no_gpu = find_gpus().why_not(0)
@@ -33,13 +34,13 @@ def report() -> str:
 
 
 def _other_project() -> list[tuple[str, str]]:
-    """Return a row about the project that is called crossbench on PyPI, where it is installed."""
+    """Return a warning if PyPI's `crossbench`, another project, is installed as well; else none."""
     return [
         (
             "warning",
-            f"the distribution crossbench {version}, a benchmark runner for browsers, is installed "
-            f"too, with a package of the same name: pip uninstall crossbench, then install "
-            f"{DISTRIBUTION} anew",
+            f"crossbench {version} from PyPI, a benchmark runner for browsers, is installed as "
+            f"well and has a package of the same name: pip uninstall crossbench, then reinstall "
+            f"{DISTRIBUTION}",
         )
         for version in versions("crossbench").values()
     ]
@@ -51,6 +52,7 @@ def _gpus(here: Machine) -> str:
 
 
 def _framework(name: str, gpu: bool) -> list[str]:
+    """Return the framework's row: on which devices it is ready, or why not, and its versions."""
     try:
         adapter = adapters.get(name)
     except SpecError as error:
@@ -60,11 +62,13 @@ def _framework(name: str, gpu: bool) -> list[str]:
     return [name, *(reason or "ready" for reason in ready), installed]
 
 
-def _data(official: Official) -> str:
+def _data(official: OfficialFiles) -> str:
     try:
-        place = official.directory()
-    except Unreachable as reason:
+        directory = official.directory()
+    except DataUnavailable as reason:
         return f"not available: {reason}"
     if official.is_cached():
-        return f"in {place}"
-    return f"not yet here; --data auto downloads {official.megabytes:g} MB once, to {place}"
+        return f"in {directory}"
+    return (
+        f"not downloaded yet; --data auto downloads {official.megabytes:g} MB once, to {directory}"
+    )

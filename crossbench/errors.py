@@ -1,16 +1,16 @@
-"""What goes wrong for a reason that the user can mend: one line each, no traceback."""
+"""Defines the errors that a user can fix; each is shown as one line, without a traceback."""
 
 
 class CrossbenchError(Exception):
-    """The base of the package's own errors; str() is one line: what, where, what to do."""
+    """The base class of the errors here; str() is one line: what is wrong, where, what to do."""
 
 
 class SpecError(CrossbenchError, ValueError):
-    """Something that was asked for does not exist or makes no sense."""
+    """An argument or a model is invalid or does not exist."""
 
 
 class DataError(CrossbenchError):
-    """A data file is damaged or missing, or there is no room for the data."""
+    """A data file is damaged or missing, or there is no disk space for the data."""
 
 
 class ResultsError(CrossbenchError):
@@ -18,4 +18,4 @@ class ResultsError(CrossbenchError):
 
 
 class OutputError(CrossbenchError):
-    """The standard output is closed or full."""
+    """The standard output is closed or cannot be written to."""

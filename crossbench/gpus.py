@@ -1,6 +1,6 @@
-"""The NVIDIA GPUs that this process may use: those that NVML and CUDA_VISIBLE_DEVICES show.
+"""Finds the NVIDIA GPUs that this process may use, from NVML and CUDA_VISIBLE_DEVICES.
 
-CUDA itself is not started: that is for the worker processes, each of which is shown one GPU.
+It does not initialise CUDA: only the worker processes do, each of which sees one GPU.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU, or an instance of one that is divided by MIG.
+    """Describes a GPU, or a MIG instance (a part of a divided GPU).
 
-    uuid: the word that names it in CUDA_VISIBLE_DEVICES. handle: NVML's.
+    uuid: its name in CUDA_VISIBLE_DEVICES. handle: NVML's handle.
     """
 
     name: str
@@ -30,11 +30,11 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Gpus:
-    """The visible GPUs in CUDA's order.
+    """Lists the visible GPUs that NVML knows, in CUDA's order.
 
-    driver: whether CUDA may find GPUs although NVML does not tell of them.
-    problem: why the list is empty or NVML's figures are missing, in a line; None where all is
-        well, or there is no driver.
+    driver: whether CUDA may find GPUs that NVML cannot list.
+    problem: one line on why the list is empty or NVML's figures are missing; None if there is no
+        problem, or no driver.
     """
 
     known: list[Gpu]
@@ -42,7 +42,7 @@ class Gpus:
     problem: str | None = None
 
     def why_not(self, index: int) -> str | None:
-        """Return why there is no GPU of that index, in a line, or None."""
+        """Return one line on why there is no GPU of that index; None if there is one."""
         if index < len(self.known) or (self.driver and not self.known):
             return None
         if self.known:
@@ -51,48 +51,48 @@ class Gpus:
         return self.problem or "this machine has no NVIDIA GPU, or no driver for it"
 
     def handle(self, index: int) -> Any:
-        """Return NVML's handle of a GPU; None where NVML does not know it."""
+        """Return NVML's handle of a GPU; None if NVML cannot list it."""
         return self.known[index].handle if index < len(self.known) else None
 
     def environment(self, index: int) -> dict[str, str]:
-        """Return the variables that show a worker process this GPU alone, in full float32."""
+        """Return environment variables that show a worker only this GPU, and disable TF32."""
         if index < len(self.known):
-            word = self.known[index].uuid
+            gpu = self.known[index].uuid
         else:
-            words = _visible_words() or []
-            word = words[index] if index < len(words) else str(index)
+            visible = _visible_ids() or []
+            gpu = visible[index] if index < len(visible) else str(index)
         return {
-            VISIBLE: word,
-            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # NVML's order
+            VISIBLE: gpu,
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # indices then mean the same GPUs as NVML's
             # cuBLAS and cuDNN then never round to TensorFloat-32, whatever a framework asks for
             "NVIDIA_TF32_OVERRIDE": "0",
         }
 
 
 def find_gpus() -> Gpus:
-    """Return the visible GPUs; none, and the reason, where NVML fails."""
-    words = _visible_words()
+    """Return the visible GPUs; if NVML fails, none and the reason."""
+    visible = _visible_ids()
     try:
         pynvml.nvmlInit()
         cards = [_instances(card) for card in _cards()]
     except pynvml.NVMLError as error:
         if not _has_driver():
             return Gpus([])
-        if words == []:
-            return Gpus([], problem=_hidden())
-        problem = f"NVML cannot list the GPUs ({error}): memory, power and clocks are left out"
+        if visible == []:
+            return Gpus([], problem=_all_hidden())
+        problem = f"NVML cannot list the GPUs ({error}): no GPU memory, power or clock figures"
         return Gpus([], driver=True, problem=problem)
     if not any(cards):
         return Gpus([])
-    if words is None:
+    if visible is None:
         return Gpus([gpu for card in cards for gpu in card])
-    shown: list[Gpu] = []
-    for word in words:
-        gpu = _named(word, cards)
-        if gpu is None:  # CUDA takes no notice of what comes after a wrong one
+    found: list[Gpu] = []
+    for identifier in visible:
+        gpu = _find_gpu(identifier, cards)
+        if gpu is None:  # CUDA ignores all entries after an invalid one
             break
-        shown.append(gpu)
-    return Gpus(shown, problem=None if shown else _hidden())
+        found.append(gpu)
+    return Gpus(found, problem=None if found else _all_hidden())
 
 
 def _cards() -> list[Gpu]:
@@ -106,47 +106,50 @@ def _gpu(handle: Any) -> Gpu:
 
 
 def _instances(card: Gpu) -> list[Gpu]:
-    """Return the card, or the instances that MIG divides it into: CUDA does not show both."""
+    """Return the card, or, if MIG divides it, its instances: CUDA does not show both."""
     try:
         divided, _ = pynvml.nvmlDeviceGetMigMode(card.handle)
-    except pynvml.NVMLError:  # a card that cannot be divided
+    except pynvml.NVMLError:  # the card does not support MIG
         return [card]
     if divided != pynvml.NVML_DEVICE_MIG_ENABLE:
         return [card]
     found = []
     for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(card.handle)):
-        with suppress(pynvml.NVMLError):  # no instance there
+        with suppress(pynvml.NVMLError):  # there is no instance of that index
             found.append(_gpu(pynvml.nvmlDeviceGetMigDeviceHandleByIndex(card.handle, index)))
     return found
 
 
-def _visible_words() -> list[str] | None:
-    """Return what CUDA_VISIBLE_DEVICES names, up to a word that hides the rest; None if unset."""
+def _visible_ids() -> list[str] | None:
+    """Return the entries of CUDA_VISIBLE_DEVICES; None if it is unset.
+
+    An empty or negative entry ends the list: CUDA hides all GPUs from there on.
+    """
     value = os.environ.get(VISIBLE)
     if value is None:
         return None
-    words = [word.strip() for word in value.split(",")]
-    hides = (n for n, word in enumerate(words) if not word or word.startswith("-"))
-    return words[: next(hides, len(words))]
+    entries = [entry.strip() for entry in value.split(",")]
+    hiding = (n for n, entry in enumerate(entries) if not entry or entry.startswith("-"))
+    return entries[: next(hiding, len(entries))]
 
 
-def _named(word: str, cards: list[list[Gpu]]) -> Gpu | None:
-    """Return the GPU of an index, or of a UUID or its beginning; None unless it is exactly one."""
-    if word.isdigit():
-        card = cards[int(word)] if int(word) < len(cards) else []
+def _find_gpu(identifier: str, cards: list[list[Gpu]]) -> Gpu | None:
+    """Return the GPU with that index or UUID (or start of one); None unless exactly one fits."""
+    if identifier.isdigit():
+        card = cards[int(identifier)] if int(identifier) < len(cards) else []
         return card[0] if card else None  # CUDA shows the first instance of a divided card
-    if not word.startswith(("GPU-", "MIG-")):
+    if not identifier.startswith(("GPU-", "MIG-")):
         return None
-    found = [gpu for card in cards for gpu in card if gpu.uuid.startswith(word)]
+    found = [gpu for card in cards for gpu in card if gpu.uuid.startswith(identifier)]
     return found[0] if len(found) == 1 else None
 
 
-def _hidden() -> str:
-    return f"{VISIBLE}={os.environ.get(VISIBLE)!r} shows no GPU: unset it, or name one"
+def _all_hidden() -> str:
+    return f"{VISIBLE}={os.environ.get(VISIBLE)!r} shows no GPU: unset it, or list one"
 
 
 def _has_driver() -> bool:
-    """Return whether CUDA's driver is there: a container may lack NVML beside it."""
+    """Return whether CUDA's driver is installed: a container may have it without NVML."""
     with suppress(OSError):
         ctypes.CDLL("libcuda.so.1")
         return True

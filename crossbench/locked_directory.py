@@ -1,7 +1,7 @@
-"""Temporary directories that are locked for as long as their owner lives.
+"""Makes temporary directories that are locked for as long as their process lives.
 
-The kernel releases the lock however the process ends, so that what a killed one left can be told
-from what another one uses.
+The kernel releases the lock however the process ends, so a directory that a killed process left
+can be told from one that is in use.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 SUFFIX = r"[a-z0-9_]{8}"
-"""What tempfile.mkdtemp adds to the prefix: nothing else in the folder is touched."""
+"""Pattern of what tempfile.mkdtemp adds to the prefix; only directories that match are removed."""
 ATTEMPTS = 5
-"""To remove a directory, which a thread of an interrupted run may still be writing to."""
+"""How often to try to remove a directory: a thread of an interrupted run may still write to it."""
 
 
 @contextmanager
 def locked_directory(folder: Path, prefix: str) -> Iterator[Path]:
-    """Make a directory in the folder and remove it at the end; OSError where it cannot be made."""
+    """Make a directory in the folder and remove it on exit; OSError if it cannot be made."""
     directory, lock = _make(folder, prefix)
     try:
         yield directory
@@ -32,8 +32,8 @@ def locked_directory(folder: Path, prefix: str) -> Iterator[Path]:
         os.close(lock)
 
 
-def remove_abandoned(folder: Path, prefix: str) -> None:
-    """Remove this user's directories whose owners live no more: their locks are free."""
+def remove_abandoned_directories(folder: Path, prefix: str) -> None:
+    """Remove this user's directories whose processes have ended: their locks are free."""
     name = re.compile(re.escape(prefix) + SUFFIX)
     with suppress(FileNotFoundError):
         for entry in list(os.scandir(folder)):
@@ -45,8 +45,9 @@ def remove_abandoned(folder: Path, prefix: str) -> None:
 
 
 def _make(folder: Path, prefix: str) -> tuple[Path, int]:
-    """Return a new directory and its lock. Another process may remove it before it is locked: then
-    make another one.
+    """Return a new directory and its lock, an open file descriptor.
+
+    If another process removes the directory before it is locked, make another one.
     """
     while True:
         directory = Path(tempfile.mkdtemp(prefix=prefix, dir=folder))
@@ -56,20 +57,22 @@ def _make(folder: Path, prefix: str) -> tuple[Path, int]:
                 _lock(lock)
             except BlockingIOError:
                 raise
-            except OSError:  # a network folder without locks, where nobody removes it either
+            except OSError:  # a network folder without locks: no process can take it for abandoned
                 pass
             if directory.exists():
-                return directory, os.dup(lock)  # a copy holds the lock too
+                return directory, os.dup(
+                    lock
+                )  # the duplicate keeps the lock after the first is closed
 
 
 def _lock(directory: int) -> None:
-    """Take the lock of an open directory; BlockingIOError where another process has it."""
+    """Lock an open directory; BlockingIOError if another process holds the lock."""
     fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @contextmanager
 def _opened(directory: str | Path) -> Iterator[int]:
-    """Open a directory that is no link."""
+    """Open a directory, but no symbolic link, and yield its file descriptor."""
     opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         yield opened
@@ -78,7 +81,7 @@ def _opened(directory: str | Path) -> Iterator[int]:
 
 
 def _remove(directory: Path) -> None:
-    """Remove it also where Ctrl-C comes meanwhile, which is raised at the end."""
+    """Remove the directory; raise a Ctrl-C that comes meanwhile only afterwards."""
     interrupted: KeyboardInterrupt | None = None
     for _ in range(ATTEMPTS):
         try:

@@ -1,4 +1,4 @@
-"""Facts about this machine: its processor, its GPUs' names, and the CPUs that may be used."""
+"""Describes this machine: its processor, its GPUs and the CPUs that this process may use."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .results.records import Machine
 
 
 def usable_cpus() -> list[int]:
-    """The CPUs that this process may use, one of each physical core first."""
-    if not hasattr(os, "sched_getaffinity"):  # macOS has none
+    """Return the indices of the CPUs this process may use, one of each physical core first."""
+    if not hasattr(os, "sched_getaffinity"):  # macOS has no CPU affinity
         return list(range(os.cpu_count() or 1))
     first: list[int] = []
     siblings: list[int] = []
@@ -29,6 +29,7 @@ def usable_cpus() -> list[int]:
 
 
 def describe() -> Machine:
+    """Return the description of this machine that the results file keeps."""
     libraries, gpus = ("numpy", "psutil"), find_gpus()
     return Machine(
         cpu=_cpu_name(),
@@ -43,7 +44,7 @@ def describe() -> Machine:
 
 
 def _core(cpu: int) -> str:
-    """What CPUs of one physical core have in common; the CPU itself where nothing is known."""
+    """Return a key that the CPUs of one physical core share; the CPU's own index if unknown."""
     with suppress(OSError):
         return Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text()
     return str(cpu)

@@ -1,6 +1,6 @@
-"""Whether a model fits into this machine's memory, told before anything is built of it.
+"""Checks whether a model fits into this machine's memory, before any framework builds it.
 
-The figures are the least that any framework needs, so that no model is refused that would run.
+The figures are the least that any framework needs, so a model that would run is never refused.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ from .errors import SpecError
 from .models import Model
 from .models.layers import Embedding
 
-PROOF_BYTES = 3 * 8  # of a weight, its gradient and the optimizer's state, in float64
-TRAINING_BYTES = 2 * 4  # of a weight and its gradient, in float32
-PROOF_EXAMPLES = 4  # that the proof has in memory at once, in float64
+PROOF_BYTES = 3 * 8
+"""Bytes per parameter in the parity proof: weight, gradient and optimizer state, in float64."""
+TRAINING_BYTES = 2 * 4
+"""Bytes per parameter in training: weight and gradient, in float32."""
+PROOF_EXAMPLES = 4
+"""Examples that the parity proof holds in memory at once, in float64."""
 
 
 def check_memory(model: Model, examples: int = 1) -> None:
-    """Raise SpecError where the memory cannot hold the model, a layer's output, or the data.
+    """Raise SpecError if the memory cannot hold the weights, a layer's output, or the data.
 
-    examples: of a batch that is trained on the CPU.
+    examples: batch size of training on the CPU; 1 if only GPUs train.
     """
     needed, what = max(_needs(model, examples), key=itemgetter(0))
     if needed > total_bytes():
@@ -42,9 +45,9 @@ def total_bytes() -> int:
 
 
 def _needs(model: Model, examples: int) -> Iterator[tuple[int, str]]:
-    """Yield how many bytes are needed at once, and what for."""
+    """Yield how many bytes must be in memory at once, and for what, for each large need."""
     layers = list(model.all_layers())
-    # the proof takes some rows of an embedding, the training all of them
+    # the proof shortens embeddings to a few rows, so their parameters do not count for it
     embedded = sum(
         p.size for n in layers if isinstance(n.layer, Embedding) for p in n.parameters.values()
     )

@@ -1,6 +1,6 @@
-"""The standard output and error of a command: full, closed, or with few characters.
+"""Writes to the standard output and error, even if they are full, closed or not Unicode.
 
-Nothing here ends in a traceback after a measurement of minutes.
+A command must not end in a traceback after minutes of measuring.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import TextIO
 from .errors import OutputError
 
 PLAIN = {"×": "x", "–": "-", "→": ">", "‖": "|", "…": "~", "²": "2", "±": "~"}
-"""One character for one, so that the columns of a table stay where they are."""
+"""ASCII replacements, one character for one, so that table columns stay aligned."""
 
 
 @contextmanager
 def standard_streams() -> Iterator[None]:
-    """Prepare both for a command, and leave nothing in them that fails when Python ends.
+    """Make both streams safe for a command, and flush or drop what is left in them on exit.
 
-    Characters that an encoding lacks are replaced. A standard error that is closed is /dev/null.
+    Characters that an encoding lacks are replaced. A closed standard error becomes /dev/null.
     """
     codecs.register_error("plain", _plain)
     _open_closed()
@@ -38,10 +38,10 @@ def standard_streams() -> Iterator[None]:
                 _flush_or_drop(stream)
 
 
-def show(text: str) -> None:
-    """Print on the standard output, at once; OutputError where that takes nothing.
+def write_stdout(text: str) -> None:
+    """Print on the standard output and flush it; OutputError if it cannot be written to.
 
-    A reader that has closed the pipe, such as `head`, has seen enough.
+    A closed pipe is no error: a reader such as `head` has seen enough.
     """
     if sys.stdout is None:
         raise OutputError("the standard output is closed")
@@ -51,11 +51,11 @@ def show(text: str) -> None:
         _drop(sys.stdout)
     except OSError as error:
         _drop(sys.stdout)
-        raise OutputError(f"the standard output takes nothing: {error.strerror}") from None
+        raise OutputError(f"cannot write to the standard output: {error.strerror}") from None
 
 
-def tell(line: str) -> None:
-    """Print a line on the standard error, where that takes it."""
+def write_stderr(line: str) -> None:
+    """Print a line on the standard error and flush it; do nothing if that fails."""
     try:
         print(line, file=sys.stderr, flush=True)
     except OSError:
@@ -63,23 +63,25 @@ def tell(line: str) -> None:
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:
-    """Handle what an encoding lacks, as codecs.register_error describes."""
+    """Replace characters that an encoding lacks; an error handler for codecs.register_error."""
     assert isinstance(error, UnicodeEncodeError)
     lacking = error.object[error.start : error.end]
     return "".join(PLAIN.get(character, "?") for character in lacking), error.end
 
 
 def _open_closed() -> None:
-    """Open what the caller has closed, so that no file gets its number, and what other libraries
-    print there. sys.stdout stays None: then nobody sees the table, and `show` says so.
+    """Open the standard streams that the caller has closed, on /dev/null.
+
+    Otherwise a file that is opened later gets the number of a stream, and the text that libraries
+    print there. sys.stdout stays None, so that `write_stdout` reports that nobody sees the text.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is `number`
     if sys.stderr is None:
-        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115, it lives as long as the process
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115, open until the process ends
 
 
 def _flush_or_drop(stream: TextIO) -> None:
@@ -90,7 +92,7 @@ def _flush_or_drop(stream: TextIO) -> None:
 
 
 def _drop(stream: TextIO) -> None:
-    """Let what is left in the stream, and what comes, go nowhere: Python flushes it at its end."""
+    """Redirect the stream to /dev/null, so that Python's flush at exit cannot fail."""
     with suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())

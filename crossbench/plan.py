@@ -1,4 +1,4 @@
-"""From a spec to the cells: framework x device x threads, each available or with its reason."""
+"""Turns a spec into cells: framework x device x threads, each available or with a reason."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from .workload import DEVICES
 
 
 def make_plan(spec: Spec) -> list[Cell]:
-    """The cells in the order of the table. What was not named and is not installed is left out."""
+    """Return the cells in the order of the table.
+
+    If the spec names no frameworks, those that are not installed are left out; if it names no
+    devices, the GPU is left out where there is none.
+    """
     gpus = find_gpus()
     frameworks = spec.frameworks or _installed()
     devices = spec.devices or (DEVICES if gpus.known else ("cpu",))
@@ -31,42 +35,42 @@ def make_plan(spec: Spec) -> list[Cell]:
         for device in devices
         for threads in (spec.threads if device == "cpu" else (max(spec.threads),))
     ]
-    return [replace(cell, unavailable=_unavailable(cell, gpus)) for cell in cells]
+    return [replace(cell, unavailable=_unavailable_reason(cell, gpus)) for cell in cells]
 
 
 def _name(framework: str, device: str, threads: int, spec: Spec) -> str:
-    """With the threads where they tell cells apart."""
+    """Return the cell's name, with its number of threads if cells differ only by that."""
     name = f"{framework} {device}"
     if device != "cpu" or len(spec.threads) == 1:
         return name
     return f"{name}, 1 thread" if threads == 1 else f"{name}, {threads} threads"
 
 
-def reasons() -> list[str]:
-    """Return why each framework that is not installed cannot run, and what to do."""
-    return [reason for name in _frameworks() if (reason := _why_not(name))]
+def not_installed_reasons() -> list[str]:
+    """Return why each framework that is not installed cannot run, and what to do about it."""
+    return [reason for name in _framework_names() if (reason := _not_installed_reason(name))]
 
 
 def _installed() -> list[str]:
-    return [name for name in _frameworks() if _why_not(name) is None]
+    return [name for name in _framework_names() if _not_installed_reason(name) is None]
 
 
-def _frameworks() -> list[str]:
+def _framework_names() -> list[str]:
     return [name for name in adapters.names() if name != adapters.REFERENCE]
 
 
-def _why_not(name: str) -> str | None:
+def _not_installed_reason(name: str) -> str | None:
     try:
         return adapters.get(name).available("cpu")
-    except SpecError as error:  # a third party's that is broken
+    except SpecError as error:  # a third party's adapter that cannot be imported
         return str(error)
 
 
-def _unavailable(cell: Cell, gpus: Gpus) -> str | None:
+def _unavailable_reason(cell: Cell, gpus: Gpus) -> str | None:
     if cell.on_gpu and (reason := gpus.why_not(cell.gpu_index)):
         return reason
     try:
         reason = adapters.get(cell.framework).available(cell.device_type)
-    except Exception as error:  # a third party's
+    except Exception as error:  # a third party's adapter may raise anything
         reason = f"available() of the adapter raised {type(error).__name__}: {error}"
     return None if reason is None else clean(str(reason))

@@ -1,4 +1,4 @@
-"""What an hour of a device costs: as words of the command line, or from a file of machines."""
+"""Reads the price of an hour of a device, from an argument or from a file of machines."""
 
 from __future__ import annotations
 
@@ -13,69 +13,73 @@ from .checks import shown
 from .errors import SpecError
 from .workload import DEVICES
 
-HOW = "write 0.745/h, cpu=0.17/h,gpu=0.745/h, or FILE.toml:MACHINE"
+PRICE_FORMATS = "write 0.745/h, cpu=0.17/h,gpu=0.745/h, or FILE.toml:MACHINE"
 
 
 def parse(price: float | str | Mapping[str, float] | None) -> dict[str, float]:
-    """The price of an hour by device, in whatever currency; SpecError where it is none.
+    """Return the price of an hour by device ("cpu", "gpu"), in any currency; {} for None.
 
-    A number is every device's. A file of machines holds a table for each: [n1-standard-8], with
-    cpu = 0.38 and gpu = 0.83 in it.
+    price: a number, for every device; text: "0.745/h", "cpu=0.17/h,gpu=0.745/h" or
+        "FILE.toml:MACHINE"; or a mapping by device. FILE.toml has a table for each machine: in
+        [n1-standard-8], for example, cpu = 0.38 and gpu = 0.83. SpecError for anything else.
     """
     if price is None:
         return {}
     if isinstance(price, str):
         path, colon, machine = price.rpartition(":")
-        price = _of_machine(Path(path), machine) if colon else _of_words(price)
+        price = _read_machine(Path(path), machine) if colon else _parse_text(price)
     if isinstance(price, Real):
-        price = dict.fromkeys(DEVICES, _number(price))
+        price = dict.fromkeys(DEVICES, _check_price(price))
     if not isinstance(price, Mapping):
         raise SpecError(
-            f"price must be a number, words or a mapping of devices, not {shown(price)}: {HOW}"
+            f"price must be a number, text or a mapping by device, not {shown(price)}: "
+            f"{PRICE_FORMATS}"
         )
-    return {_device(device): _number(value) for device, value in price.items()}
+    return {_check_device(device): _check_price(value) for device, value in price.items()}
 
 
-def _of_words(words: str) -> dict[str, float]:
+def _parse_text(text: str) -> dict[str, float]:
+    """Return the prices of "0.745/h" or "cpu=0.17/h,gpu=0.745/h" by device."""
     prices = {}
-    for word in words.split(","):
-        device, equals, value = word.rpartition("=")
+    for part in text.split(","):
+        device, equals, value = part.rpartition("=")
         for name in [device.strip()] if equals else DEVICES:
-            prices[name] = _number(value.strip().removesuffix("/h"))
+            prices[name] = _check_price(value.strip().removesuffix("/h"))
     return prices
 
 
-def _of_machine(file: Path, machine: str) -> Mapping[str, float]:
+def _read_machine(file: Path, machine: str) -> Mapping[str, float]:
+    """Return the prices of one machine, by device, from a TOML file."""
     try:
-        machines = tomllib.loads(_text(file))
+        machines = tomllib.loads(_read_text(file))
     except RecursionError:
-        raise SpecError(f"the prices in {file} cannot be read: nested too deeply") from None
+        raise SpecError(f"cannot read the prices in {file}: nested too deeply") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise SpecError(f"the prices in {shown(str(file))} cannot be read: {reason}") from None
+        raise SpecError(f"cannot read the prices in {shown(str(file))}: {reason}") from None
     found = machines.get(machine)
     if not isinstance(found, Mapping) or not found:
-        raise SpecError(f"{file} has no machine {machine!r}: it has {', '.join(machines)}")
+        raise SpecError(f"{file} has no machine {machine!r}: choose from {', '.join(machines)}")
     return found
 
 
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
     if file.exists() and not file.is_file():
         raise ValueError("it is not a regular file")
     return file.read_text(encoding="utf-8")
 
 
-def _device(name: str) -> str:
+def _check_device(name: str) -> str:
     if name not in DEVICES:
-        raise SpecError(f"there is no device {shown(name)} to pay for: {HOW}")
+        raise SpecError(f"there is no device {shown(name)} to give a price for: {PRICE_FORMATS}")
     return name
 
 
-def _number(value: Any) -> float:
+def _check_price(value: Any) -> float:
     try:
-        number = math.nan if isinstance(value, bool) else float(value)
+        price = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not 0 < number < math.inf:
-        raise SpecError(f"{shown(value)} is no price of an hour: {HOW}")
-    return number
+        price = math.nan
+    if not 0 < price < math.inf:
+        raise SpecError(f"{shown(value)} is not a price of an hour: {PRICE_FORMATS}")
+    return price

@@ -1,6 +1,7 @@
-"""What is going on, on the standard error: one line that is rewritten, or one line each in a log.
+"""Shows the progress of a run on the standard error.
 
-No thread ticks meanwhile, so the machine under test is left alone.
+On a terminal it is one line that is rewritten; elsewhere each piece of work gets a line. No
+background thread updates it, because that would disturb the measurement.
 """
 
 from __future__ import annotations
@@ -9,15 +10,18 @@ from contextlib import suppress
 
 from tqdm import tqdm
 
-from .output import tell
+from .output import write_stderr
 from .words import clean
 
 
 class ProgressLine:
-    """Called with what begins; a context manager that clears the line at the end."""
+    """Prints each piece of work as it begins: call it with a short text.
+
+    A context manager: on exit it clears the line.
+    """
 
     def __enter__(self) -> ProgressLine:
-        tqdm.monitor_interval = 0  # else it starts a thread
+        tqdm.monitor_interval = 0  # otherwise tqdm starts a thread
         self.line = tqdm(bar_format="{desc} (at {elapsed})", leave=False, disable=None)
         return self
 
@@ -27,6 +31,6 @@ class ProgressLine:
 
     def __call__(self, what: str) -> None:
         if self.line.disable:  # not a terminal
-            tell(f"crossbench: {clean(what)}")
+            write_stderr(f"crossbench: {clean(what)}")
         with suppress(OSError):
             self.line.set_description_str(clean(what))

@@ -1,7 +1,7 @@
-"""What Ctrl-C, SIGTERM and SIGHUP do where crossbench is the program.
+"""Handles Ctrl-C, SIGTERM and SIGHUP on the command line.
 
-In a script nothing of this happens: its handlers are its own. One that is ignored (SIGHUP under
-nohup) stays ignored. Imports nothing heavy: the command line begins with it.
+A script that calls crossbench.run keeps its own signal handlers. An ignored signal (SIGHUP under
+nohup) stays ignored. The command line imports this module first, so it must not import slow ones.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-SECONDS_TO_STOP = 5.0
-"""Signals within so many seconds of the first one do not disturb the end that it has begun."""
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+CLEANUP_SECONDS = 5.0
+"""Seconds after the first signal in which further ones are ignored, while the run cleans up."""
 
 Handler = Callable[[int, FrameType | None], None]
 
 
 class Stopped(KeyboardInterrupt):
-    """Raised in the main thread by the first signal; number is the signal's."""
+    """Raised in the main thread by the first signal; number: the signal's."""
 
     def __init__(self, number: int = signal.SIGINT) -> None:
         super().__init__()
@@ -29,18 +29,18 @@ class Stopped(KeyboardInterrupt):
 
 
 def exit_at_once() -> None:
-    """From here on, let a signal end the process: there is nothing to clean up."""
-    for number in STOPPING:
+    """Let each signal end the process at once, without a traceback, until `raise_on_signal`."""
+    for number in STOP_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _exit)
 
 
 @contextmanager
-def raised() -> Iterator[None]:
-    """Within it, let the first signal raise Stopped, for the run to clean up. After it those within
-    SECONDS_TO_STOP do nothing, and a later one ends the process at once.
+def raise_on_signal() -> Iterator[None]:
+    """Inside this context, let the first signal raise Stopped, so that the run can clean up.
 
-    Does nothing where exit_at_once was not called: in a script.
+    Signals within CLEANUP_SECONDS of the first are ignored; a later one ends the process at once.
+    Does nothing if exit_at_once was not called, as in a script.
     """
     started: list[float] = []
 
@@ -48,7 +48,7 @@ def raised() -> Iterator[None]:
         if not started:
             started.append(time.monotonic())
             raise Stopped(number)
-        if time.monotonic() - started[0] > SECONDS_TO_STOP:
+        if time.monotonic() - started[0] > CLEANUP_SECONDS:
             _exit(number, frame)
 
     _replace(_exit, stop)
@@ -59,18 +59,18 @@ def raised() -> Iterator[None]:
             _replace(stop, _exit)
 
 
-def line(number: int) -> str:
-    """Return what is said on the standard error at the end."""
+def exit_message(number: int) -> str:
+    """Return the line for the standard error of a process that this signal ends."""
     what = "interrupted" if number == signal.SIGINT else f"stopped by {signal.Signals(number).name}"
-    return f"crossbench: {what}; all workers are ended"
+    return f"crossbench: {what}; all worker processes are stopped"
 
 
 def _replace(old: Handler, new: Handler) -> None:
-    for number in STOPPING:
+    for number in STOP_SIGNALS:
         if signal.getsignal(number) is old:
             signal.signal(number, new)
 
 
 def _exit(number: int, frame: FrameType | None) -> None:
-    os.write(2, f"{line(number)}\n".encode())
+    os.write(2, f"{exit_message(number)}\n".encode())
     os._exit(128 + number)

@@ -1,4 +1,4 @@
-"""What is asked for: validated once, frozen, free of any framework."""
+"""Checks the arguments of a run once and holds them, frozen; imports no framework."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from . import adapters, models, prices
 from .adapters import reference
-from .checks import OVER_0, SIZE, TRUE_OR_FALSE, Rule, number, optional, shown, whole
+from .checks import OVER_0, SIZE, TRUE_OR_FALSE, Rule, integer, number, optional, shown
 from .data.sources import SOURCES
 from .errors import SpecError
 from .machine import usable_cpus
@@ -21,7 +21,7 @@ from .results.records import Settings
 from .workload import DEVICES
 
 DATA_WORDS = ("auto", "synthetic")
-DATA_HOW = "auto, synthetic, or a directory or file"
+DATA_CHOICES = "auto, synthetic, or a directory or file"
 AUTO = "auto"
 MODEL = "lenet"
 ROUNDS = 6
@@ -32,9 +32,9 @@ SEED = 0
 TIMEOUT = 600.0
 
 ROUNDS_RULE = Rule(f"{SIZE.words}, or {AUTO}", SIZE.accept)
-SEED_RULE = whole(0, 2**63 - 1)
+SEED_RULE = integer(0, 2**63 - 1)
 SECONDS = number(
-    f"a number over 0 and at most {threading.TIMEOUT_MAX:,.0f}",  # what can be waited for
+    f"a number over 0 and at most {threading.TIMEOUT_MAX:,.0f}",  # Python's limit for a wait
     lambda value: 0 < value <= threading.TIMEOUT_MAX,
 )
 ACCURACY = optional(number("a number over 0 and at most 1", lambda value: 0 < value <= 1))
@@ -42,8 +42,10 @@ ACCURACY = optional(number("a number over 0 and at most 1", lambda value: 0 < va
 
 @dataclass(frozen=True)
 class Spec:
-    """One comparison. frameworks and devices are None where all that is there is meant, batches
-    where all that the data has are.
+    """Holds the checked arguments of one comparison.
+
+    frameworks, devices: None for all that are available. batches: per epoch; None for all of the
+        data.
     """
 
     frameworks: tuple[str, ...] | None
@@ -75,32 +77,35 @@ def make_spec(
     trace_memory: bool = False,
     timeout: float = TIMEOUT,
 ) -> Spec:
-    """Check every value and fill in the defaults; SpecError names the first that is wrong."""
-    described = model_of(model)
-    chosen = _chosen("framework", frameworks, adapters.names())
+    """Check every argument and fill in the defaults; raise SpecError for the first wrong one.
+
+    The arguments are those of crossbench.run.
+    """
+    requested = find_model(model)
+    chosen = _check_names("framework", frameworks, adapters.names())
     if baseline is not None:
         if not isinstance(baseline, str):
             raise SpecError(f"baseline must be the name of a framework, not {shown(baseline)}")
-        (baseline,) = _chosen("framework", [baseline], chosen or adapters.names()) or (None,)
-    named = _devices(devices)
-    size = described.batch_size if batch_size is None else SIZE.check("batch_size", batch_size)
-    check_memory(described, size if named is None or "cpu" in named else 1)
+        (baseline,) = _check_names("framework", [baseline], chosen or adapters.names()) or (None,)
+    named = _check_devices(devices)
+    size = requested.batch_size if batch_size is None else SIZE.check("batch_size", batch_size)
+    check_memory(requested, size if named is None or "cpu" in named else 1)
     return Spec(
         frameworks=chosen,
         devices=named,
-        threads=_threads(threads),
-        model=described,
+        threads=_check_threads(threads),
+        model=requested,
         batch_size=size,
-        batches=described.batches if batches is None else SIZE.check("batches", batches),
+        batches=requested.batches if batches is None else SIZE.check("batches", batches),
         settings=Settings(
             model=model if isinstance(model, str) else model.name,
-            rounds=_rounds(rounds),
+            rounds=_check_rounds(rounds),
             precision=OVER_0.check("precision", precision),
             max_seconds=SECONDS.check("max_seconds", max_seconds),
             epochs=SIZE.check("epochs", epochs),
             seed=SEED_RULE.check("seed", seed),
             timeout=SECONDS.check("timeout", timeout),
-            data=_data(data),
+            data=_check_data(data),
             baseline=baseline,
             prices=prices.parse(price),
             target_accuracy=ACCURACY.check("target_accuracy", target_accuracy),
@@ -109,49 +114,53 @@ def make_spec(
     )
 
 
-def model_of(model: Any) -> Model:
-    """Return the model that a user gave, by name or itself; SpecError where it is none."""
-    described = models.get(model) if isinstance(model, str) else model
-    if type(described) is not Model:
+def find_model(model: Any) -> Model:
+    """Return the Model of a name, of "FILE.py:NAME" or of a Model; SpecError if it is unusable."""
+    found = models.get(model) if isinstance(model, str) else model
+    if type(found) is not Model:
         raise SpecError(
-            f"model must be a name of the catalogue, FILE.py:NAME, or a Model, not {shown(model)}"
+            "model must be a name that `python -m crossbench models` lists, FILE.py:NAME, or a "
+            f"Model, not {shown(model)}"
         )
-    part = reference.unknown(described)
-    if type(described.data) not in SOURCES:
-        part = type(described.data).__name__
+    part = reference.unsupported_part(found)
+    if type(found.data) not in SOURCES:
+        part = type(found.data).__name__
     if part:
-        raise SpecError(f"the model has a part that nothing is known of: {part}")
-    return described
+        raise SpecError(
+            f"the model has an unsupported layer, loss, optimizer or data source: {part}"
+        )
+    return found
 
 
-def _data(data: Any) -> str:
-    """Return the word, or the whole path of a directory or file that is there."""
+def _check_data(data: Any) -> str:
+    """Return "auto" or "synthetic", or the absolute path of an existing directory or file."""
     if not isinstance(data, str | Path) or not str(data):
-        raise SpecError(f"data must be {DATA_HOW}, not {shown(data)}")
+        raise SpecError(f"data must be {DATA_CHOICES}, not {shown(data)}")
     if str(data) in DATA_WORDS:
         return str(data)
     try:
         path = str(Path(data).resolve(strict=True))
-        path.encode()  # it is kept in the results file
+        path.encode()  # raises if the results file, in UTF-8, could not hold the path
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: links in a circle
         reason = getattr(error, "strerror", None) or error
-        raise SpecError(f"data must be {DATA_HOW}, not {shown(str(data))}: {reason}") from None
+        raise SpecError(f"data must be {DATA_CHOICES}, not {shown(str(data))}: {reason}") from None
     return path
 
 
-def _rounds(rounds: int | str) -> int | None:
-    """None for auto."""
+def _check_rounds(rounds: int | str) -> int | None:
+    """Return the number of rounds; None for "auto"."""
     if isinstance(rounds, str) and rounds == AUTO:
         return None
     number: int = ROUNDS_RULE.check("rounds", rounds)
     return number
 
 
-def _threads(threads: int | Iterable[int] | None) -> tuple[int, ...]:
+def _check_threads(threads: int | Iterable[int] | None) -> tuple[int, ...]:
+    """Return the numbers of threads without repetitions; for None, that of usable CPUs."""
     cpus = len(usable_cpus())
     if threads is None:
         return (cpus,)
-    wanted = dict.fromkeys(SIZE.check("threads", number) for number in _listed(threads))
+    wanted = dict.fromkeys(SIZE.check("threads", number) for number in _as_list(threads))
     if not wanted:
         raise SpecError("name at least one number of threads")
     if max(wanted) > cpus:
@@ -159,11 +168,11 @@ def _threads(threads: int | Iterable[int] | None) -> tuple[int, ...]:
     return tuple(wanted)
 
 
-def _devices(devices: Iterable[str] | None) -> tuple[str, ...] | None:
-    """Return the devices, a GPU named twice once: gpu is gpu:0."""
+def _check_devices(devices: Iterable[str] | None) -> tuple[str, ...] | None:
+    """Return the devices without repetitions: "gpu" and "gpu:0" are the same one."""
     if devices is None:
         return None
-    names = _words("devices", devices, "cpu")
+    names = _split_names("devices", devices, "cpu")
     for name in names:
         if name not in DEVICES and not re.fullmatch(r"gpu:\d+", name):
             raise SpecError(
@@ -174,12 +183,16 @@ def _devices(devices: Iterable[str] | None) -> tuple[str, ...] | None:
     return tuple({re.sub("^gpu$", "gpu:0", name): name for name in names}.values())
 
 
-def _chosen(
+def _check_names(
     what: str, chosen: Iterable[str] | None, known: Iterable[str]
 ) -> tuple[str, ...] | None:
+    """Return the chosen names without repetitions; SpecError for one that is not known.
+
+    what: the kind of name, for messages: "framework".
+    """
     if chosen is None:
         return None
-    names = tuple(dict.fromkeys(_words(f"{what}s", chosen, adapters.REFERENCE)))
+    names = tuple(dict.fromkeys(_split_names(f"{what}s", chosen, adapters.REFERENCE)))
     for name in names:
         if name not in known:
             raise SpecError(f"there is no {what} {shown(name)}: choose from {', '.join(known)}")
@@ -188,16 +201,19 @@ def _chosen(
     return names
 
 
-def _words(name: str, words: Any, example: str) -> list[str]:
-    """Return the words of "cpu,gpu", or of a list of them."""
-    found = words.split(",") if isinstance(words, str) else _listed(words)
-    if not all(isinstance(word, str) for word in found):
-        raise SpecError(f"{name} must be names such as {example!r}, not {shown(words)}")
-    return [word.strip() for word in found]
+def _split_names(argument: str, names: Any, example: str) -> list[str]:
+    """Return the names in a string such as "cpu,gpu" or in a list.
+
+    argument: its name, and example: a valid name; both for the message.
+    """
+    found = names.split(",") if isinstance(names, str) else _as_list(names)
+    if not all(isinstance(name, str) for name in found):
+        raise SpecError(f"{argument} must be names such as {example!r}, not {shown(names)}")
+    return [name.strip() for name in found]
 
 
-def _listed(values: Any) -> list[Any]:
-    """Return the values of a list or the like; of anything else, words too, a list of it alone."""
+def _as_list(values: Any) -> list[Any]:
+    """Return an iterable as a list; a string, or a value that is not iterable, in a list alone."""
     try:
         return [values] if isinstance(values, str) else list(values)
     except TypeError:

@@ -1,6 +1,7 @@
-"""The two protocols of a framework: an Adapter makes Workloads, a Workload is one model there.
+"""Defines what a framework must implement: an Adapter, which builds Workloads (one model each).
 
-An adapter measures nothing: the engine's one clock times `train_epoch` from outside.
+An adapter measures nothing: the engine times `train_epoch` from outside, with one clock for all
+frameworks.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ DEVICES = ("cpu", "gpu")
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """The versions of those of the Python packages that are installed; imports none of them."""
+    """Return the versions of the Python packages that are installed, without importing them."""
     found = {}
     for package in packages:
         with suppress(metadata.PackageNotFoundError):
@@ -34,10 +35,10 @@ DISTRIBUTION = "crossbench-frameworks"
 
 
 def missing(extra: str, *packages: str) -> str | None:
-    """Return which of the Python packages are not installed, and the command that installs them.
+    """Return which packages are not installed and the pip command for them; None if all are.
 
-    extra: the extra of this package that holds them, for whoever installed it from a clone. None
-    where all are installed.
+    packages: their names on PyPI. extra: the extra of crossbench that lists them; the command
+        names it where crossbench itself was installed from a clone.
     """
     absent = [package for package in packages if package not in versions(package)]
     if not absent:
@@ -48,7 +49,7 @@ def missing(extra: str, *packages: str) -> str | None:
 
 
 def _is_clone() -> bool:
-    """Return whether pip installed this package from a directory, to be edited there (PEP 610)."""
+    """Return whether pip installed crossbench as editable, from a directory (PEP 610)."""
     try:
         origin = metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
         return bool(json.loads(origin or "{}").get("dir_info", {}).get("editable"))
@@ -58,157 +59,191 @@ def _is_clone() -> bool:
 
 @dataclass(frozen=True)
 class Batch:
-    """The examples of one step.
+    """Holds the examples of one training step, on the host.
 
-    inputs: (batch, *input_shape), C-contiguous: of the workload's dtype, or, where the model has a
-        vocabulary, int32 numbers from 0.
+    inputs: (batch, *input_shape), C-contiguous, of the job's dtype; where the model has a
+        vocabulary, int32 token numbers from 0.
     labels: (batch,), int64, from 0.
-    kept: for each dropout by its name ("dropout1") which values it keeps in training, bool,
-        (batch, *shape); None, except in the proof of sameness: the framework draws them itself.
+    masks: dropout masks by layer name ("dropout1"), bool, (batch, *shape), True where the value is
+        kept. None in timed training: the framework draws its own. Given where losses or weights
+        are compared with the reference.
     """
 
     inputs: np.ndarray
     labels: np.ndarray
-    kept: Mapping[str, np.ndarray] | None = None
+    masks: Mapping[str, np.ndarray] | None = None
 
 
 class Batches(Protocol):
-    """An epoch in its fixed order; it can be gone through again and again."""
+    """Yields the batches of one epoch, in a fixed order; may be iterated any number of times."""
 
     @property
     def streamed(self) -> bool:
-        """Whether each batch is made when its turn comes, so that none is on the device before."""
+        """Return whether each batch must go to the device just before its step, not in advance."""
 
     def __iter__(self) -> Iterator[Batch]: ...
 
     def __len__(self) -> int:
-        """How many steps."""
+        """Return the number of steps in the epoch."""
 
 
-class Streamed:
-    """Batches that are moved to the device each when its turn comes."""
+class StreamedToDevice:
+    """Moves each batch to the device when the training loop asks for it."""
 
-    def __init__(self, batches: Batches, move: Callable[[Batch], Any]) -> None:
-        self.batches, self.move = batches, move
+    def __init__(self, batches: Batches, to_device: Callable[[Batch], Any]) -> None:
+        self.batches, self.to_device = batches, to_device
 
     def __iter__(self) -> Iterator[Any]:
-        return map(self.move, self.batches)
+        return map(self.to_device, self.batches)
 
 
-def placed(batches: Batches, move: Callable[[Batch], Any]) -> Iterable[Any]:
-    """What `move` makes of each batch: all of them now, or, streamed, each when its turn comes.
-    It can be gone through again and again.
+def batches_on_device(batches: Batches, to_device: Callable[[Batch], Any]) -> Iterable[Any]:
+    """Return the epoch's batches on the device, for an adapter's `place` to keep.
+
+    to_device: copies one batch to the device, in whatever form the training step takes. It is
+        called for all batches now, or, if they are streamed, for each one during iteration.
+    The result may be iterated any number of times.
     """
-    return Streamed(batches, move) if batches.streamed else [move(batch) for batch in batches]
+    if batches.streamed:
+        return StreamedToDevice(batches, to_device)
+    return [to_device(batch) for batch in batches]
 
 
 @dataclass(frozen=True)
 class Job:
-    """One model on one device, in one precision ("float32" or "float64")."""
+    """Says what `Adapter.build` must build: a model, on a device, in a precision."""
 
     model: Model
     device: str
+    """"cpu" or "gpu"; a worker process sees at most one GPU."""
     threads: int
+    """CPU threads that the framework may use."""
     dtype: str
+    """"float32" or "float64", of inputs, weights and losses."""
 
 
 class Workload(Protocol):
-    """A model built in one framework, with its optimizer and its data."""
+    """Trains one model in one framework; holds its weights, its optimizer and its batches.
+
+    Weights and gradients cross this interface in canonical form: NumPy arrays by parameter name
+    ("conv1.weight"), in torch's axis order, of the job's dtype. "Wait for the device" means:
+    return only when all work that was started on it has finished.
+    """
 
     def load_weights(self, weights: Weights) -> None:
-        """Take canonical weights, running statistics among them; the optimizer's state and the
-        dropouts' draws start anew.
+        """Replace all parameters and running statistics by the canonical `weights`.
+
+        Also resets the optimizer's state and the seed of the dropout masks.
         """
 
     def place(self, batches: Batches) -> None:
-        """Bring the epoch's data to the device, in the framework's own layout (not timed); where
-        the batches are streamed, keep them, for each to be brought when its turn comes.
+        """Bring the epoch's batches to the device, in the framework's own layout; not timed.
+
+        `train_epoch` then trains on them. If they are streamed, keep the iterable instead, and
+        bring each batch to the device in its step. `batches_on_device` does both.
         """
 
     def train_epoch(self) -> np.ndarray:
-        """Train on every placed batch, once, in order: the loss of each step, (steps,) float64.
+        """Train once on every batch that `place` took, in order, and wait for the device.
 
-        Returns when the device has nothing left to do. This alone is timed.
+        Returns the loss of each step, (steps,) float64. The engine times this call.
         """
 
     def loss_and_gradients(self, batch: Batch) -> tuple[float, Weights]:
-        """The loss of one batch in training, and the gradients of the parameters that are trained,
-        canonical; nothing changes.
+        """Return the loss and the canonical gradients of one batch, in training mode.
+
+        Gradients are those of the trained parameters. No weights and no state change.
         """
 
     def predict(self, inputs: np.ndarray) -> np.ndarray:
-        """The logits of (n, *input_shape) in prediction, any n: (n, *output_shape); nothing
-        changes: dropouts do nothing, batch norms take their running statistics.
+        """Return the logits (n, *output_shape) of inputs (n, *input_shape), in inference mode.
+
+        Any n. Dropouts do nothing and batch norms use their running statistics; no state changes.
         """
 
     def weights(self) -> Weights:
-        """The parameters as they are now, canonical, the running statistics among them."""
+        """Return the current parameters and running statistics, canonical, on the host."""
 
     def peak_memory(self) -> int | None:
-        """The most bytes in use on the GPU, the allocator's own figure; None on the CPU."""
+        """Return the GPU allocator's own peak, in bytes; None on the CPU."""
 
     def free_memory(self) -> None:
-        """Give unused memory of the device back, as far as the framework can: workers share a GPU.
-        The call is not timed, and neither is the training after it that allocates again.
+        """Give unused device memory back, as far as the framework can: workers share a GPU.
+
+        Not timed, nor is the training after it that allocates the memory again.
         """
 
     def threads(self) -> int | None:
-        """The CPU threads that the framework itself says it uses; None where it cannot tell."""
+        """Return how many CPU threads the framework says it uses; None if it cannot tell."""
 
     def allocated(self) -> int | None:
-        """The bytes that an epoch allocates on the device, all in all; None where the framework
-        cannot tell. It may train one under a tracer, so it is never timed.
+        """Return the sum of all bytes that one epoch allocates on the device; None if unknown.
+
+        May train an epoch under a tracer, so it is never timed.
         """
 
     def matrix_product(self, size: int) -> Callable[[], None]:
-        """A call that multiplies two float32 matrices (size, size), on as many threads as the job
-        has, and returns when the device has nothing left to do.
+        """Return a function that multiplies two float32 matrices (size, size).
+
+        The function uses the job's number of threads, and waits for the device.
         """
 
     def copy(self, size: int) -> Callable[[], None]:
-        """A call that copies `size` bytes on the device, and returns in the same way."""
+        """Return a function that copies `size` bytes on the device, and waits for it."""
 
     def details(self) -> dict[str, str]:
-        """What a reader needs to judge the figures: versions, BLAS, device name."""
+        """Return what a reader needs to judge the figures: versions, BLAS, device name."""
 
     def epoch_figures(self) -> dict[str, float]:
-        """What only the framework's runtime can tell of the last epoch, by name with its unit."""
+        """Return what only the framework's runtime knows of the last epoch.
+
+        By name with its unit ("GC s"); the same names after every epoch.
+        """
 
 
 class Unavailable(Exception):
-    """Raised by an adapter that finds out that its framework cannot be had; str() is the reason."""
+    """Raised by an adapter whose framework turns out not to be available; str() is the reason."""
 
 
 class Adapter(ABC):
-    """A framework. Cheap to import: only a worker process, in `build`, imports the framework."""
+    """Connects one framework to crossbench.
+
+    Importing and calling it is cheap: only `build`, in a worker process, imports the framework.
+    """
 
     title: str
     """The framework's name as its users write it: "PyTorch"."""
 
     @abstractmethod
     def available(self, device: str) -> str | None:
-        """None where `build` should work on that device, else the reason and what to do."""
+        """Return None if `build` should work on "cpu" or "gpu", else why not and what to do."""
 
     @abstractmethod
     def installed(self) -> dict[str, str]:
-        """What there is of the framework, by name: its packages' versions, and the like."""
+        """Return what is installed of the framework: versions by package name, and the like."""
 
     @abstractmethod
     def build(self, job: Job) -> Workload:
-        """The workload, without weights and data yet, in a worker process."""
+        """Return the job's workload, still without weights and batches. Called in a worker."""
 
     def environment(self, device: str, threads: int) -> dict[str, str]:
-        """Environment variables for the worker process, set where the user has not."""
+        """Return environment variables for the worker process; the user's own values win."""
         return {}
 
     def required_environment(self, device: str) -> dict[str, str]:
-        """Return the environment variables that the figures depend on; they override the user's."""
+        """Return environment variables that the figures depend on; they override the user's."""
         return {}
 
     def to_install(self, device: str) -> str | None:
-        """In a worker: what `install` would fetch, from where and how often; None for nothing."""
+        """Return what `install` would download, from where and how often; None for nothing.
+
+        Called in a worker process.
+        """
         return None
 
     def install(self, device: str) -> None:
-        """In a worker: fetch it, printing what goes on; Unavailable where it cannot be had."""
+        """Download and install what is missing, and print the progress. Called in a worker.
+
+        Raises Unavailable where that fails.
+        """
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""The table of the Flux.jl post of 2021: one epoch of the LeNet on CIFAR-10, CPU against GPU.
+"""Repeat the table of the Flux.jl post of 2021: one epoch of the LeNet on CIFAR-10, CPU and GPU.
 
 The post timed 50 batches of 1,000 after a warm-up: 82.47 s on an i7-7500U (2 cores) and 0.829 s
 on a GTX 1080.

@@ -1,5 +1,6 @@
-"""Process and wall time of four calls, the first with compilation: the table of hideyukiinada's
-benchmark1 (2019), with its model: a residual network of 63 convolutions, on one batch of 64.
+"""Measure process and wall time of four calls, the first with compilation: the table of
+hideyukiinada's benchmark1 (2019), with its model: a residual network of 63 convolutions, on one
+batch of 64.
 
 The post's figures are those of its first run on each device: the first call, and the median of the
 three after it.

@@ -1,4 +1,4 @@
-"""A cache of made-up files for the tests."""
+"""Let tests use made-up files as if they were the official downloads."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from crossbench.data.download import file_name
 
 
 def trust(monkeypatch, module, directory):
-    """Make the files in the directory the official ones of a source's module, by their digests."""
+    """Make the digests of the files in the directory the official ones of a source's module."""
     digests = {
         url: hashlib.sha256((directory / file_name(url)).read_bytes()).hexdigest()
-        for url in module.OFFICIAL.sha256
+        for url in module.OFFICIAL_FILES.sha256
     }
-    monkeypatch.setattr(module, "OFFICIAL", replace(module.OFFICIAL, sha256=digests))
+    monkeypatch.setattr(module, "OFFICIAL_FILES", replace(module.OFFICIAL_FILES, sha256=digests))

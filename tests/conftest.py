@@ -1,4 +1,4 @@
-"""What several tests need: small data, the test plugin, and which frameworks are installed."""
+"""Provide what several tests need: small data, the test plugin, and the chosen frameworks."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def small_model():
 
 @pytest.fixture(scope="session")
 def expected(tmp_path_factory):
-    """The reference's tensors of a model, computed once."""
+    """Return a function that gives the reference's tensors of a model, computed once."""
     found = {}
 
     def of(model):
         key = (model.name, model.optimizer)
         if key not in found:
             directory = tmp_path_factory.mktemp("expected") / model.name
-            found[key] = parity.reference(model, directory)
+            found[key] = parity.compute_reference(model, directory)
         return found[key]
 
     return of
@@ -73,43 +73,43 @@ def expected(tmp_path_factory):
 
 @pytest.fixture
 def cifar_directory(tmp_path):
-    """100 images to train on, 20 to test on."""
+    """Write 100 training and 20 test images, and return their directory."""
     return write_cifar(tmp_path / "cifar")
 
 
 @pytest.fixture
 def run(cifar_directory, small_model):
-    """crossbench.run of a small model and small data."""
+    """Return crossbench.run with a small model and small data."""
 
-    def run(frameworks, **asked):
-        asked = {"rounds": 2, "batch_size": 20, "model": small_model, "threads": 1} | asked
-        return crossbench.run(frameworks, data=cifar_directory, **asked)
+    def run(frameworks, **arguments):
+        defaults = {"rounds": 2, "batch_size": 20, "model": small_model, "threads": 1}
+        return crossbench.run(frameworks, data=cifar_directory, **(defaults | arguments))
 
     return run
 
 
 @pytest.fixture
 def small_run(tmp_path, cifar_directory):
-    """The arguments of a command that runs the reference, a small model and small data."""
+    """Return command line arguments that run the reference with a small model and small data."""
     (tmp_path / "tiny.py").write_text(
         "from dataclasses import replace\n"
         "from crossbench import models\n"
         "from crossbench.models.layers import Dense, Flatten\n"
         "TINY = replace(models.get('lenet'), name='tiny', layers=(Flatten(), Dense(10)))\n"
     )
-    asked = ["--frameworks", "reference", "--devices", "cpu", "--rounds", "1"]
+    fast = ["--frameworks", "reference", "--devices", "cpu", "--rounds", "1"]
     small = ["--batch-size", "50", "--threads", "1", "--data", str(cifar_directory)]
-    return [*asked, *small, "--model", f"{tmp_path}/tiny.py:TINY"]
+    return [*fast, *small, "--model", f"{tmp_path}/tiny.py:TINY"]
 
 
 @pytest.fixture
 def faulty(monkeypatch):
-    """The adapters of tests/faulty, for this process and its workers."""
+    """Install the adapters of tests/faulty for this process and its workers."""
     monkeypatch.syspath_prepend(FAULTY)
 
 
 @pytest.fixture
 def plugin(monkeypatch):
-    """The adapters of tests/plugin, for this process and its workers."""
+    """Install the adapters of tests/plugin for this process and its workers."""
     monkeypatch.syspath_prepend(PLUGIN)
     return PLUGIN

@@ -1,4 +1,4 @@
-"""A stand-in for NVML: made-up cards behind pynvml's own functions, where this machine has none."""
+"""Replace NVML by a stand-in: made-up GPUs behind pynvml's own functions."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import pynvml
 
 @dataclass
 class Card:
-    """A handle of the stand-in. fails: the error that every question about it raises."""
+    """Stands for a GPU and its NVML handle. fails: the error code that every query of it raises."""
 
     uuid: str
     name: str = "NVIDIA H100"
     instances: list[Card | None] | None = None
-    """By MIG; None where it is not divided, or where there is no instance at that place."""
+    """MIG instances, None for an index without one; None for a GPU that MIG does not divide."""
     busy: int = 80
     watts: int = 300
     megahertz: list[int] = field(default_factory=lambda: [1500])
-    """One after the other; the last one stays."""
+    """Clocks that successive queries return; the last one is then repeated."""
     reasons: int = 0
     joules: float = 0.0
     processes: dict[int, int] = field(default_factory=dict)
-    """Bytes by the process' number."""
+    """Bytes in use on the GPU by process id."""
     fails: int | None = None
 
 
 def install(monkeypatch, *cards, init=None, count=None):
-    """Put the cards behind pynvml. init, count: the error that the start, or the count, raises."""
+    """Make pynvml report the cards. init, count: error codes that nvmlInit or the count raises."""
 
     def init_nvml():
         if init is not None:
@@ -39,13 +39,13 @@ def install(monkeypatch, *cards, init=None, count=None):
             raise pynvml.NVMLError(count)
         return len(cards)
 
-    def asked(answer):
-        def ask(card, *arguments):
+    def or_error(answer):
+        def query(card, *arguments):
             if card.fails is not None:
                 raise pynvml.NVMLError(card.fails)
             return answer(card, *arguments)
 
-        return ask
+        return query
 
     def mig_mode(card):
         if card.instances is None:
@@ -81,4 +81,4 @@ def install(monkeypatch, *cards, init=None, count=None):
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", count_cards)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lambda index: cards[index])
     for name, answer in answers.items():
-        monkeypatch.setattr(pynvml, name, asked(answer))
+        monkeypatch.setattr(pynvml, name, or_error(answer))

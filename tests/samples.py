@@ -1,4 +1,4 @@
-"""Made-up results and data files for the tests."""
+"""Make results and data files for the tests."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from crossbench.results.records import (
     Machine,
     Parity,
     Settings,
-    Surroundings,
+    SystemActivity,
 )
 
-SAME = Parity({"loss": 1e-15}, {"loss": 1e-7}, {"loss": 1e-7})
-OTHER = Parity({"loss": 1e-15, "gradient of conv1.weight": 0.3}, {"loss": 0.1}, {"loss": 1e-7})
+AGREES = Parity({"loss": 1e-15}, {"loss": 1e-7}, {"loss": 1e-7})
+DISAGREES = Parity({"loss": 1e-15, "gradient of conv1.weight": 0.3}, {"loss": 0.1}, {"loss": 1e-7})
 
 
-QUIET = Surroundings(0.0, 0.0, 0.0, 0, None, None)
+QUIET = SystemActivity(0.0, 0.0, 0.0, 0, None, None)
 SETTINGS = Settings("m", 3, 0.05, 600.0, 1, 0, 600.0, "synthetic", None, {}, None, False)
 
 
-def epoch(number, seconds, surroundings=QUIET, at=1):
-    """The steady one of a round; at: 0 for the first."""
+def epoch(number, seconds, system_activity=QUIET, at=1):
+    """Return an epoch of round `number`. at: its index in the round, 0 for the first epoch."""
     started = 10_000.0 * number + 1000 * at
-    return Epoch(number, at, started, seconds, 2 * seconds, [2.3, None], {}, surroundings)
+    return Epoch(number, at, started, seconds, 2 * seconds, [2.3, None], {}, system_activity)
 
 
 def epochs(seconds):
-    """A round's first epoch, which all rounds have alike, and the steady one of each round."""
+    """Return the epochs of all rounds. seconds: the first epoch's, then a steady one of each."""
     first, *steady = seconds
     rounds = [(epoch(i, first, at=0), epoch(i, s)) for i, s in enumerate(steady, 1)]
     return [e for pair in rounds for e in pair] or [epoch(1, first, at=0)]
 
 
 def result(
-    framework, seconds, device="cpu", status="ran", parity=SAME, named=True, threads=2, name=None
+    framework, seconds, device="cpu", status="ran", parity=AGREES, named=True, threads=2, name=None
 ):
-    """seconds: of the first epoch of every round, then of the steady one of each."""
+    """Return a cell's result. seconds: the first epoch of each round, then a steady one of each."""
     return CellResult(
         Cell(name or f"{framework} {device}", framework, framework.title(), device, threads, named),
         status=status,
@@ -80,10 +80,10 @@ def comparison(*results, model=None, **settings):
 
 
 def write_cifar(directory: Path, per_file: int = 20, seed: int = 0) -> Path:
-    """A directory in CIFAR-10's binary layout."""
+    """Write a directory in CIFAR-10's binary layout, and return it."""
     directory.mkdir(exist_ok=True)
     names = [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]
-    split = synthetic.split(per_file * len(names), np.random.default_rng(seed))
+    split = synthetic.make_split(per_file * len(names), np.random.default_rng(seed))
     records = np.column_stack([split.labels, split.inputs.reshape(len(split), -1)])
     for name, part in zip(names, np.split(records, len(names)), strict=True):
         (directory / name).write_bytes(part.tobytes())
@@ -91,7 +91,7 @@ def write_cifar(directory: Path, per_file: int = 20, seed: int = 0) -> Path:
 
 
 def rows(text):
-    """The cells of the table's two grids, by the framework."""
+    """Return the cells of the table's two grids, by framework and column."""
     found = {}
     grids = [part for part in text.split("\n\n") if "\n---" in part]
     for lines in (grid.splitlines() for grid in grids[:2]):

@@ -1,4 +1,4 @@
-"""Models that hold together every layer, loss and optimizer there is, at small and odd sizes."""
+"""Define small models that together use every layer, loss and optimizer, at odd sizes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NORM = BatchNorm(epsilon=1e-3, momentum=0.8)
 
 PLAIN = model(
     "plain",
-    # stride, padding, and windows that overlap and leave a rest: 16 rows, of which the last is left
+    # stride, padding, and pool windows that overlap and do not reach the last of 16 rows
     (
         Conv(4, kernel=(5, 3), stride=(2, 3), padding=(2, 2)),
         ReLU(),
@@ -54,7 +54,7 @@ PLAIN = model(
 NORMED = model(
     "normed",
     (
-        # of the convolution's input a row is left, of the pool's a row and a column
+        # the convolution does not reach the last row of its input, the pool its last row and column
         Conv(3, kernel=(3, 4), stride=(3, 2)),
         NORM,
         ReLU(),
@@ -65,7 +65,7 @@ NORMED = model(
         BatchNorm(epsilon=1e-2, momentum=0.99),
         Dense(10),
     ),
-    # an epsilon over the rounding that is the gradient of the bias before the batch norm
+    # epsilon exceeds the rounding error that is the gradient of the bias before the batch norm
     Adam(learning_rate=1e-3, beta1=0.8, beta2=0.99, epsilon=1e-3),
 )
 RESIDUAL = model(

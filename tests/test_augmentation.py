@@ -1,3 +1,5 @@
+"""Test the shifts and flips of pictures, against a plain loop over pixels."""
+
 import time
 
 import numpy as np
@@ -7,12 +9,12 @@ from crossbench.data.augmentation import augment
 from crossbench.data.sources import Augmentation
 
 
-def some(n, channels=3, height=32, width=32, seed=0):
+def random_pictures(n, channels=3, height=32, width=32, seed=0):
     return np.random.default_rng(seed).integers(0, 256, (n, channels, height, width), np.uint8)
 
 
-def plainly(pictures, down, right, flipped):
-    """Pixel by pixel: each comes from where the shift took it, or from the nearest edge."""
+def augment_by_pixel(pictures, down, right, flipped):
+    """Take each pixel from where the shift moved it, or from the nearest edge."""
     n, _, height, width = pictures.shape
     out = np.empty_like(pictures)
     for i in range(n):
@@ -34,21 +36,21 @@ def plainly(pictures, down, right, flipped):
         (Augmentation(0.5, True), 8, 12),
     ],
 )
-def test_it_does_what_the_plain_loop_does(augmentation, down, right):
-    pictures = some(40, height=16, width=24)
+def test_augment_does_what_a_plain_loop_does(augmentation, down, right):
+    pictures = random_pictures(40, height=16, width=24)
     before = pictures.copy()
     augmented = augment(pictures, augmentation, np.random.default_rng(7))
     random = np.random.default_rng(7)
     draws = random.integers(-down, down + 1, 40), random.integers(-right, right + 1, 40)
     flipped = (random.random(40) < 0.5) & augmentation.flip
-    np.testing.assert_array_equal(augmented, plainly(pictures, *draws, flipped))
+    np.testing.assert_array_equal(augmented, augment_by_pixel(pictures, *draws, flipped))
     assert augmented.dtype == np.uint8
     assert augmented.flags.c_contiguous
     np.testing.assert_array_equal(pictures, before)
     assert not np.shares_memory(augmented, pictures)
 
 
-def test_every_shift_and_both_sides_come_up():
+def test_every_shift_and_both_orientations_occur():
     """A single bright pixel tells where its picture went."""
     pictures = np.zeros((4_000, 1, 20, 20), np.uint8)
     pictures[:, 0, 10, 6] = 255
@@ -64,9 +66,9 @@ def test_every_shift_and_both_sides_come_up():
     assert counts.min() > 0.8 * 800
 
 
-def test_the_flip_changes_no_draw():
-    """The shifts of a run are the same with and without it."""
-    pictures = some(10)
+def test_the_flip_does_not_change_the_shifts():
+    """A seed gives the same shifts with and without flips."""
+    pictures = random_pictures(10)
     with_flip, without = (
         augment(pictures, Augmentation(0.2, flip), np.random.default_rng(3))
         for flip in (True, False)
@@ -86,10 +88,11 @@ def test_a_shift_of_29_hundredths_of_100_pixels_is_29():
 
 
 @pytest.mark.parametrize(
-    ("pictures", "seconds"), [(some(32), 0.005), (some(64, 3, 256, 256), 0.06)]
+    ("pictures", "seconds"),
+    [(random_pictures(32), 0.005), (random_pictures(64, 3, 256, 256), 0.06)],
 )
-def test_it_is_cheap(pictures, seconds):
-    """It runs within the timed epoch: 0.2 and 6 ms where nothing else runs."""
+def test_augment_is_fast(pictures, seconds):
+    """It is part of the timed epoch. It takes 0.2 and 6 ms if nothing else runs."""
     took = []
     for seed in range(20):
         random = np.random.default_rng(seed)

@@ -20,7 +20,7 @@ SMALL += ["--model", f"{Path(__file__).parent / 'small_models.py'}:PLAIN"]
 
 
 def invoke(capsys, *words):
-    """Exit status, standard output and error."""
+    """Run the command line in this process; return exit status, standard output and error."""
     try:
         status = cli.main([str(word) for word in words])
     except SystemExit as stop:
@@ -83,12 +83,12 @@ def test_wrong_arguments_get_one_line_and_status_2(capsys, words):
         (["--precision", "5"], "argument --precision: '5': write 5% or 0.05"),
     ],
 )
-def test_a_word_for_a_number_is_told_with_what_to_write(capsys, words, message):
+def test_a_word_instead_of_a_number_gets_the_allowed_forms(capsys, words, message):
     _, _, err = invoke(capsys, *words)
     assert err == f"crossbench: {message} (--help shows the arguments)\n"
 
 
-def test_a_model_file_that_exits_is_no_success(capsys, tmp_path):
+def test_a_model_file_that_calls_exit_is_an_error(capsys, tmp_path):
     (tmp_path / "own.py").write_text("import sys\nsys.exit(0)\n")
     status, out, err = invoke(capsys, "--model", f"{tmp_path / 'own.py'}:MODEL")
     assert (status, out) == (2, "")
@@ -96,9 +96,7 @@ def test_a_model_file_that_exits_is_no_success(capsys, tmp_path):
 
 
 @pytest.mark.usefixtures("plugin")
-def test_a_gpu_alone_where_there_is_none_is_told_without_a_proof(
-    capsys, monkeypatch, cifar_directory
-):
+def test_a_missing_gpu_is_reported_without_a_parity_check(capsys, monkeypatch, cifar_directory):
     nvml.install(monkeypatch)
     words = ["--frameworks", "runs_on_gpu", "--devices", "gpu", "--data", cifar_directory]
     status, out, err = invoke(capsys, *words, "--batch-size", "50")
@@ -107,7 +105,7 @@ def test_a_gpu_alone_where_there_is_none_is_told_without_a_proof(
     assert "parity" not in err
 
 
-def test_the_models_are_listed_with_their_sizes(capsys):
+def test_the_models_command_lists_models_with_their_sizes(capsys):
     status, out, err = invoke(capsys, "models")
     assert (status, err) == (0, "")
     lines = {line.split()[0]: line for line in out.splitlines() if line}
@@ -115,7 +113,7 @@ def test_the_models_are_listed_with_their_sizes(capsys):
     assert all(text in lines["bignet"] for text in ("58,091,396", "2,880", "5,311", "DATAmadness"))
 
 
-def test_the_table_and_the_file(capsys, tmp_path, cifar_directory):
+def test_a_run_prints_the_table_and_writes_a_new_results_file(capsys, tmp_path, cifar_directory):
     file = tmp_path / "r.json"
     words = ["--frameworks", "reference", "--data", cifar_directory, "--json", file, *SMALL]
     status, out, _ = invoke(capsys, *words)
@@ -130,14 +128,16 @@ def test_the_table_and_the_file(capsys, tmp_path, cifar_directory):
     assert file.read_bytes() == before
 
 
-def test_a_file_that_cannot_be_written_is_told_before_the_run(capsys, tmp_path, cifar_directory):
+def test_a_results_file_that_cannot_be_written_is_reported_before_the_run(
+    capsys, tmp_path, cifar_directory
+):
     words = ["--frameworks", "reference", "--data", cifar_directory, *SMALL]
     status, out, err = invoke(capsys, *words, "--json", tmp_path / "none" / "r.json")
     assert (status, out) == (2, "")
     assert "cannot be written: No such file or directory" in err
 
 
-def test_no_empty_file_is_left_behind(capsys, tmp_path, cifar_directory):
+def test_a_run_that_fails_leaves_no_empty_results_file(capsys, tmp_path, cifar_directory):
     (cifar_directory / "test_batch.bin").write_bytes(b"short")
     words = ["--frameworks", "reference", "--data", cifar_directory, *SMALL]
     status, _, err = invoke(capsys, *words, "--json", tmp_path / "r.json")
@@ -155,7 +155,9 @@ def test_no_empty_file_is_left_behind(capsys, tmp_path, cifar_directory):
         ("raises", "raises cpu: failed: RuntimeError: out of luck (in round 1)"),
     ],
 )
-def test_what_was_named_and_did_not_do_it_is_status_1(capsys, cifar_directory, framework, words):
+def test_a_named_framework_without_valid_figures_gives_status_1(
+    capsys, cifar_directory, framework, words
+):
     status, out, _ = invoke(
         capsys, "--frameworks", f"reference,{framework}", "--data", cifar_directory, *SMALL
     )
@@ -173,9 +175,11 @@ def test_a_broken_third_party_adapter_gets_one_line(capsys):
 
 
 @pytest.fixture
-def heard():
-    """Signals that what a test starts hears: a shell's background jobs ignore SIGINT, and what
-    nohup starts ignores SIGHUP, and so does all that they start.
+def default_signals():
+    """Restore the default handlers of SIGINT and SIGHUP, which a test's processes inherit.
+
+    A shell's background jobs ignore SIGINT, what nohup starts ignores SIGHUP, and so do their
+    children.
     """
     handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
@@ -186,7 +190,7 @@ def heard():
 
 @pytest.fixture
 def program(tmp_path, plugin):
-    """Starts the command line in a process; its temporary folder is `tmp` of tmp_path."""
+    """Return a function that starts the command line as a process whose TMPDIR is tmp_path/tmp."""
     (tmp_path / "tmp").mkdir()
 
     def start(*words, python=(), folder="tmp", **options):
@@ -207,7 +211,7 @@ def wait_for(process, words):
         assert process.poll() is None
 
 
-@pytest.mark.usefixtures("heard")
+@pytest.mark.usefixtures("default_signals")
 @pytest.mark.parametrize(
     ("moment", "signals", "words"),
     [
@@ -217,7 +221,7 @@ def wait_for(process, words):
         ("first epoch", [signal.SIGHUP], "stopped by SIGHUP"),
     ],
 )
-def test_a_signal_ends_the_workers_and_prints_what_there_is(
+def test_a_signal_stops_the_workers_and_prints_the_finished_rounds(
     program, tmp_path, cifar_directory, moment, signals, words
 ):
     file = tmp_path / "r.json"
@@ -231,8 +235,8 @@ def test_a_signal_ends_the_workers_and_prints_what_there_is(
     out, err = process.communicate(timeout=60)
     assert process.returncode == 128 + signals[0]
     assert err.splitlines() == [
-        f"crossbench: --resume {file} goes on from here",
-        f"crossbench: {words}; all workers are ended",
+        f"crossbench: to continue this run: --resume {file}",
+        f"crossbench: {words}; all worker processes are stopped",
     ]
     assert "hangs cpu: interrupted before its last round" in out
     assert crossbench.load(file).results[0].status == "pending"
@@ -241,9 +245,9 @@ def test_a_signal_ends_the_workers_and_prints_what_there_is(
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-@pytest.mark.usefixtures("heard")
+@pytest.mark.usefixtures("default_signals")
 def test_ctrl_c_before_the_first_line_leaves_no_traceback(program, tmp_path, cifar_directory):
-    """At moments from the first import on; before it Python itself prints one."""
+    """Interrupt after the first import; before it Python itself prints a traceback."""
     for delay in (0.1, 0.2, 0.4):
         process = program("--frameworks", "reference", "--data", cifar_directory, *SMALL)
         wait_until_handled(process.pid)
@@ -251,13 +255,13 @@ def test_ctrl_c_before_the_first_line_leaves_no_traceback(program, tmp_path, cif
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
         assert process.returncode == 130
-        assert err.splitlines()[-1] == "crossbench: interrupted; all workers are ended"
+        assert err.splitlines()[-1] == "crossbench: interrupted; all worker processes are stopped"
         assert "Traceback" not in err
         assert list((tmp_path / "tmp").iterdir()) == []
 
 
 def wait_until_handled(pid, number=signal.SIGTERM):
-    """Wait until a process has a handler for a signal, as Linux tells."""
+    """Wait until a process has a handler for a signal, according to Linux."""
     caught = 0
     while not caught & (1 << (number - 1)):
         status = Path(f"/proc/{pid}/status").read_text()
@@ -265,7 +269,7 @@ def wait_until_handled(pid, number=signal.SIGTERM):
 
 
 def test_a_signal_that_is_ignored_stays_ignored(program, cifar_directory):
-    """As nohup ignores SIGHUP."""
+    """What nohup starts ignores SIGHUP, for example."""
     process = program(
         *["--frameworks", "reference", "--data", cifar_directory, *SMALL],
         preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
@@ -276,7 +280,7 @@ def test_a_signal_that_is_ignored_stays_ignored(program, cifar_directory):
     assert process.returncode == 0
 
 
-def test_a_script_keeps_its_own_signals(run):
+def test_run_leaves_the_signal_handlers_of_a_script_alone(run):
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     seen = []
 
@@ -327,8 +331,8 @@ def test_a_temporary_folder_without_room_gets_one_line(
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (2, "")
     assert re.fullmatch(
-        rf"crossbench: the data cannot be written to the temporary folder {tmp_path / folder}: "
-        rf".*{why}.*: set TMPDIR to a folder with room for it",
+        rf"crossbench: cannot write the data to the temporary folder {tmp_path / folder}: "
+        rf".*{why}.*: set TMPDIR to a folder with enough space",
         err.splitlines()[-1],
     )
     assert "Traceback" not in err
@@ -337,7 +341,7 @@ def test_a_temporary_folder_without_room_gets_one_line(
 
 
 def test_nothing_is_left_open(program, cifar_directory):
-    """`python -W error` tells of pipes and files that are not closed."""
+    """`python -W error` reports pipes and files that are not closed."""
     words = ["--frameworks", "reference", "--data", cifar_directory, *SMALL]
     process = program(*words, python=["-W", "error"])
     _, err = process.communicate(timeout=120)
@@ -346,8 +350,8 @@ def test_nothing_is_left_open(program, cifar_directory):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit of another process is Linux's")
-def test_a_disk_that_fills_up_costs_no_figures(tmp_path, small_run):
-    """The system's limit of a file's size stands in for the disk's."""
+def test_a_full_disk_does_not_stop_a_run(tmp_path, small_run):
+    """The file size limit of the process stands in for a full disk."""
     file = tmp_path / "r.json"
     words = [*small_run, "--json", str(file)]
     process = subprocess.Popen(
@@ -368,23 +372,23 @@ def test_a_disk_that_fills_up_costs_no_figures(tmp_path, small_run):
     assert {epoch.round for epoch in crossbench.load(file).results[0].epochs} == {1}
 
 
-def test_a_run_whose_file_is_held_by_another_is_refused(capsys, tmp_path, run, small_run):
-    file, told = tmp_path / "r.json", []
+def test_a_results_file_in_use_by_another_run_is_refused(capsys, tmp_path, run, small_run):
+    file, answers = tmp_path / "r.json", []
 
     def use_it_too(_):
-        told.append(invoke(capsys, "--resume", file))
-        told.append(invoke(capsys, *small_run, "--json", file))
+        answers.append(invoke(capsys, "--resume", file))
+        answers.append(invoke(capsys, *small_run, "--json", file))
 
     run("reference", devices="cpu", rounds=1, json=file, progress=use_it_too)
-    assert len(told) > 6
-    for status, out, err in told:
+    assert len(answers) > 6
+    for status, out, err in answers:
         assert (status, out) == (2, "")
         assert err.startswith(f"crossbench: {file} is being written by another run")
         assert err.count("\n") == 1
     assert crossbench.load(file).complete
 
 
-def test_an_empty_file_is_no_run_to_resume_and_a_name_to_use(capsys, tmp_path, small_run):
+def test_an_empty_file_cannot_be_resumed_but_can_be_written(capsys, tmp_path, small_run):
     file = tmp_path / "r.json"
     file.touch()
     status, out, err = invoke(capsys, "--resume", file)
@@ -415,7 +419,7 @@ def test_the_help_gives_the_real_defaults(capsys):
     assert spec.TIMEOUT == spec.MAX_SECONDS
 
 
-def test_percentages():
+def test_percentages_are_parsed():
     assert cli.percentage("5%") == cli.percentage("0.05") == 0.05
     assert cli.percentage("150%") == 1.5
 

@@ -2,7 +2,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from samples import OTHER, QUIET, SAME, comparison, result
+from samples import AGREES, DISAGREES, QUIET, comparison, result
 
 import crossbench
 from crossbench.errors import ResultsError
@@ -31,7 +31,7 @@ def test_several_epochs_of_a_round_count_as_their_median():
 
 def test_ranking_and_ratio():
     slow, fast = result("jax", [9, 4, 2, 6]), result("torch", [9, 2, 1, 3])
-    wrong = result("wrong", [1, 0.1, 0.1, 0.1], parity=OTHER)
+    wrong = result("wrong", [1, 0.1, 0.1, 0.1], parity=DISAGREES)
     dead = result("dead", [1, 0.1], status="failed")
     c = comparison(slow, fast, wrong, dead)
     assert c.ranked("cpu", 2) == [fast, slow]
@@ -89,7 +89,7 @@ def test_devices_are_ranked_apart_and_joined_by_the_speedup():
         ([result("torch", [1, 1]), result("flux", [], status="unavailable")], False),
         ([result("torch", [1, 1], status="failed", named=False)], False),
         ([result("torch", [1, 1], status="pending")], False),
-        ([result("torch", [1, 1], parity=OTHER)], False),
+        ([result("torch", [1, 1], parity=DISAGREES)], False),
     ],
 )
 def test_complete(results, complete):
@@ -97,8 +97,10 @@ def test_complete(results, complete):
 
 
 def test_parity_says_where_it_disagrees():
-    assert SAME.agrees
-    assert OTHER.disagreement.startswith("gradient of conv1.weight differs by 3.0e-01 in float64")
+    assert AGREES.agrees
+    assert DISAGREES.disagreement.startswith(
+        "gradient of conv1.weight differs by 3.0e-01 in float64"
+    )
     small = {"loss": 1e-7}
     assert Parity({"loss": 1e-15}, {"loss": 0.02}, small).disagreement == (
         "loss differs by 2.0e-02 in float32 (at most 2e-06 is allowed)"
@@ -130,8 +132,8 @@ def test_float64_in_disguise_is_no_float32():
 
 @pytest.mark.parametrize(("value", "words"), [(1.5, "off by 1.5 times"), (None, "not finite")])
 def test_another_dropout_disagrees(value, words):
-    assert replace(SAME, dropout={"the share": 0.9, "the scale": 0.1}).agrees
-    found = replace(SAME, dropout={"the share": value, "the scale": 0.1}).disagreement
+    assert replace(AGREES, dropout={"the share": 0.9, "the scale": 0.1}).agrees
+    found = replace(AGREES, dropout={"the share": value, "the scale": 0.1}).disagreement
     assert found.startswith("the dropout masks that it draws are wrong: the share is")
     assert words in found
 
@@ -170,10 +172,13 @@ def test_replacing_a_file_leaves_no_part_behind(tmp_path):
     ("spoil", "message"),
     [
         (lambda c: c[: len(c) // 2], "truncated"),
-        (lambda c: b"", "is empty: its run was killed before it wrote anything: run that again"),
+        (
+            lambda c: b"",
+            "is empty: its run was killed before it wrote anything; start that run again",
+        ),
         (lambda c: b"[]", "Expected `object`"),
         (lambda c: b"\xff\xfe", "not a crossbench results file"),
-        (lambda c: _change(c, schema=99), "has schema 99, this crossbench reads 6"),
+        (lambda c: _change(c, schema=99), "has schema 99, this crossbench reads 7"),
         (lambda c: _change(c, results=7), r"Expected `array`, got `int` - at `\$.results`"),
         (lambda c: c.replace(b'"wall_seconds": 2.0', b'"wall_seconds": -2.0'), "wall_seconds"),
         (lambda c: c.replace(b'"batches": 10', b'"batches": 0'), "batches"),

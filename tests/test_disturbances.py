@@ -1,4 +1,4 @@
-"""What disturbs a measurement, made for real: each is named by a warning of its own."""
+"""Disturb a real measurement: each kind of disturbance has a remark of its own."""
 
 import os
 import subprocess
@@ -22,10 +22,10 @@ CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
 
 
 @pytest.fixture
-def told(tmp_path):
-    """The remarks on an adapter's steady epochs."""
+def measure_remarks(tmp_path):
+    """Return a function that runs an adapter and returns the remarks on it."""
 
-    def told(adapter="reference", threads=1):
+    def measure_remarks(adapter="reference", threads=1):
         data = write_cifar(tmp_path / "cifar", per_file=2000)
         comparison = crossbench.run(
             [adapter], "cpu", model=TINY, data=data, batch_size=100, rounds=1, epochs=6,
@@ -35,26 +35,26 @@ def told(tmp_path):
         assert result.status == "ran", result.reason
         return "\n".join(remarks(comparison, result))
 
-    return told
+    return measure_remarks
 
 
-def test_another_process_on_one_of_the_cpus(told):
+def test_another_process_on_one_of_the_cpus_has_a_remark(measure_remarks):
     spinning = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
-        assert "other processes used" in told(threads=len(usable_cpus()))
+        assert "other processes used" in measure_remarks(threads=len(usable_cpus()))
     finally:
         spinning.kill()
         spinning.wait()
 
 
 @pytest.mark.usefixtures("faulty")
-def test_a_process_that_is_stopped_for_a_second(told):
-    assert "its process was stopped for" in told("reference_is_stopped")
+def test_a_process_that_is_stopped_for_a_second_has_a_remark(measure_remarks):
+    assert "its process was stopped for" in measure_remarks("reference_is_stopped")
 
 
 @contextmanager
 def quota(microseconds):
-    """A control group whose processes get so much of every 100 ms; of version 1 or 2."""
+    """Make a control group (version 1 or 2) with a quota of CPU time in microseconds per 100 ms."""
     for folder, file, words in (
         (CPU_GROUPS, "cpu.cfs_quota_us", f"{microseconds}"),
         (CPU_GROUPS.parent, "cpu.max", f"{microseconds} 100000"),
@@ -72,11 +72,11 @@ def quota(microseconds):
             continue
         finally:
             group.rmdir()
-    pytest.skip("a CPU quota cannot be set here: that takes a control group of one's own")
+    pytest.skip("a CPU quota cannot be set here: creating a control group is not permitted")
 
 
-def test_a_quota(tmp_path, small_run):
-    """In a process of its own, which joins the group before it starts."""
+def test_a_cpu_quota_has_a_remark(tmp_path, small_run):
+    """Run in a process that joins the control group before it starts."""
     write_cifar(tmp_path / "cifar", per_file=2000)
     command = [sys.executable, "-m", "crossbench", *small_run, "--epochs", "3"]
     with quota(40_000) as group:
@@ -90,4 +90,4 @@ def test_a_quota(tmp_path, small_run):
             check=False,
         )
     assert done.returncode == 0, done.stderr
-    assert "a CPU quota held its threads back for" in done.stdout
+    assert "a CPU quota throttled its threads for" in done.stdout

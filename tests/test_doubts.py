@@ -1,11 +1,14 @@
-"""Why a cell that ran is not ranked, from records alone; real runs are in test_timed_faults.py."""
+"""Check why a cell that ran is not ranked, from records alone.
+
+Real runs are in test_timed_faults.py.
+"""
 
 from dataclasses import replace
 
 import pytest
 from samples import comparison, result
 
-from crossbench.results.doubts import CHANGE_STEPS
+from crossbench.results.doubts import MAX_COMPARED_STEPS
 from crossbench.results.records import FIRST_EPOCH, MASKED, STEADY_EPOCH, Peak, Reference
 
 LOSSES = {FIRST_EPOCH: [2.3], STEADY_EPOCH: [2.3]}
@@ -14,45 +17,50 @@ CHANGES = {"conv1.weight": [3.0, 4.0], "conv1.bias": [1.0, 0.0], "dense1.weight"
 
 
 def doubts(*results, reference=REFERENCE):
-    """What is doubted in each cell; a step's FLOPs are those of 10 GFLOP/s in one second."""
+    """Return the doubt about each cell; an epoch of one second is 10 GFLOP/s."""
     c = comparison(*results)
     c.model["training_flops"] = 10_000_000
     c.reference = reference
     return [c.doubt(r) for r in results]
 
 
-def changed(name, **changes):
+def with_changes(name, **changes):
     found = result(name, [9.0, 1.0])
     found.changes = CHANGES | {key.replace("_", "."): value for key, value in changes.items()}
     return found
 
 
-def edited(**fields):
-    """A cell of three rounds whose epochs have other fields."""
+def with_epoch_fields(**fields):
+    """Return a cell of three rounds with these fields in all its epochs."""
     found = result("torch", [9.0, 1.0, 1.0, 1.0])
     found.epochs = [replace(epoch, **fields) for epoch in found.epochs]
     return found
 
 
-def test_an_honest_cell_has_none():
-    assert doubts(edited(late_seconds=0.049), changed("a"), changed("b")) == [None, None, None]
+def test_an_honest_cell_is_not_doubted():
+    assert doubts(with_epoch_fields(late_seconds=0.049), with_changes("a"), with_changes("b")) == [
+        None,
+        None,
+        None,
+    ]
 
 
-def test_without_the_reference_only_the_cells_own_records_count():
-    (doubt,) = doubts(edited(losses=[9.0]), reference=None)
+def test_without_the_reference_losses_are_not_compared():
+    (doubt,) = doubts(with_epoch_fields(losses=[9.0]), reference=None)
     assert doubt is None
 
 
 @pytest.mark.parametrize(
-    ("loss", "words"), [(2.30003, "2.30003, where the ref"), (None, "not finite, where the ref")]
+    ("loss", "words"),
+    [(2.30003, "2.30003, but 2.3 in the ref"), (None, "not finite, but 2.3 in the ref")],
 )
-def test_another_loss_of_the_first_steps(loss, words):
-    (doubt,) = doubts(edited(losses=[loss, 1.0]))
+def test_a_loss_of_the_first_steps_that_differs_from_the_reference(loss, words):
+    (doubt,) = doubts(with_epoch_fields(losses=[loss, 1.0]))
     assert f"the loss of step 1 (first epoch) is {words}" in doubt
-    assert doubts(edited(losses=[2.30002, 1.0])) == [None]
+    assert doubts(with_epoch_fields(losses=[2.30002, 1.0])) == [None]
 
 
-def test_as_much_is_allowed_as_the_references_own_float32_is_off():
+def test_the_float32_error_of_the_reference_widens_the_bound():
     single = {FIRST_EPOCH: [2.3001], STEADY_EPOCH: [2.3]}
     reference = replace(REFERENCE, float32_losses=single)
     found = result("torch", [9.0, 1.0])
@@ -62,36 +70,38 @@ def test_as_much_is_allowed_as_the_references_own_float32_is_off():
     assert "(first epoch)" in doubts(found, reference=reference)[0]
 
 
-def test_losses_of_given_masks():
+def test_losses_with_given_dropout_masks_are_compared():
     found = result("torch", [9.0, 1.0])
     found.masked_losses = [2.4]
     reference = Reference({MASKED: [2.3]}, {MASKED: [2.3]}, [])
-    assert "(given dropout masks) is 2.4, where" in doubts(found, reference=reference)[0]
+    assert (
+        "(given dropout masks) is 2.4, but 2.3 in the ref" in doubts(found, reference=reference)[0]
+    )
 
 
 def test_weights_that_change_after_the_epoch():
-    (doubt,) = doubts(edited(still_training=True))
+    (doubt,) = doubts(with_epoch_fields(still_training=True))
     assert doubt == "an epoch was not over when it returned: the weights changed afterwards"
 
 
-def test_a_device_that_goes_on():
-    (doubt,) = doubts(edited(late_seconds=0.051))
+def test_a_device_that_works_after_the_epoch_returned():
+    (doubt,) = doubts(with_epoch_fields(late_seconds=0.051))
     assert doubt.endswith("were not over when they returned: the device went on for 0.051 s")
 
 
-def test_one_late_epoch_of_several_is_the_machines():
+def test_one_late_epoch_of_several_is_no_doubt():
     found = result("torch", [9.0, 1.0, 1.0, 1.0])
     found.epochs[1] = replace(found.epochs[1], late_seconds=3.0)
     assert doubts(found) == [None]
 
 
-def test_milliseconds_are_no_sign():
+def test_late_milliseconds_are_no_doubt():
     found = result("torch", [0.02, 0.01, 0.01])
     found.epochs = [replace(epoch, late_seconds=0.004) for epoch in found.epochs]
     assert doubts(found) == [None]
 
 
-def test_more_than_the_peak():
+def test_more_gflops_than_the_peak():
     found = result("torch", [9.0, 1.0])
     found.peak = Peak(9.9, 1.0)
     assert doubts(found)[0].startswith("10 GFLOP/s are more than a matrix product reached")
@@ -100,54 +110,56 @@ def test_more_than_the_peak():
 
 
 def test_a_change_of_another_size():
-    odd = changed("odd", dense1_weight=[0.0, 0.02])
-    found = doubts(changed("a"), odd, changed("b"))
+    odd = with_changes("odd", dense1_weight=[0.0, 0.02])
+    found = doubts(with_changes("a"), odd, with_changes("b"))
     assert found[0] is found[2] is None
     assert found[1] == "an epoch changed dense1.weight less (0.02, not 0.1) than in a cpu, b cpu"
-    assert doubts(changed("a"), changed("b", dense1_weight=[0.0, 0.03])) == [None, None]
+    assert doubts(with_changes("a"), with_changes("b", dense1_weight=[0.0, 0.03])) == [None, None]
 
 
 def test_a_change_in_another_direction():
-    odd = changed("odd", conv1_weight=[4.0, -3.0])
-    found = doubts(changed("a"), odd, changed("b"))
+    odd = with_changes("odd", conv1_weight=[4.0, -3.0])
+    found = doubts(with_changes("a"), odd, with_changes("b"))
     assert found[0] is found[2] is None
-    assert found[1] == "an epoch changed the weights otherwise (by 141%) than in a cpu, b cpu"
+    assert found[1] == "an epoch changed the weights differently (by 141%) than in a cpu, b cpu"
 
 
-def test_the_direction_of_a_long_epoch_is_its_own(monkeypatch):
-    cells = [changed("a"), changed("odd", conv1_weight=[4.0, -3.0]), changed("b")]
+def test_the_direction_of_a_long_epoch_is_not_compared(monkeypatch):
+    cells = [with_changes("a"), with_changes("odd", conv1_weight=[4.0, -3.0]), with_changes("b")]
     c = comparison(*cells)
     c.reference = REFERENCE
-    for batches, odd in ((CHANGE_STEPS, True), (CHANGE_STEPS + 1, False)):
+    for batches, odd in ((MAX_COMPARED_STEPS, True), (MAX_COMPARED_STEPS + 1, False)):
         c.data = replace(c.data, batches=batches, train_examples=10**6)
         assert (c.doubt(cells[1]) is not None) is odd
 
 
-def test_what_changes_by_chance_is_not_compared():
-    assert doubts(changed("a"), changed("b", conv1_bias=[-9.0, 9.0])) == [None, None]
+def test_parameters_whose_gradient_is_rounding_are_not_compared():
+    assert doubts(with_changes("a"), with_changes("b", conv1_bias=[-9.0, 9.0])) == [None, None]
 
 
-def test_with_dropouts_only_sizes_are_compared():
+def test_with_dropout_only_the_sizes_of_changes_are_compared():
     reference = Reference({MASKED: [2.3]}, {MASKED: [2.3]}, [])
-    turned = changed("b", conv1_weight=[4.0, -3.0])
-    assert doubts(changed("a"), turned, reference=reference) == [None, None]
-    smaller = changed("b", conv1_weight=[1.0, 0.0])
-    assert all(doubts(changed("a"), smaller, reference=reference))
+    turned = with_changes("b", conv1_weight=[4.0, -3.0])
+    assert doubts(with_changes("a"), turned, reference=reference) == [None, None]
+    smaller = with_changes("b", conv1_weight=[1.0, 0.0])
+    assert all(doubts(with_changes("a"), smaller, reference=reference))
 
 
-def test_of_two_that_differ_neither_is_trusted():
-    found = doubts(changed("a"), changed("b", conv1_weight=[0.0, 0.0]))
+def test_of_two_cells_that_differ_both_are_doubted():
+    found = doubts(with_changes("a"), with_changes("b", conv1_weight=[0.0, 0.0]))
     assert "conv1.weight more (5, not 0) than in b cpu" in found[0]
     assert "conv1.weight less (0, not 5) than in a cpu" in found[1]
 
 
-def test_a_cell_that_is_doubted_itself_is_no_witness():
-    wrong = changed("b", conv1_weight=[0.0, 0.0])
+def test_a_doubted_cell_is_no_evidence_against_another():
+    wrong = with_changes("b", conv1_weight=[0.0, 0.0])
     wrong.epochs[1] = replace(wrong.epochs[1], still_training=True)
-    assert doubts(changed("a"), wrong)[0] is None
+    assert doubts(with_changes("a"), wrong)[0] is None
 
 
 def test_a_change_that_is_not_finite():
-    found = doubts(changed("a"), changed("odd", conv1_weight=[None, 1.0]), changed("b"))
+    found = doubts(
+        with_changes("a"), with_changes("odd", conv1_weight=[None, 1.0]), with_changes("b")
+    )
     assert found[0] is None
     assert "conv1.weight more (inf, not 5)" in found[1]

@@ -1,4 +1,4 @@
-"""The downloads, from a server on this machine."""
+"""Test downloads, from a server on this machine."""
 
 import hashlib
 import os
@@ -19,17 +19,17 @@ import pytest
 
 from crossbench import data, doctor
 from crossbench.data.dataset import Dataset, Split
-from crossbench.data.download import Official, Unreachable
+from crossbench.data.download import DataUnavailable, OfficialFiles
 from crossbench.data.files import DamagedFile
 from crossbench.data.sources import Text
 from crossbench.errors import DataError
 
-PATIENCE = 60  # seconds until what waits is given up
+PATIENCE = 60  # seconds until a waiting test gives up
 
 
 class Handler(SimpleHTTPRequestHandler):
     def log_message(self, *words):
-        self.server.asked.append((self.command, self.path))
+        self.server.requests.append((self.command, self.path))
 
     def do_GET(self):
         if hold := self.server.holds.pop(self.path, None):
@@ -39,7 +39,7 @@ class Handler(SimpleHTTPRequestHandler):
 
 
 class Hold:
-    """The first request for a file, which waits until it is released."""
+    """Makes the first request for a file wait until it is released."""
 
     def __init__(self, server, path):
         self.arrived, self.released = threading.Event(), threading.Event()
@@ -48,26 +48,26 @@ class Hold:
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
-    """A server of the files in tmp_path / "served"; its `asked` lists the requests."""
+    """Serve the files in tmp_path / "served"; `server.requests` lists the requests."""
     monkeypatch.setenv("CROSSBENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     (tmp_path / "served").mkdir()
     handler = partial(Handler, directory=tmp_path / "served")
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.asked, server.holds = [], {}
+        server.requests, server.holds = [], {}
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield server
         server.shutdown()
 
 
 def official(server, served, **more):
-    """Two files, of which the server has what is in served."""
+    """Return the official files a and b of the server; it has those in served."""
     return of_two_files(f"http://127.0.0.1:{server.server_address[1]}", **more)
 
 
 def of_two_files(base, **more):
     digests = {f"{base}/{name}": hashlib.sha256(name.encode()).hexdigest() for name in "ab"}
-    return Official("T", "t", digests, 1, **{"files": ("a", "b"), **more})
+    return OfficialFiles("T", "t", digests, 1, **{"files": ("a", "b"), **more})
 
 
 def serve(tmp_path, **contents):
@@ -75,7 +75,7 @@ def serve(tmp_path, **contents):
         (tmp_path / "served" / name).write_text(content)
 
 
-def test_what_is_downloaded_is_kept(tmp_path, server):
+def test_downloaded_files_are_kept_in_the_cache(tmp_path, server):
     serve(tmp_path, a="a", b="b")
     here = official(server, tmp_path)
     assert not here.is_cached()
@@ -83,13 +83,13 @@ def test_what_is_downloaded_is_kept(tmp_path, server):
     assert directory == tmp_path / "cache" / "t"
     assert sorted((p.name, p.read_text()) for p in directory.iterdir()) == [("a", "a"), ("b", "b")]
     assert here.is_cached()
-    asked = len(server.asked)
+    asked = len(server.requests)
     assert here.fetch() == directory
-    assert len(server.asked) == asked
+    assert len(server.requests) == asked
     assert [p.name for p in (tmp_path / "cache").iterdir()] == ["t"]
 
 
-def test_what_is_unpacked_is_kept_and_nothing_else(tmp_path, server):
+def test_unpacked_files_are_kept_and_nothing_else(tmp_path, server):
     def unpack(downloaded, directory):
         directory.mkdir()
         (directory / "c").write_text((downloaded / "a").read_text())
@@ -99,24 +99,24 @@ def test_what_is_unpacked_is_kept_and_nothing_else(tmp_path, server):
     assert [(p.name, p.read_text()) for p in directory.iterdir()] == [("c", "a")]
 
 
-def test_another_file_is_not_taken(tmp_path, server):
+def test_a_file_with_another_digest_is_not_accepted(tmp_path, server):
     serve(tmp_path, a="a", b="B")
     here = official(server, tmp_path)
-    with pytest.raises(Unreachable, match=r"/b sent is not the official file \(SHA-256\)"):
+    with pytest.raises(DataUnavailable, match=r"/b sent is not the official file \(SHA-256\)"):
         here.fetch()
     assert not here.is_cached()
     assert list((tmp_path / "cache").iterdir()) == []
 
 
 @pytest.mark.parametrize(("served", "message"), [({}, "/a: HTTPError"), ({"a": "a"}, "/b: HTTP")])
-def test_a_missing_file_is_a_reason(tmp_path, server, served, message):
+def test_a_file_that_the_server_lacks_is_named(tmp_path, server, served, message):
     serve(tmp_path, **served)
-    with pytest.raises(Unreachable, match=message):
+    with pytest.raises(DataUnavailable, match=message):
         official(server, tmp_path).fetch()
     assert not official(server, tmp_path).is_cached()
 
 
-def test_half_a_cache_is_downloaded_anew(tmp_path, server):
+def test_an_incomplete_cache_is_downloaded_again(tmp_path, server):
     serve(tmp_path, a="a", b="b")
     here = official(server, tmp_path)
     (tmp_path / "cache" / "t").mkdir(parents=True)
@@ -124,7 +124,7 @@ def test_half_a_cache_is_downloaded_anew(tmp_path, server):
     assert (here.fetch() / "a").read_text() == "a"
 
 
-def test_what_unpacking_finds_damaged_is_an_error_and_is_not_kept(tmp_path, server):
+def test_a_file_that_unpacking_finds_damaged_is_an_error_and_not_kept(tmp_path, server):
     def unpack(downloaded, directory):
         raise DamagedFile(downloaded / "a", "is damaged")
 
@@ -135,7 +135,7 @@ def test_what_unpacking_finds_damaged_is_an_error_and_is_not_kept(tmp_path, serv
 
 
 def one_example(directory):
-    """A data set of one example: the contents of the file `a`."""
+    """Return a data set of one example: the contents of the file `a`."""
     split = Split(*2 * [[(directory / "a").read_text()]])
     return Dataset("T", split, split)
 
@@ -156,41 +156,41 @@ def test_a_file_in_the_cache_that_is_not_the_official_one_is_downloaded_by_the_n
     assert here.load(one_example).train.inputs == ["a"]
 
 
-def nested(place):
+def circle_of_links(place):
     (place / "cache").symlink_to("cache")
     return place / "cache"
 
 
-def filled(place, make):
-    """A cache in which something else is in the place of the folder."""
+def cache_with(place, make):
+    """Return a cache in which `make` puts something else in the place of the folder."""
     (place / "cache").mkdir()
     make(place / "cache" / "t")
     return place / "cache"
 
 
-def made(path, make):
+def make_at(path, make):
     make(path)
     return path
 
 
 UNUSABLE = {
-    "a file": lambda place: made(place / "cache", Path.touch),
-    "below a file": lambda place: made(place / "file", Path.touch) / "cache",
-    "a dangling link": lambda place: made(place / "cache", lambda p: p.symlink_to("nowhere")),
-    "a circle of links": nested,
+    "a file": lambda place: make_at(place / "cache", Path.touch),
+    "below a file": lambda place: make_at(place / "file", Path.touch) / "cache",
+    "a dangling link": lambda place: make_at(place / "cache", lambda p: p.symlink_to("nowhere")),
+    "a circle of links": circle_of_links,
     "a name that is too long": lambda place: place / ("x" * 300),
     "where nothing can be made": lambda place: Path("/dev/null/cache"),
-    "with a file for a folder": lambda place: filled(place, Path.touch),
-    "with a dangling link for a folder": lambda place: filled(
+    "with a file for a folder": lambda place: cache_with(place, Path.touch),
+    "with a dangling link for a folder": lambda place: cache_with(
         place, lambda path: path.symlink_to("nowhere")
     ),
-    "read-only": lambda place: made(place / "cache", lambda path: path.mkdir(0o555)),
-    "closed": lambda place: made(place / "cache", lambda path: path.mkdir(0o000)),
+    "read-only": lambda place: make_at(place / "cache", lambda path: path.mkdir(0o555)),
+    "closed": lambda place: make_at(place / "cache", lambda path: path.mkdir(0o000)),
 }
 
 
 @pytest.mark.parametrize("kind", UNUSABLE)
-def test_an_unusable_cache_is_a_reason(tmp_path, monkeypatch, server, kind):
+def test_an_unusable_cache_is_named(tmp_path, monkeypatch, server, kind):
     cache = UNUSABLE[kind](tmp_path)
     if kind in ("read-only", "closed") and os.access(cache, os.W_OK):
         pytest.skip("this user may write everywhere")
@@ -198,27 +198,27 @@ def test_an_unusable_cache_is_a_reason(tmp_path, monkeypatch, server, kind):
     serve(tmp_path, a="a", b="b")
     here = official(server, tmp_path)
     assert not here.is_cached()
-    with pytest.raises(Unreachable) as caught:
+    with pytest.raises(DataUnavailable) as caught:
         here.fetch()
     said = str(caught.value)
     assert said.startswith(f"{cache / 't'} cannot be written: ")
     assert said.endswith("; set CROSSBENCH_CACHE to a folder that can be written")
     assert "\n" not in said
-    assert not any(command == "GET" for command, _ in server.asked)
+    assert not any(command == "GET" for command, _ in server.requests)
 
 
-def test_auto_goes_on_with_a_stand_in_where_the_cache_is_unusable(tmp_path, monkeypatch):
+def test_auto_uses_synthetic_data_if_the_cache_is_unusable(tmp_path, monkeypatch):
     (tmp_path / "cache").touch()
     monkeypatch.setenv("CROSSBENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(data.synthetic_text.load, "__defaults__", (5_000,))
     dataset = data.load(Text(length=4, step=3), "auto", 0)
     assert dataset.name == "synthetic text (seed 0)"
-    assert f"cannot be had ({tmp_path}/cache/nietzsche cannot be written: " in dataset.note
+    assert f"is not available ({tmp_path}/cache/nietzsche cannot be written: " in dataset.note
 
 
 @pytest.fixture
-def homeless(monkeypatch):
-    """A user without a home directory, as in a container with a user number of its own."""
+def no_home_directory(monkeypatch):
+    """Remove the home directory, as in a container whose user id has no account."""
 
     def no_entry(_):
         raise KeyError("getpwuid(): uid not found")
@@ -228,19 +228,19 @@ def homeless(monkeypatch):
     monkeypatch.setattr(pwd, "getpwuid", no_entry)
 
 
-def test_without_a_home_directory_auto_goes_on_with_a_stand_in(homeless, monkeypatch):
+def test_auto_uses_synthetic_data_without_a_home_directory(no_home_directory, monkeypatch):
     monkeypatch.setattr(data.synthetic_text.load, "__defaults__", (5_000,))
     assert "(there is no home directory for the cache; set CROSSBENCH_CACHE to a folder" in (
         data.load(Text(length=4, step=3), "auto", 0).note
     )
 
 
-def test_doctor_reports_a_missing_home_directory(homeless):
+def test_doctor_reports_a_missing_home_directory(no_home_directory):
     assert "not available: there is no home directory for the cache; set" in doctor.report()
 
 
-def test_a_full_disk_is_a_reason_that_names_the_folder(tmp_path, server):
-    """A limit on the size of a file stands for the disk: writing fails in the same place."""
+def test_a_full_disk_is_an_error_that_names_the_folder(tmp_path, server):
+    """Limit the size of a file instead of the disk: writing fails in the same place."""
 
     def unpack(downloaded, directory):
         directory.mkdir()
@@ -248,22 +248,25 @@ def test_a_full_disk_is_a_reason_that_names_the_folder(tmp_path, server):
 
     serve(tmp_path, a="a", b="b")
     here = official(server, tmp_path, unpack=unpack)
-    with small_files(50_000), pytest.raises(Unreachable) as caught:
+    with limited_file_size(50_000), pytest.raises(DataUnavailable) as caught:
         here.fetch()
     assert str(caught.value).startswith(f"{tmp_path}/cache/t cannot be written: File too large; ")
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_a_disk_that_is_full_in_the_middle_of_a_download_is_a_reason(tmp_path, server):
+def test_a_disk_that_fills_up_during_a_download_is_an_error(tmp_path, server):
     (tmp_path / "served" / "a").write_bytes(bytes(100_000))
-    with small_files(50_000), pytest.raises(Unreachable, match=r"/cache/t cannot be written: File"):
+    with (
+        limited_file_size(50_000),
+        pytest.raises(DataUnavailable, match=r"/cache/t cannot be written: File"),
+    ):
         official(server, tmp_path).fetch()
     assert list((tmp_path / "cache").iterdir()) == []
 
 
 @contextmanager
-def small_files(size):
-    """No file of this process grows over so many bytes."""
+def limited_file_size(size):
+    """Let no file of this process grow over so many bytes."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -280,8 +283,8 @@ print(of_two_files(sys.argv[1]).fetch())
 
 
 @pytest.fixture
-def fetching(server):
-    """Start a process that fetches; it is killed at the end if it still runs."""
+def start_fetch(server):
+    """Return a function that starts a process that fetches; kill the processes at the end."""
     started = []
 
     def start():
@@ -301,18 +304,18 @@ def fetching(server):
         process.communicate()
 
 
-def temporary(tmp_path):
+def unfinished_downloads(tmp_path):
     return list((tmp_path / "cache").glob("download-*"))
 
 
-def test_two_that_download_at_once_both_get_the_files(tmp_path, server, fetching):
+def test_two_processes_that_download_at_once_both_get_the_files(tmp_path, server, start_fetch):
     serve(tmp_path, a="a", b="b")
     hold = Hold(server, "/b")
-    slow = fetching()
+    slow = start_fetch()
     assert hold.arrived.wait(PATIENCE)
 
     directory = official(server, tmp_path).fetch()  # it overtakes the slow one
-    [part] = temporary(tmp_path)  # and leaves it alone
+    [part] = unfinished_downloads(tmp_path)  # and leaves it alone
     assert (part / "downloaded" / "a").exists()
     first = {path.name: path.stat().st_ino for path in directory.iterdir()}
     folder = directory.stat().st_ino
@@ -320,28 +323,30 @@ def test_two_that_download_at_once_both_get_the_files(tmp_path, server, fetching
     hold.released.set()
     out, errors = slow.communicate(timeout=PATIENCE)
     assert (slow.returncode, out.strip()) == (0, str(directory)), errors
-    # who reads the first one's files does not lose them
+    # so a process that reads the first one's files does not lose them
     assert directory.stat().st_ino == folder
     assert {path.name: path.stat().st_ino for path in directory.iterdir()} == first
     assert list((tmp_path / "cache").iterdir()) == [directory]
 
 
-def test_what_a_killed_download_leaves_is_removed_by_the_next_run(tmp_path, server, fetching):
+def test_the_leftovers_of_a_killed_download_are_removed_by_the_next_run(
+    tmp_path, server, start_fetch
+):
     serve(tmp_path, a="a", b="b")
     hold = Hold(server, "/b")
-    killed = fetching()
+    killed = start_fetch()
     assert hold.arrived.wait(PATIENCE)
     killed.send_signal(signal.SIGKILL)
     killed.wait(PATIENCE)
     hold.released.set()
-    [part] = temporary(tmp_path)
+    [part] = unfinished_downloads(tmp_path)
     assert (part / "downloaded" / "a").exists()
     assert not official(server, tmp_path).is_cached()
     directory = official(server, tmp_path).fetch()
     assert list((tmp_path / "cache").iterdir()) == [directory]
 
 
-def test_what_another_left_in_the_cache_stays(tmp_path, server):
+def test_foreign_files_in_the_cache_stay(tmp_path, server):
     serve(tmp_path, a="a", b="b")
     cache = tmp_path / "cache"
     (cache / "mine").mkdir(parents=True)
@@ -358,22 +363,24 @@ def test_what_another_left_in_the_cache_stays(tmp_path, server):
     assert (tmp_path / "elsewhere").exists()
 
 
-def test_a_server_that_is_silent_is_given_up_within_10_s(monkeypatch, tmp_path):
+def test_a_silent_server_is_given_up_within_10_s(monkeypatch, tmp_path):
     monkeypatch.setenv("CROSSBENCH_CACHE", str(tmp_path / "cache"))
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        # as a proxy, through which everything goes
+        # as a proxy, so that every request reaches it
         proxy = f"http://127.0.0.1:{silent.getsockname()[1]}"
         monkeypatch.setenv("HTTPS_PROXY", proxy)
         monkeypatch.setenv("https_proxy", proxy)
         started = time.monotonic()
-        with pytest.raises(Unreachable):
-            data.OFFICIAL[0].fetch()
+        with pytest.raises(DataUnavailable):
+            data.OFFICIAL_FILES[0].fetch()
         assert time.monotonic() - started < 10
 
 
-def test_what_auto_downloads_has_a_digest_and_a_place_of_its_own():
-    assert len({official.folder for official in data.OFFICIAL}) == len(data.OFFICIAL) == 4
-    for here in data.OFFICIAL:
+def test_every_official_file_has_a_digest_and_a_folder_of_its_own():
+    assert (
+        len({official.folder for official in data.OFFICIAL_FILES}) == len(data.OFFICIAL_FILES) == 4
+    )
+    for here in data.OFFICIAL_FILES:
         for url, sha256 in here.sha256.items():
             assert url.startswith("https://")
             assert len(bytes.fromhex(sha256)) == 32

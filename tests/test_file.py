@@ -1,4 +1,4 @@
-"""Results files on the disk: replaced whole, held by one run, whatever is killed meanwhile."""
+"""Check that results files are replaced as a whole and locked by one run, even if it is killed."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ with file.new_file(sys.argv[1]) as write:
 
 @pytest.fixture
 def hold(tmp_path):
-    """Another process that holds a new file, with that content; its path is there."""
+    """Return a function that locks a new file from another process; it returns path and process."""
     started = []
 
     def hold(*content):
@@ -48,7 +48,7 @@ def hold(tmp_path):
 
 @pytest.mark.parametrize("content", [[], ["something"]])
 @pytest.mark.parametrize("open_file", [file.new_file, file.old_file])
-def test_a_file_of_another_run_is_refused(hold, open_file, content):
+def test_a_file_in_use_by_another_run_is_refused(hold, open_file, content):
     path, process = hold(*content)
     before = path.read_bytes()
     with pytest.raises(ResultsError) as caught, open_file(path):
@@ -61,14 +61,14 @@ def test_a_file_of_another_run_is_refused(hold, open_file, content):
 
 
 @pytest.mark.parametrize("path", [3, None, "a\0b"])
-def test_what_is_no_path_gets_one_line(path):
+def test_an_invalid_path_gets_one_line(path):
     for work in (file.read, lambda path: file.new_file(path).__enter__()):
         with pytest.raises(ResultsError) as caught:
             work(path)
         assert "\n" not in str(caught.value)
 
 
-def test_a_killed_run_holds_nothing(hold):
+def test_a_killed_run_releases_its_file(hold):
     path, process = hold("something")
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -90,7 +90,7 @@ def test_the_empty_file_of_a_killed_run_is_used_again(hold):
     assert path.read_bytes() == b"something"
 
 
-def test_a_file_stays_held_when_it_is_replaced(tmp_path):
+def test_a_file_stays_locked_when_it_is_replaced(tmp_path):
     path = tmp_path / "r.json"
     with file.new_file(path) as write:
         for content in (b"one", b"two"):
@@ -108,10 +108,10 @@ def test_a_new_file_that_was_not_written_is_removed(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_killed_writer_left_is_removed(tmp_path):
-    """Of that file, and not what another process is writing."""
+def test_partial_files_of_a_killed_writer_are_removed(tmp_path):
+    """Those of other files, and those that another process is writing, stay."""
     path = tmp_path / "r.json"
-    names = [f"{file._part_prefix(path)}{i}" for i in range(2)] + [".crossbench-other"]
+    names = [f"{file._temporary_prefix(path)}{i}" for i in range(2)] + [".crossbench-other"]
     for name in names:
         (tmp_path / name).write_bytes(b"half")
     with open(tmp_path / names[0], "rb") as written:
@@ -153,7 +153,7 @@ def test_a_name_as_long_as_the_system_allows(tmp_path):
         c.save(tmp_path / f"x{path.name}")
 
 
-def test_a_file_has_the_mode_of_any_new_file(tmp_path):
+def test_a_file_has_the_permissions_of_any_new_file(tmp_path):
     path = tmp_path / "r.json"
     comparison(result("torch", [9, 2])).save(path)
     (tmp_path / "other").touch()
@@ -162,7 +162,7 @@ def test_a_file_has_the_mode_of_any_new_file(tmp_path):
 
 
 @pytest.fixture(params=["fifo", "device", "directory"])
-def no_file(request, tmp_path):
+def special_file(request, tmp_path):
     if request.param == "device":
         return "/dev/zero"
     path = tmp_path / request.param
@@ -170,21 +170,21 @@ def no_file(request, tmp_path):
     return path
 
 
-def test_only_regular_files_are_opened(no_file):
+def test_only_regular_files_are_opened(special_file):
     for use in (crossbench.load, crossbench.resume, comparison(result("torch", [9, 2])).save):
-        with pytest.raises(ResultsError, match=r"is no regular file|Is a directory") as caught:
-            use(no_file)
+        with pytest.raises(ResultsError, match=r"is not a regular file|Is a directory") as caught:
+            use(special_file)
         assert "\n" not in str(caught.value)
 
 
-def test_a_name_that_is_none():
+def test_a_name_with_a_null_byte_is_refused():
     for use in (crossbench.load, comparison(result("torch", [9, 2])).save):
         with pytest.raises(ResultsError, match="null byte"):
             use("a\0b")
 
 
-def test_a_full_disk_leaves_the_last_good_file_and_no_part(tmp_path):
-    """The system's limit of a file's size stands in for the disk's."""
+def test_a_full_disk_keeps_the_last_good_file_and_no_partial_one(tmp_path):
+    """The file size limit of the process stands in for a full disk."""
     path = tmp_path / "r.json"
     comparison(result("torch", [9, 2])).save(path)
     good = path.read_bytes()

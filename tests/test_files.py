@@ -1,4 +1,4 @@
-"""What is opened and how much is read: of every source, and of archives."""
+"""Test which files and archives are opened and how much of them is read, for every source."""
 
 import gzip
 import io
@@ -25,8 +25,8 @@ BOUNDS = ArchiveBounds(packed=MEBIBYTE, unpacked=MEBIBYTE, member=1_000, members
 
 
 @pytest.fixture(autouse=True)
-def alarm():
-    """Fail what waits for ever."""
+def time_limit():
+    """Fail a test that waits for ever."""
 
     def ring(*_):
         raise TimeoutError("it waits")
@@ -40,7 +40,7 @@ def alarm():
 
 @pytest.fixture
 def little_memory():
-    """Fail what takes more than 100 MB at a time."""
+    """Fail a test that uses more than 100 MB at a time."""
     tracemalloc.start()
     yield
     peak = tracemalloc.get_traced_memory()[1]
@@ -62,7 +62,7 @@ def write_mnist(directory, suffix=""):
 
 
 def write_imdb(directory):
-    for part in imdb.PARTS:
+    for part in imdb.REVIEW_FOLDERS:
         (directory / part).mkdir(parents=True)
         (directory / part / "0_7.txt").write_text("a film")
     return directory
@@ -84,8 +84,8 @@ SOURCES = {
 
 
 @pytest.fixture(params=SOURCES)
-def place(request, tmp_path):
-    """One of a source's files, which loads, and a function that loads them all."""
+def source_file(request, tmp_path):
+    """Return the path of one of a source's files, and a function that loads them all."""
     source, write, name = SOURCES[request.param]
     where = write(tmp_path / "data")
 
@@ -96,7 +96,7 @@ def place(request, tmp_path):
     return where / name, load
 
 
-def refused(load):
+def error_line(load):
     with pytest.raises(DataError) as caught:
         load()
     assert "\n" not in str(caught.value)
@@ -106,7 +106,7 @@ def refused(load):
 def make_socket(path):
     with socket.socket(socket.AF_UNIX) as end:
         before = Path.cwd()
-        os.chdir(path.parent)  # a socket's address has at most some hundred bytes
+        os.chdir(path.parent)  # because a socket's address has at most some hundred bytes
         end.bind(path.name)
         os.chdir(before)
 
@@ -119,18 +119,18 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_regular_file_is_not_opened(place, kind, little_memory):
-    path, load = place
+def test_a_file_that_is_not_regular_is_not_opened(source_file, kind, little_memory):
+    path, load = source_file
     path.unlink()
     KINDS[kind](path)
-    assert refused(load) == f"{path} cannot be read: it is {kind}, not a regular file"
+    assert error_line(load) == f"{path} cannot be read: it is {kind}, not a regular file"
 
 
-def test_a_directory_in_a_files_place(place):
-    path, load = place
+def test_a_directory_in_place_of_a_file_is_named(source_file):
+    path, load = source_file
     path.unlink()
     path.mkdir()
-    assert str(path) in refused(load)
+    assert str(path) in error_line(load)
 
 
 def test_a_named_pipe_that_replaces_the_file_while_it_is_opened_is_not_waited_for(
@@ -139,79 +139,85 @@ def test_a_named_pipe_that_replaces_the_file_while_it_is_opened_is_not_waited_fo
     pipe = tmp_path / "a"
     os.mkfifo(pipe)
     before = Path(__file__).stat()
-    monkeypatch.setattr(Path, "stat", lambda _: before)  # what it was a moment ago
-    assert "it is a named pipe" in refused(partial(files.read, pipe, 10, ""))
+    monkeypatch.setattr(Path, "stat", lambda _: before)  # the file before it was replaced
+    assert "it is a named pipe" in error_line(partial(files.read, pipe, 10, ""))
 
 
-def test_a_link_to_a_file_is_read(place):
-    path, load = place
+def test_a_link_to_a_file_is_read(source_file):
+    path, load = source_file
     expected = load().sha256()
     path.rename(path.parent / "elsewhere")
     path.symlink_to("elsewhere")
     assert load().sha256() == expected
 
 
-def test_a_dangling_link_is_a_missing_file(place):
-    path, load = place
+def test_a_dangling_link_is_a_missing_file(source_file):
+    path, load = source_file
     path.unlink()
     path.symlink_to("nowhere")
-    assert "is missing: " in refused(load)
+    assert "is missing: " in error_line(load)
 
 
-def test_a_sparse_file_of_20_gib_is_not_read(place, little_memory):
-    path, load = place
+def test_a_sparse_file_of_20_gib_is_not_read(source_file, little_memory):
+    path, load = source_file
     os.truncate(path, 20 * 2**30)
-    assert refused(load).startswith(f"{path} is too large: it has more than ")
+    assert error_line(load).startswith(f"{path} is too large: it has more than ")
 
 
 @pytest.mark.parametrize("size", [10_000, 10_001])
-def test_the_largest_file(tmp_path, size):
+def test_a_file_at_the_limit_is_read_and_a_larger_one_is_not(tmp_path, size):
     path = tmp_path / "a"
     path.write_bytes(bytes(size))
     if size == 10_000:
         assert len(files.read(path, 10_000, "")) == size
     else:
         message = f"{path} is too large: it has more than 10,000 bytes"
-        assert refused(partial(files.read, path, 10_000, "")) == message
+        assert error_line(partial(files.read, path, 10_000, "")) == message
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc")
-def test_a_file_that_says_it_is_empty_and_is_not_has_its_bound_too():
+def test_the_limit_holds_for_a_file_that_claims_to_be_empty():
     path = Path("/proc/self/status")
     assert path.stat().st_size == 0
-    assert "is too large: it has more than 10 bytes" in refused(partial(files.read, path, 10, ""))
+    assert "is too large: it has more than 10 bytes" in error_line(
+        partial(files.read, path, 10, "")
+    )
 
 
 def test_a_gzip_bomb_is_not_unpacked(tmp_path, little_memory):
     directory = write_mnist(tmp_path / "data", ".gz")
     path = directory / "train-images-idx3-ubyte.gz"
     path.write_bytes(path.read_bytes() + 20_000 * gzip.compress(bytes(MEBIBYTE)))  # 20 GB
-    message = refused(partial(data.load, MNIST(), str(directory), 0))
+    message = error_line(partial(data.load, MNIST(), str(directory), 0))
     assert f"{path} is damaged: at least 1,569 bytes follow its header, which says 1,568" in message
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_a_header_that_promises_too_much_is_not_believed(tmp_path, suffix, little_memory):
+def test_a_header_that_claims_too_many_items_is_an_error(tmp_path, suffix, little_memory):
     directory = write_mnist(tmp_path / "data", suffix)
     path = directory / f"train-labels-idx1-ubyte{suffix}"
     for n, message in ((600_001, "says 600,001 items, where at most 600,000"), (600_000, "2 byte")):
         raw = bytes.fromhex("00000801") + n.to_bytes(4, "big") + bytes(2)
         path.write_bytes(gzip.compress(raw) if suffix else raw)
-        assert message in refused(partial(data.load, MNIST(), str(directory), 0))
+        assert message in error_line(partial(data.load, MNIST(), str(directory), 0))
 
 
-def test_reviews_have_bounds(tmp_path, monkeypatch):
+def test_too_many_or_too_large_reviews_are_an_error(tmp_path, monkeypatch):
     directory = write_imdb(tmp_path / "data")
     (directory / "train/neg/1_7.txt").write_text("another")
     load = partial(data.load, IMDB(words=9, length=4), str(directory), 0)
     for bound, value, message in (
         ("MAX_REVIEWS", 1, f"{directory}/train/neg holds 2 reviews, where at most 1 are read"),
-        ("MAX_PART_BYTES", 10, f"{directory}/train/neg is too large: it holds more than 10 bytes"),
+        (
+            "MAX_FOLDER_BYTES",
+            10,
+            f"{directory}/train/neg is too large: it holds more than 10 bytes",
+        ),
         ("MAX_REVIEW_BYTES", 6, f"{directory}/train/neg/1_7.txt is too large: it has more than 6"),
     ):
         with monkeypatch.context() as bounded:
             bounded.setattr(imdb, bound, value)
-            assert refused(load).startswith(message)
+            assert error_line(load).startswith(message)
     load()
 
 
@@ -229,7 +235,7 @@ def unpack(path, bounds=BOUNDS):
     return list(files.read_archive(path, lambda member: member.name != "unwanted", bounds))
 
 
-def test_files_of_an_archive(tmp_path):
+def test_the_wanted_files_of_an_archive_are_read(tmp_path):
     members = [("a", b"1"), ("unwanted", b"2"), ("b/c", b"x" * 1_000), ("d", b"")]
     path = pack(tmp_path / "a.tar.gz", *members)
     assert unpack(path) == [member for member in members if member[0] != "unwanted"]
@@ -244,17 +250,19 @@ def test_files_of_an_archive(tmp_path):
         ([("x" * 100_000, b"")], "a header in it has no sensible size"),
     ],
 )
-def test_an_archive_has_bounds(tmp_path, members, message):
+def test_an_archive_over_its_bounds_is_an_error(tmp_path, members, message):
     path = pack(tmp_path / "a.tar.gz", *members)
-    said = refused(partial(unpack, path))
+    said = error_line(partial(unpack, path))
     assert str(path) in said
     assert message in said
 
 
-def test_an_archive_that_is_too_large_on_the_disk(tmp_path):
+def test_an_archive_that_is_too_large_on_the_disk_is_an_error(tmp_path):
     path = tmp_path / "a.tar.gz"
     path.write_bytes(bytes(MEBIBYTE + 1))
-    assert refused(partial(unpack, path)).endswith("is too large: it has more than 1,048,576 bytes")
+    assert error_line(partial(unpack, path)).endswith(
+        "is too large: it has more than 1,048,576 bytes"
+    )
 
 
 @pytest.mark.parametrize(
@@ -268,13 +276,13 @@ def test_a_tar_bomb_is_not_unpacked(tmp_path, read, name, little_memory):
     info.size = 20_000 * MEBIBYTE
     path = tmp_path / "a.tar.gz"
     path.write_bytes(gzip.compress(info.tobuf()) + 20_000 * gzip.compress(bytes(MEBIBYTE)))
-    assert "is too large: " in refused(partial(read, path))
+    assert "is too large: " in error_line(partial(read, path))
 
 
-def test_zeros_behind_an_archive_have_their_bound_too(tmp_path, little_memory):
+def test_the_bounds_hold_for_zeros_behind_an_archive(tmp_path, little_memory):
     path = pack(tmp_path / "a.tar.gz", ("a", b"1"))
     path.write_bytes(path.read_bytes() + 100 * gzip.compress(bytes(MEBIBYTE)))
-    assert "holds more than 1,048,576 bytes decompressed" in refused(partial(unpack, path))
+    assert "holds more than 1,048,576 bytes decompressed" in error_line(partial(unpack, path))
 
 
 def test_an_archive_that_leads_back_to_an_earlier_header_is_not_followed_for_ever(tmp_path):
@@ -284,10 +292,10 @@ def test_an_archive_that_leads_back_to_an_earlier_header_is_not_followed_for_eve
     header[148:156] = b"%06o\0 " % sum(header[:148] + b" " * 8 + header[156:])
     path = tmp_path / "a.tar.gz"
     path.write_bytes(gzip.compress(first + bytes(header) + bytes(1_024)))
-    assert refused(partial(unpack, path)) == f"{path} is damaged: its parts overlap"
+    assert error_line(partial(unpack, path)) == f"{path} is damaged: its parts overlap"
 
 
-def damaged(raw):
+def damaged_variants(raw):
     """Yield the archive cut and changed in many ways."""
     for kept in (0, 1, 5, 10, 20, len(raw) // 2, len(raw) - 9, len(raw) - 8, len(raw) - 1):
         yield raw[:kept]
@@ -300,12 +308,12 @@ def damaged(raw):
         yield gzip.compress(tar[:kept], 1)
 
 
-def test_a_damaged_archive_is_named_or_read(tmp_path):
-    """In a line: EOFError, zlib.error, ReadError and the rest never come through."""
+def test_a_damaged_archive_is_read_or_named_in_one_line(tmp_path):
+    """The error has one line: EOFError, zlib.error, ReadError and the rest never come through."""
     content = os.urandom(900)
     path = pack(tmp_path / "a.tar.gz", ("a", content), ("b", content))
     caught = []
-    for spoiled in damaged(path.read_bytes()):
+    for spoiled in damaged_variants(path.read_bytes()):
         path.write_bytes(spoiled)
         try:
             unpack(path)
@@ -316,11 +324,11 @@ def test_a_damaged_archive_is_named_or_read(tmp_path):
     assert not any("\n" in str(error) for error in caught)
 
 
-def test_a_damaged_files_error_travels_between_processes():
+def test_a_damaged_files_error_can_be_pickled():
     error = pickle.loads(pickle.dumps(DamagedFile(Path("a"), "is damaged")))
     assert (str(error), error.path) == ("a is damaged", Path("a"))
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_path_that_is_too_long_is_a_line(source):
-    assert "x" * 5_000 in refused(partial(data.load, SOURCES[source][0], "x" * 5_000, 0))
+def test_a_path_that_is_too_long_is_an_error_in_one_line(source):
+    assert "x" * 5_000 in error_line(partial(data.load, SOURCES[source][0], "x" * 5_000, 0))

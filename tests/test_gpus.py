@@ -1,4 +1,4 @@
-"""Which GPUs are found, with a stand-in for NVML."""
+"""Check which GPUs are found, with a stand-in for NVML."""
 
 import ctypes
 import os
@@ -23,9 +23,9 @@ def all_visible(monkeypatch):
 
 @pytest.fixture
 def driver(monkeypatch):
-    """Says whether CUDA's driver can be loaded."""
+    """Return a function that sets whether CUDA's driver can be loaded."""
 
-    def there(is_there):
+    def set_driver(is_there):
         def load(name):
             assert name == "libcuda.so.1"
             if not is_there:
@@ -33,7 +33,7 @@ def driver(monkeypatch):
 
         monkeypatch.setattr(ctypes, "CDLL", load)
 
-    return there
+    return set_driver
 
 
 def names(gpus):
@@ -63,7 +63,7 @@ def test_all_cards_are_visible(monkeypatch):
         ("", []),
         ("-1", []),
         ("7", []),
-        ("GPU-aa", []),  # which one?
+        ("GPU-aa", []),  # ambiguous
         ("GPU-cccc", []),
         ("none", []),
         ("GPU-b", []),
@@ -71,7 +71,7 @@ def test_all_cards_are_visible(monkeypatch):
         (",0", []),
     ],
 )
-def test_what_the_user_hides_is_not_found(monkeypatch, visible, expected):
+def test_hidden_gpus_are_not_found(monkeypatch, visible, expected):
     nvml.install(monkeypatch, A, B)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     gpus = find_gpus()
@@ -81,21 +81,21 @@ def test_what_the_user_hides_is_not_found(monkeypatch, visible, expected):
 
 
 @pytest.mark.parametrize(("visible", "expected"), [("G", []), ("GPU-a", ["NVIDIA A100"])])
-def test_an_abbreviation_begins_as_cuda_knows_it(monkeypatch, visible, expected):
+def test_an_abbreviated_uuid_must_begin_with_gpu_dash(monkeypatch, visible, expected):
     nvml.install(monkeypatch, A)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert names(find_gpus()) == expected
 
 
-def test_an_index_counts_the_visible_ones(monkeypatch):
+def test_an_index_counts_visible_gpus(monkeypatch):
     nvml.install(monkeypatch, A, B)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
     assert find_gpus().environment(0)["CUDA_VISIBLE_DEVICES"] == B.uuid
     assert find_gpus().environment(1)["CUDA_VISIBLE_DEVICES"] == A.uuid
 
 
-def test_a_worker_is_shown_the_same_gpu(monkeypatch):
-    """The worker sees its GPU as the only one, by the word that the parent gave it."""
+def test_a_worker_finds_the_same_gpu(monkeypatch):
+    """The worker finds only its own GPU, through the environment that the parent sets."""
     nvml.install(monkeypatch, A, B)
     for name, value in find_gpus().environment(1).items():
         monkeypatch.setenv(name, value)
@@ -112,10 +112,10 @@ def test_a_worker_is_shown_the_same_gpu(monkeypatch):
         ("MIG-2222", ["MIG 2g"]),
         ("MIG-22", ["MIG 2g"]),
         ("MIG-", []),
-        ("GPU-aaaa1111-22", []),  # the card as a whole is not to be had
+        ("GPU-aaaa1111-22", []),  # the card as a whole is not available
     ],
 )
-def test_under_mig_an_instance_is_found_or_nothing(monkeypatch, visible, expected):
+def test_under_mig_only_instances_are_found(monkeypatch, visible, expected):
     instances = [None, Card("MIG-1111", "MIG 1g"), Card("MIG-2222", "MIG 2g")]
     nvml.install(monkeypatch, Card(A.uuid, A.name, instances), B)
     if visible is not None:
@@ -123,18 +123,18 @@ def test_under_mig_an_instance_is_found_or_nothing(monkeypatch, visible, expecte
     assert names(find_gpus()) == expected
 
 
-def test_a_card_that_mig_divides_into_nothing_is_none(monkeypatch):
+def test_a_card_in_mig_mode_without_instances_is_not_found(monkeypatch):
     nvml.install(monkeypatch, Card(A.uuid, A.name, [None]))
     monkeypatch.setattr(pynvml, "nvmlDeviceGetMigMode", lambda card: [1, 1])
     assert find_gpus().known == []
 
 
-def test_a_card_that_could_be_divided_but_is_not(monkeypatch):
+def test_a_card_outside_mig_mode_is_found(monkeypatch):
     nvml.install(monkeypatch, Card(A.uuid, A.name, []))
     assert names(find_gpus()) == ["NVIDIA A100"]
 
 
-def test_without_a_driver_there_is_none(monkeypatch, driver):
+def test_without_a_driver_no_gpu_is_found(monkeypatch, driver):
     driver(False)
     nvml.install(monkeypatch, init=pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
     assert find_gpus() == Gpus([])
@@ -143,8 +143,8 @@ def test_without_a_driver_there_is_none(monkeypatch, driver):
 
 
 @pytest.mark.parametrize("error", [pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_UNKNOWN])
-def test_a_driver_without_nvml_leaves_out_only_what_nvml_tells(monkeypatch, driver, error):
-    """A container without the utility capability."""
+def test_without_nvml_the_first_gpu_is_still_available(monkeypatch, driver, error):
+    """As in a container without the utility capability."""
     driver(True)
     nvml.install(monkeypatch, init=error)
     gpus = find_gpus()
@@ -163,7 +163,7 @@ def test_a_driver_without_nvml_leaves_out_only_what_nvml_tells(monkeypatch, driv
 
 
 @pytest.mark.parametrize("where", ["count", "card"])
-def test_an_error_of_nvml_after_its_start_is_a_line(monkeypatch, driver, where):
+def test_an_nvml_error_after_nvml_init_gets_one_line(monkeypatch, driver, where):
     driver(True)
     lost = pynvml.NVML_ERROR_GPU_IS_LOST
     if where == "count":
@@ -174,14 +174,14 @@ def test_an_error_of_nvml_after_its_start_is_a_line(monkeypatch, driver, where):
     assert "GPU is lost" in doctor.report()
 
 
-def test_what_the_measurement_needs_is_set():
+def test_the_environment_disables_tensorfloat32_and_fixes_the_order():
     wanted = Gpus([]).environment(0)
     assert wanted["NVIDIA_TF32_OVERRIDE"] == "0"
     assert wanted["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 
 
-def test_pynvml_itself_is_asked():
-    """Without the stand-in, in a process of its own: whatever this machine has, it is no error."""
+def test_the_real_pynvml_raises_no_error():
+    """Without the stand-in, in another process: whatever GPUs this machine has."""
     program = "from crossbench.gpus import find_gpus; print(find_gpus())"
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     run = subprocess.run(

@@ -1,4 +1,4 @@
-"""The reviews: by hand where one can, and against a plain writing down of what Keras does."""
+"""Test IMDB's token ids, against values by hand and against Keras' steps in plain Python."""
 
 import io
 import tarfile
@@ -41,7 +41,7 @@ def load(directory, **source):
     return data.load(IMDB(**{"words": 100, "length": 8, **source}), str(directory), seed=0)
 
 
-def test_words_are_numbered_by_frequency_and_padded_in_front(directory):
+def test_ids_follow_the_frequency_of_words_and_padding_comes_first(directory):
     dataset = load(directory)
     expected = {
         (0, 0, 0, 0, 1, 4, 4, 3): 0,
@@ -64,7 +64,7 @@ def test_words_are_numbered_by_frequency_and_padded_in_front(directory):
     assert dataset.name == f"IMDB reviews in {directory}"
 
 
-def test_rare_words_share_a_number_and_long_reviews_lose_their_beginning(directory):
+def test_rare_words_share_an_id_and_long_reviews_lose_their_beginning(directory):
     dataset = load(directory, words=6, length=4)
     assert [1, 2, 5, 2] not in dataset.train.inputs.tolist()
     assert [2, 5, 2, 3] in dataset.train.inputs.tolist()  # it's a good film
@@ -72,7 +72,7 @@ def test_rare_words_share_a_number_and_long_reviews_lose_their_beginning(directo
     assert dataset.vocabulary == 6
 
 
-def test_bigrams_follow_the_words(directory):
+def test_the_ids_of_bigrams_follow_those_of_words(directory):
     dataset = load(directory, length=14, bigrams=True)
     train = dataset.train.inputs.tolist()
     pairs = {(4, 4), (4, 3), (1, 4), (1, 5), (5, 4), (3, 6), (6, 5), (5, 3), (1, 7), (7, 5)}
@@ -87,8 +87,8 @@ def test_bigrams_follow_the_words(directory):
     assert dataset.vocabulary == 101 + len(pairs) == dataset.train.inputs.max() + 1
 
 
-def keras(texts, source):
-    """The same in plain Python: keras' Tokenizer, imdb.load_data, add_ngram, pad_sequences."""
+def keras_ids(texts, source):
+    """Return what Keras' Tokenizer, imdb.load_data, add_ngram and pad_sequences give."""
     filters = '!"#$%&()*+,-./:;<=>?@[\\]^_`{|}~\t\n'
 
     def tokens(text):
@@ -117,7 +117,7 @@ def keras(texts, source):
 
 
 @pytest.mark.parametrize("bigrams", [False, True])
-def test_many_reviews_are_what_plain_python_makes_of_them(tmp_path, bigrams):
+def test_random_reviews_get_the_ids_of_plain_python(tmp_path, bigrams):
     random = np.random.default_rng(0)
     vocabulary = [f"w{i}" for i in range(300)] + ["don't", "Ünder", "LOUD", "x-y", "(z)", "12.5"]
     texts = {
@@ -125,13 +125,13 @@ def test_many_reviews_are_what_plain_python_makes_of_them(tmp_path, bigrams):
             " ".join(vocabulary[int(306 * u**3)] for u in random.random(random.integers(1, 60)))
             for _ in range(30)
         ]
-        for part in imdb.PARTS
+        for part in imdb.REVIEW_FOLDERS
     }
     source = IMDB(words=120, length=50, bigrams=bigrams)
     dataset = data.load(source, str(write(tmp_path / "a", texts)), 0)
     # 30 reviews a part are named 0_7 to 29_7, and are taken in the order of their names
     order = sorted(range(30), key=lambda i: f"{i}_7.txt")
-    train, test = keras({part: [texts[part][i] for i in order] for part in texts}, source)
+    train, test = keras_ids({part: [texts[part][i] for i in order] for part in texts}, source)
     assert dataset.test.inputs.tolist() == test
     assert sorted(dataset.train.inputs.tolist()) == sorted(train)
     label = {tuple(review): i // 30 for i, review in enumerate(train)}
@@ -140,7 +140,7 @@ def test_many_reviews_are_what_plain_python_makes_of_them(tmp_path, bigrams):
 
 
 def test_training_reviews_are_shuffled_always_in_the_same_way(tmp_path):
-    texts = {part: ["a film"] * 50 for part in imdb.PARTS}
+    texts = {part: ["a film"] * 50 for part in imdb.REVIEW_FOLDERS}
     directory = write(tmp_path / "a", texts)
     labels = load(directory).train.labels
     assert 10 < labels[:50].sum() < 40
@@ -148,7 +148,7 @@ def test_training_reviews_are_shuffled_always_in_the_same_way(tmp_path):
     assert load(directory).test.labels.tolist() == [0] * 50 + [1] * 50
 
 
-def test_a_review_without_words_is_a_start(tmp_path):
+def test_a_review_without_words_is_the_start_id_alone(tmp_path):
     texts = TINY | {"test/pos": ["...", "?!"]}
     for bigrams in (False, True):
         dataset = load(write(tmp_path / str(bigrams), texts), bigrams=bigrams)
@@ -162,7 +162,7 @@ def test_training_reviews_without_words_have_no_bigrams(tmp_path):
     assert dataset.vocabulary == 101
 
 
-def archive(path, texts=TINY, directory="aclImdb"):
+def write_archive(path, texts=TINY, directory="aclImdb"):
     path.parent.mkdir(parents=True, exist_ok=True)
     members = [
         (f"{directory}/{part}/{i}_7.txt", text.encode(errors="surrogateescape"))
@@ -188,8 +188,8 @@ def load_cached():
     return data.load(IMDB(words=100, length=8), "auto", seed=0)
 
 
-def test_auto_takes_the_cached_archive(monkeypatch, cached, directory):
-    archive(cached)
+def test_auto_uses_the_cached_archive(monkeypatch, cached, directory):
+    write_archive(cached)
     trust(monkeypatch, imdb, cached.parent)
     dataset = load_cached()
     assert (dataset.name, dataset.note) == ("IMDB reviews", None)
@@ -198,8 +198,8 @@ def test_auto_takes_the_cached_archive(monkeypatch, cached, directory):
 
 @pytest.mark.parametrize("trusted", [False, True])
 @pytest.mark.parametrize("kept", [0, 5, 30, 0.5, 0.9, -9, -4, -1])
-def test_an_archive_that_was_cut_off_is_removed_from_the_cache(monkeypatch, cached, kept, trusted):
-    raw = archive(cached).read_bytes()
+def test_a_truncated_archive_is_removed_from_the_cache(monkeypatch, cached, kept, trusted):
+    raw = write_archive(cached).read_bytes()
     cached.write_bytes(raw[: int(kept * len(raw)) if isinstance(kept, float) else kept])
     if trusted:  # what only the reader sees
         trust(monkeypatch, imdb, cached.parent)
@@ -212,15 +212,15 @@ def test_an_archive_that_was_cut_off_is_removed_from_the_cache(monkeypatch, cach
 
 
 def test_an_archive_of_something_else_is_removed_from_the_cache(monkeypatch, cached):
-    archive(cached, directory="other")
+    write_archive(cached, directory="other")
     trust(monkeypatch, imdb, cached.parent)
-    with pytest.raises(DataError, match=r"train/neg holds no review; it was removed"):
+    with pytest.raises(DataError, match=r"train/neg holds no reviews; it was removed"):
         load_cached()
     assert not cached.exists()
 
 
-def test_a_review_in_the_archive_that_is_no_text_is_named(tmp_path):
-    path = archive(tmp_path / "a.tar.gz", TINY | {"test/pos": ["\udce9"]})
+def test_a_review_in_the_archive_that_is_not_utf8_is_named(tmp_path):
+    path = write_archive(tmp_path / "a.tar.gz", TINY | {"test/pos": ["\udce9"]})
     with pytest.raises(DataError, match=r"'aclImdb/test/pos/0_7.txt' in it is not UTF-8 \(at byte"):
         imdb.read_archive(path)
 
@@ -231,41 +231,42 @@ def test_auto_falls_back_to_synthetic_reviews(monkeypatch, tmp_path):
     monkeypatch.setattr(data.synthetic_reviews.load, "__defaults__", (60, 20))
     dataset = data.load(IMDB(words=100, length=8), "auto", seed=3)
     assert dataset.name == "synthetic reviews (seed 3)"
-    assert dataset.note.startswith("IMDB cannot be had (https://ai.stanford.edu")
+    assert dataset.note.startswith("IMDB is not available (https://ai.stanford.edu")
     assert dataset.note.endswith("synthetic reviews are used instead")
 
 
-def one_line(directory):
+def error_line(directory):
     with pytest.raises(DataError) as caught:
         load(directory)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
-def test_what_is_missing_is_named(directory):
+def test_a_missing_folder_is_named(directory):
     for path in (directory / "test/pos").iterdir():
         path.unlink()
     assert (
-        one_line(directory) == f"{directory}/test/pos holds no review: they are files named *.txt"
+        error_line(directory)
+        == f"{directory}/test/pos holds no reviews: they are files named *.txt"
     )
     (directory / "test/pos").rmdir()
-    assert f"{directory}/test/pos is missing: the directory must be the unpacked" in one_line(
+    assert f"{directory}/test/pos is missing: the directory must be the unpacked" in error_line(
         directory
     )
     (directory / "test/pos").write_text("a file")
-    assert f"{directory}/test/pos is missing" in one_line(directory)
+    assert f"{directory}/test/pos is missing" in error_line(directory)
     file = directory / "train/neg/0_7.txt"
-    assert one_line(file).startswith(f"{file} is not a directory: --data takes")
+    assert error_line(file).startswith(f"{file} is not a directory: --data takes")
 
 
-def test_a_file_that_is_no_text_is_named(directory):
+def test_a_review_that_is_not_utf8_is_named(directory):
     file = directory / "train/pos/1_7.txt"
     file.write_bytes(b"caf\xe9 noir")
-    assert one_line(directory) == f"{file} is not UTF-8 (at byte 3)"
+    assert error_line(directory) == f"{file} is not UTF-8 (at byte 3)"
 
 
 def test_a_file_that_cannot_be_read_is_named(directory):
     file = directory / "train/pos/1_7.txt"
     file.unlink()
     file.mkdir()
-    assert one_line(directory) == f"{file} cannot be read: Is a directory"
+    assert error_line(directory) == f"{file} cannot be read: Is a directory"

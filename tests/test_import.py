@@ -5,7 +5,7 @@ HEAVY = {"torch", "jax", "flax", "optax", "juliacall", "juliapkg", "numpy", "req
 
 
 def modules_after(code):
-    """The top-level modules that are loaded by some Python code, in a fresh process."""
+    """Return the top-level modules that are loaded after running the code in a new process."""
     program = f"{code}\nimport sys; print(*sys.modules, file=sys.stderr)"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
@@ -24,7 +24,7 @@ def test_help_loads_nothing_heavy():
 def test_a_plan_imports_no_framework():
     code = "from crossbench import plan, spec; plan.make_plan(spec.make_spec())"
     assert not (HEAVY - {"numpy", "requests"}) & modules_after(code)
-    assert "numpy" in modules_after(code)  # the check sees what is loaded
+    assert "numpy" in modules_after(code)  # this check would find a loaded framework
 
 
 def test_the_public_names():

@@ -1,4 +1,4 @@
-"""What is said of packages that are missing, and of another project's that is there."""
+"""Check the messages about missing packages, and about another project named crossbench."""
 
 import json
 
@@ -11,7 +11,7 @@ from crossbench.workload import DISTRIBUTION, missing
 
 @pytest.fixture
 def install(tmp_path, monkeypatch):
-    """Makes a distribution look installed, before all that are; origin: its direct_url.json."""
+    """Return a function that fakes an installed distribution. origin: its direct_url.json."""
     monkeypatch.syspath_prepend(tmp_path)
 
     def make(name, version, origin=None):
@@ -24,7 +24,7 @@ def install(tmp_path, monkeypatch):
     return make
 
 
-def test_what_is_installed_is_not_missing():
+def test_installed_packages_are_not_missing():
     assert missing("torch", "numpy", "psutil") is None
 
 
@@ -39,26 +39,26 @@ def test_what_is_installed_is_not_missing():
         json.dumps({"url": "file:///there", "dir_info": {}}),
     ],
 )
-def test_missing_packages_are_named_as_pip_knows_them(install, origin):
+def test_missing_packages_are_named_with_the_pip_command(install, origin):
     install(DISTRIBUTION, "0.0.0", origin)
     assert missing("jax", "numpy", "no-such-a", "no-such-b") == (
         "no-such-a, no-such-b are not installed: pip install no-such-a no-such-b"
     )
 
 
-def test_in_a_clone_its_extra_is_named(install):
+def test_in_an_editable_install_the_extra_is_named(install):
     install(DISTRIBUTION, "0.0.0", json.dumps({"url": "file:///x", "dir_info": {"editable": True}}))
     assert missing("jax", "no-such-a") == "no-such-a is not installed: pip install -e '.[jax]'"
 
 
-def test_the_doctor_tells_of_another_project_of_that_name(install):
+def test_the_doctor_warns_of_another_project_of_that_name(install):
     assert "warning" not in doctor.report()
     install("crossbench", "1.0.5")
-    assert "the distribution crossbench 1.0.5, a benchmark runner for browsers" in doctor.report()
+    assert "crossbench 1.0.5 from PyPI, a benchmark runner for browsers" in doctor.report()
 
 
 @pytest.mark.usefixtures("plugin")
-def test_without_any_framework_each_says_what_to_do(monkeypatch):
+def test_without_any_framework_the_error_says_how_to_install_one(monkeypatch):
     monkeypatch.setattr("crossbench.adapters.names", lambda: ["absent", "reference"])
     with pytest.raises(SpecError, match="no framework is installed: absent is not installed: pip"):
         benchmark.run()

@@ -1,3 +1,5 @@
+"""Test the layers' output shapes, parameters and FLOPs, and the checks of their fields."""
+
 import math
 
 import numpy as np
@@ -43,7 +45,7 @@ from crossbench.models.layers import (
         (Residual((Dense(3),), (Flatten(), Dense(3))), (5,), (3,)),
     ],
 )
-def test_output_shape(layer, shape, expected):
+def test_a_layer_gives_its_output_shape(layer, shape, expected):
     assert layer.output_shape(shape) == expected
 
 
@@ -66,12 +68,12 @@ def test_a_shape_that_does_not_fit_is_an_error(layer, shape):
         layer.output_shape(shape)
 
 
-def test_the_ways_of_a_residual_must_meet():
+def test_the_branches_of_a_residual_must_have_the_same_shape():
     with pytest.raises(ValueError, match=r"a residual's body gives \(4,\), its shortcut \(5,\)"):
         Residual((Dense(4),)).output_shape((5,))
 
 
-def test_parameters_of_recurrent_layers():
+def test_recurrent_layers_have_parameters_for_each_gate_and_direction():
     shapes = {n: p.shape for n, p in LSTM(4, bidirectional=True).parameters((9, 7)).items()}
     one = {"weight_ih": (16, 7), "weight_hh": (16, 4), "bias": (16,)}
     assert shapes == one | {f"{name}_reverse": shape for name, shape in one.items()}
@@ -120,7 +122,7 @@ def test_a_size_is_a_whole_number_of_at_least_1(make, field, size):
     assert len(str(caught.value)) < 150
 
 
-def test_a_number_that_python_does_not_print_is_an_error_in_a_line():
+def test_an_int_too_long_to_print_is_an_error_in_one_line():
     with pytest.raises(
         SpecError, match=f"Dense: features must be {SIZES}, not a value of type int"
     ):
@@ -162,18 +164,18 @@ def test_an_epsilon_is_over_0(epsilon):
         BatchNorm(epsilon, 0.9)
 
 
-@pytest.mark.parametrize("ways", [((),), ((ReLU,),), (ReLU(),), (("ReLU",),), ((ReLU(),), 3)])
-def test_the_ways_of_a_residual_are_layers(ways):
+@pytest.mark.parametrize("branches", [((),), ((ReLU,),), (ReLU(),), (("ReLU",),), ((ReLU(),), 3)])
+def test_the_branches_of_a_residual_are_layers(branches):
     with pytest.raises(SpecError, match=r"Residual: (body|shortcut) must be a tuple of layers"):
-        Residual(*ways)
+        Residual(*branches)
 
 
-def test_a_direction_is_true_or_false():
+def test_bidirectional_is_true_or_false():
     with pytest.raises(SpecError, match="LSTM: bidirectional must be True or False, not 'both'"):
         LSTM(4, bidirectional="both")
 
 
-def test_numbers_of_numpy_and_lists_become_pythons_own():
+def test_numpy_numbers_and_lists_become_python_numbers_and_tuples():
     conv = Conv(np.int64(4), [np.int32(3), 3], padding=np.array([1, 1]))
     assert conv == Conv(4, (3, 3), padding=(1, 1))
     assert [type(n) for n in (conv.features, *conv.kernel, *conv.padding)] == [int] * 5

@@ -1,3 +1,5 @@
+"""Test the loading of MNIST's IDX files, and of the cache."""
+
 import gzip
 
 import numpy as np
@@ -12,19 +14,19 @@ from crossbench.errors import DataError
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 
 
-def idx(array):
+def idx_bytes(array):
     sizes = b"".join(size.to_bytes(4, "big") for size in array.shape)
     return bytes([0, 0, 8, array.ndim]) + sizes + array.astype(np.uint8).tobytes()
 
 
 def write(directory, train=3, test=2):
-    """MNIST's four files, plain: picture i is i at row 4, column 9, and has the label i."""
+    """Write MNIST's four files, plain: picture i is i at row 4, column 9, and has the label i."""
     directory.mkdir(exist_ok=True)
     for prefix, n in (("train", train), ("t10k", test)):
         images = np.zeros((n, 28, 28), np.uint8)
         images[:, 4, 9] = np.arange(n)
-        (directory / f"{prefix}-images-idx3-ubyte").write_bytes(idx(images))
-        (directory / f"{prefix}-labels-idx1-ubyte").write_bytes(idx(np.arange(n)))
+        (directory / f"{prefix}-images-idx3-ubyte").write_bytes(idx_bytes(images))
+        (directory / f"{prefix}-labels-idx1-ubyte").write_bytes(idx_bytes(np.arange(n)))
     return directory
 
 
@@ -37,7 +39,7 @@ def load(directory):
     return data.load(MNIST(), str(directory), seed=0)
 
 
-def test_the_idx_format(directory):
+def test_the_idx_format_is_read(directory):
     dataset = load(directory)
     assert dataset.name == f"MNIST files in {directory}"
     assert dataset.train.inputs.shape == (3, 1, 28, 28)
@@ -49,7 +51,7 @@ def test_the_idx_format(directory):
     assert dataset.vocabulary is None
 
 
-def test_compressed_files_are_the_same_data(directory, tmp_path):
+def test_compressed_files_give_the_same_data(directory, tmp_path):
     packed = tmp_path / "packed"
     packed.mkdir()
     for path in directory.iterdir():
@@ -116,21 +118,21 @@ def test_a_missing_file_is_named(directory, file):
         load(directory)
 
 
-def test_a_directory_in_a_files_place(directory):
+def test_a_directory_in_place_of_a_file_is_named(directory):
     (directory / IMAGES).unlink()
     (directory / IMAGES).mkdir()
     with pytest.raises(DataError, match=f"{IMAGES} cannot be read: Is a directory"):
         load(directory)
 
 
-def test_a_file_in_the_directorys_place(directory):
+def test_a_file_in_place_of_the_directory_is_an_error(directory):
     with pytest.raises(DataError, match="is not a directory: --data takes auto, synthetic or"):
         load(directory / IMAGES)
 
 
 @pytest.fixture
 def cached(monkeypatch, tmp_path, directory):
-    """A cache of MNIST's files."""
+    """Write MNIST's files into a cache."""
     monkeypatch.setenv("CROSSBENCH_CACHE", str(tmp_path / "cache"))
     cached = tmp_path / "cache" / "mnist"
     cached.mkdir(parents=True)
@@ -140,7 +142,7 @@ def cached(monkeypatch, tmp_path, directory):
     return cached
 
 
-def test_auto_takes_the_cache(cached):
+def test_auto_uses_the_cache(cached):
     dataset = data.load(MNIST(), "auto", seed=0)
     assert (dataset.name, dataset.note) == ("MNIST", None)
     assert len(dataset.train) == 3
@@ -159,9 +161,9 @@ def test_a_damaged_file_in_the_cache_is_removed(cached, spoil):
     assert len(list(cached.iterdir())) == 3
 
 
-def test_files_that_do_not_belong_together_are_removed_from_the_cache(monkeypatch, cached):
+def test_labels_that_do_not_match_the_pictures_are_removed_from_the_cache(monkeypatch, cached):
     file = cached / f"{LABELS}.gz"
-    file.write_bytes(gzip.compress(idx(np.arange(4))))
+    file.write_bytes(gzip.compress(idx_bytes(np.arange(4))))
     trust(monkeypatch, mnist, cached)
     with pytest.raises(DataError, match=r"4 labels, but .* 3 pictures: .*; it was removed"):
         data.load(MNIST(), "auto", seed=0)
@@ -171,8 +173,10 @@ def test_files_that_do_not_belong_together_are_removed_from_the_cache(monkeypatc
 def test_auto_falls_back_to_synthetic_pictures(monkeypatch, tmp_path):
     monkeypatch.setenv("CROSSBENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")  # nothing listens there
-    monkeypatch.setattr(data.synthetic.digits, "__defaults__", (60, 20))
+    monkeypatch.setattr(data.synthetic.load_mnist, "__defaults__", (60, 20))
     dataset = data.load(MNIST(), "auto", seed=3)
     assert dataset.train.inputs.shape == (60, 1, 28, 28)
-    assert dataset.note.startswith("MNIST cannot be had (https://ossci-datasets.s3.amazonaws.com")
+    assert dataset.note.startswith(
+        "MNIST is not available (https://ossci-datasets.s3.amazonaws.com"
+    )
     assert dataset.note.endswith("synthetic pictures are used instead")

@@ -1,3 +1,5 @@
+"""Test models: their weights, FLOPs and checks, the catalogue, and models in a user's file."""
+
 import dataclasses
 import json
 import math
@@ -27,7 +29,7 @@ def test_lenet_is_the_published_one(lenet):
     assert shapes["flatten1"] == (200,)
     assert lenet.output_shape == (10,)
     assert [n for n in shapes if n.startswith("relu")] == ["relu1", "relu2"]  # none between dense
-    # 5.9 GFLOP a batch of 1,000
+    # 5.9 GFLOP per batch of 1,000
     assert lenet.training_flops * 1000 == pytest.approx(5.9e9, rel=0.01)
 
 
@@ -51,7 +53,7 @@ def test_training_flops_leave_out_the_gradient_of_the_images(small_model):
     assert small_model.training_flops == 3 * forward - first
 
 
-def test_description_is_plain_json(lenet):
+def test_a_description_is_json(lenet):
     description = lenet.description()
     assert json.loads(json.dumps(description)) == description
     assert description["layers"][0] == {
@@ -119,7 +121,7 @@ def test_a_model_checks_itself(lenet, wrong, message):
     [
         (
             (Flatten(), Embedding(9, 4), Flatten(), Dense(2)),
-            "embedding1 takes numbers of a vocabulary",
+            "embedding1 takes token ids",
         ),
         ((Flatten(), Residual((OneHot(9), Flatten(), Dense(4)), (Dense(4),))), "onehot1 takes"),
         ((Flatten(),), "the model lenet has no weights to train"),
@@ -130,7 +132,7 @@ def test_layers_that_cannot_be_trained_make_no_model(lenet, layers, message):
         dataclasses.replace(lenet, layers=layers)
 
 
-def test_lists_and_numpys_numbers_make_the_same_model(lenet):
+def test_lists_and_numpy_numbers_make_the_same_model(lenet):
     again = dataclasses.replace(
         lenet,
         layers=list(lenet.layers),
@@ -156,7 +158,7 @@ def test_a_learning_rate_is_finite_and_not_negative(rate):
 
 
 @pytest.mark.parametrize("part", [1, -0.1, math.nan, "0.9"])
-def test_what_is_kept_of_a_moving_average_is_below_1(part):
+def test_momentum_and_moving_average_factors_are_below_1(part):
     for make in (
         lambda part: SGD(0.1, part),
         lambda part: Adam(0.1, part, 0.999, 1e-8),
@@ -204,7 +206,7 @@ def test_a_decay_is_not_negative():
         (lambda: CIFAR10("flip"), "CIFAR10: augmentation must be None or an Augmentation"),
         (
             lambda: IMDB(words=50, length=9, augmentation=Augmentation(0.1, True)),
-            "IMDB: augmentation must be None, for pictures alone are augmented",
+            "IMDB: augmentation must be None, because only pictures are augmented",
         ),
     ],
 )
@@ -214,7 +216,7 @@ def test_a_source_checks_itself(make, message):
     assert "\n" not in str(caught.value)
 
 
-def test_flops_of_the_layers_inside_of_others_are_counted():
+def test_flops_of_inner_layers_are_counted():
     shortcut, body = Conv(3, (1, 1)), Conv(3, (3, 3), padding=(1, 1))
     model = dataclasses.replace(
         models.get("lenet"), layers=(shortcut, Residual((body,), (shortcut,)), Flatten(), Dense(10))
@@ -228,22 +230,23 @@ def test_flops_of_the_layers_inside_of_others_are_counted():
     assert "conv3.weight" in model.parameters
 
 
-def test_an_embedding_needs_the_gradient_of_what_follows_it():
+def test_flops_include_the_gradient_that_an_embedding_needs():
     model = models.get("rosetta_gru")
     gru = 3 * 100 * (125 + 100) * 2 * 150
     assert model.forward_flops == gru + 2 * 100 * 2
     assert model.training_flops == 3 * model.forward_flops
-    # a one-hot has no gradient: the products with the inputs' weights are left out once
+    # a one-hot has no gradient: the multiplications by weight_ih are left out once
     text = models.get("text_lstm")
     assert text.training_flops == 3 * text.forward_flops - 2 * 40 * 4 * 128 * 57
 
 
-def test_the_same_model_for_another_vocabulary():
+def test_a_model_takes_the_vocabulary_of_its_data():
     text = models.get("text_lstm")
-    fitted = text.fitted(30)
+    fitted = text.with_vocabulary(30)
     assert (text.vocabulary, fitted.vocabulary) == (57, 30)
     assert fitted.output_shape == (30,)
-    assert models.get("imdb_bilstm").fitted(7).vocabulary == 20_000  # its own decision
+    fixed = models.get("imdb_bilstm")
+    assert fixed.with_vocabulary(7).vocabulary == 20_000
     assert models.get("lenet").vocabulary is None
 
 
@@ -267,24 +270,24 @@ PUBLISHED = {
     "mnist_mlp": 669_706,
     "rosetta_cnn": 3_441_592,
 }
-"""Parameters, as the posts or Keras' summaries of the examples count them."""
+"""Numbers of parameters, from the posts or from Keras' summaries of the examples."""
 
 
-def test_the_catalogue():
+def test_the_catalogue_has_the_published_models():
     assert set(models.names()) >= set(PUBLISHED)
     for name in models.names():
         assert models.get(name).name == name
     for name, count in PUBLISHED.items():
         assert models.get(name).parameter_count == count
     bignet = models.get("bignet")
-    assert bignet.parameter_count - bignet.trained_count == 2_880
+    assert bignet.parameter_count - bignet.trained_parameter_count == 2_880
     convolutions = [n for n in models.get("resnet63").all_layers() if isinstance(n.layer, Conv)]
     assert len(convolutions) == 63
     with pytest.raises(SpecError, match="there is no model 'vgg': choose from bignet, cifar_cnn"):
         models.get("vgg")
 
 
-OWN = """
+OWN_FILE = """
 import dataclasses
 from crossbench import models
 from crossbench.models.layers import Dense, Flatten
@@ -293,30 +296,30 @@ NUMBER = 3
 """
 
 
-def test_a_model_of_ones_own_is_in_a_file(tmp_path):
+def test_a_users_model_is_loaded_from_a_file(tmp_path):
     file = tmp_path / "own.py"
-    file.write_text(OWN)
+    file.write_text(OWN_FILE)
     model = models.get(f"{file}:MINE")
     assert (model.name, model.parameter_count) == ("mine", 30_730)
-    assert pickle.loads(pickle.dumps(model)) == model  # it reaches the workers
+    assert pickle.loads(pickle.dumps(model)) == model  # so it can be sent to worker processes
 
 
 @pytest.mark.parametrize(
     ("content", "member", "message"),
     [
-        (None, "MINE", "own.py' is not there: write FILE.py:NAME"),
-        (OWN, "YOURS", r"own.py has no YOURS: its models are MINE"),
+        (None, "MINE", "own.py' does not exist: write FILE.py:NAME"),
+        (OWN_FILE, "YOURS", r"own.py has no YOURS: its models are MINE"),
         ("", "MINE", "its models are none"),
-        (OWN, "NUMBER", "NUMBER in .*own.py is a int, not a crossbench Model"),
+        (OWN_FILE, "NUMBER", "NUMBER in .*own.py is a int, not a crossbench Model"),
         ("1 / 0", "MINE", "own.py does not load: ZeroDivisionError: division by zero"),
         ("def", "MINE", "own.py does not load: SyntaxError"),
         (
-            OWN.replace("(Flatten(), Dense(10))", "(Dense(10),)"),
+            OWN_FILE.replace("(Flatten(), Dense(10))", "(Dense(10),)"),
             "MINE",
             "own.py does not load: ValueError: .*Flatten",
         ),
         (
-            OWN.replace("Dense(10))", "Dense(-1))"),
+            OWN_FILE.replace("Dense(10))", "Dense(-1))"),
             "MINE",
             r"own.py does not load: Dense: features must be .*, not -1 \(line 5\)$",
         ),
@@ -331,7 +334,7 @@ def test_a_model_of_ones_own_is_in_a_file(tmp_path):
         ),
     ],
 )
-def test_a_file_without_the_model_is_told_in_a_line(tmp_path, content, member, message):
+def test_a_file_without_the_model_is_an_error_in_one_line(tmp_path, content, member, message):
     if content is not None:
         (tmp_path / "own.py").write_text(content)
     with pytest.raises(SpecError, match=message) as caught:
@@ -339,31 +342,31 @@ def test_a_file_without_the_model_is_told_in_a_line(tmp_path, content, member, m
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_without_a_name_gets_a_hint():
+def test_a_file_named_without_a_model_gets_a_hint():
     with pytest.raises(SpecError, match=r"a model in a file is named as own.py:NAME"):
         models.get("own.py")
 
 
 @pytest.mark.parametrize("name", [f"{'long' * 2000}.py:MINE", "nul\0.py:MINE", "/dev/zero:MINE"])
-def test_a_file_that_cannot_be_there_is_told_in_a_line(name):
-    with pytest.raises(SpecError, match=r"is not there: write FILE\.py:NAME") as caught:
+def test_an_impossible_file_name_is_an_error_in_one_line(name):
+    with pytest.raises(SpecError, match=r"does not exist: write FILE\.py:NAME") as caught:
         models.get(name)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
 
 
-def test_ctrl_c_while_a_file_is_loaded_is_an_interruption(tmp_path):
-    """Whether the user or the file raised it: either way it ends the run, in a line."""
+def test_ctrl_c_while_a_file_is_loaded_stops_the_run(tmp_path):
+    """Whether the user or the file raised it, it stops the run with one line."""
     (tmp_path / "own.py").write_text("raise KeyboardInterrupt")
     with pytest.raises(KeyboardInterrupt):
         models.get(f"{tmp_path / 'own.py'}:MINE")
 
 
-def test_a_vocabulary_for_which_there_is_no_model(lenet):
+def test_a_vocabulary_without_a_model_is_an_error(lenet):
     def failing(size):
         raise RuntimeError("out of luck")
 
     for function, message in ((lambda size: None, "not None"), (failing, "out of luck")):
         own = dataclasses.replace(lenet, for_vocabulary=function)
         with pytest.raises(SpecError, match=f"the model lenet for a vocabulary of 7: .*{message}"):
-            own.fitted(7)
+            own.with_vocabulary(7)

@@ -1,4 +1,4 @@
-"""The standard streams of a command: full, closed, or with few characters."""
+"""Check commands whose standard streams are full, closed, or in an encoding of few characters."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ needs_full = pytest.mark.skipif(not os.access(FULL, os.W_OK), reason="there is n
 
 
 def shell(command, *words, **environment):
-    """Run `command` with "$@" as crossbench and its arguments; bash tells its exit status."""
+    """Run `command` in bash, where "$@" is crossbench and its arguments."""
     return subprocess.run(
         ["bash", "-c", command, "bash", sys.executable, "-m", "crossbench", *map(str, words)],
         capture_output=True,
@@ -25,7 +25,7 @@ def shell(command, *words, **environment):
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """A results file, twice, with a table that is longer than a pipe holds."""
+    """Return a results file, twice, whose table does not fit into a pipe's buffer."""
     path = tmp_path_factory.mktemp("results") / "r.json"
     cells = [result(f"f{i}", [9, 2, 1, 3]) for i in range(400)]
     comparison(*cells).save(path)
@@ -45,7 +45,7 @@ def test_characters_that_the_encoding_lacks_are_replaced(tmp_path, encoding, fig
     assert figure in text
     assert ("x" if encoding == "ascii" else "×") + " fastest" in text
     grid = [line for line in text.splitlines() if line and line[1] != ":"]
-    assert len({len(line) for line in grid}) == 1  # the columns stay where they are
+    assert len({len(line) for line in grid}) == 1  # the columns stay aligned
 
 
 @pytest.mark.parametrize("command", ["merge", "compare"])
@@ -64,36 +64,44 @@ def test_a_pipe_that_nobody_reads_ends_quietly(word):
 @pytest.mark.parametrize(
     ("where", "why"),
     [
-        pytest.param(f">{FULL}", "takes nothing: No space left on device", marks=needs_full),
-        (">&-", "is closed"),
+        pytest.param(
+            f">{FULL}",
+            "cannot write to the standard output: No space left on device",
+            marks=needs_full,
+        ),
+        (">&-", "the standard output is closed"),
     ],
 )
-def test_a_table_that_cannot_be_shown_is_told(results, where, why):
+def test_a_table_that_cannot_be_printed_is_an_error(results, where, why):
     done = shell(f'"$@" {where}', "merge", *results)
     assert done.returncode == 2
-    assert done.stderr.decode() == f"crossbench: the standard output {why}\n"
+    assert done.stderr.decode() == f"crossbench: {why}\n"
 
 
 @pytest.mark.parametrize(
-    ("where", "json"), [pytest.param(f">{FULL}", True, marks=needs_full), (">&-", False)]
+    ("where", "json", "why"),
+    [
+        pytest.param(f">{FULL}", True, "cannot write to the standard output: ", marks=needs_full),
+        (">&-", False, "the standard output is closed"),
+    ],
 )
-def test_a_run_whose_table_cannot_be_shown(tmp_path, small_run, where, json):
-    """It ends as it would have, where its file holds the results."""
+def test_a_run_whose_table_cannot_be_printed(tmp_path, small_run, where, json, why):
+    """It succeeds if a file holds the results, and fails otherwise."""
     path = tmp_path / "r.json"
     done = shell(f'"$@" {where}', *small_run, *(["--json", path] if json else []))
     last = done.stderr.decode().splitlines()[-1]
-    assert last.startswith("crossbench: the standard output ")
+    assert last.startswith(f"crossbench: {why}")
     assert b"Traceback" not in done.stderr
     if json:
         assert done.returncode == 0
-        assert last.endswith(f": everything measured is in {path}")
+        assert last.endswith(f": the results are in {path}")
         assert crossbench.load(path).complete
     else:
         assert done.returncode == 2
 
 
 @pytest.mark.parametrize("where", ["2>&-", pytest.param(f"2>{FULL}", marks=needs_full)])
-def test_a_standard_error_that_takes_nothing_changes_nothing(small_run, where):
+def test_an_unusable_standard_error_changes_nothing_else(small_run, where):
     done = shell(f'"$@" {where}', *small_run)
     assert done.returncode == 0
     assert done.stdout.startswith(b"tiny: ")

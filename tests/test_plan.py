@@ -21,7 +21,7 @@ def no_gpu(monkeypatch):
 
 
 @pytest.mark.usefixtures("plugin", "no_gpu")
-def test_what_was_named_is_there_with_its_reason():
+def test_named_cells_that_cannot_run_have_a_reason():
     cells = plan.make_plan(make_spec("absent,reference", "cpu,gpu"))
     assert [(c.framework, c.device, bool(c.unavailable)) for c in cells] == [
         ("absent", "cpu", True),
@@ -34,7 +34,7 @@ def test_what_was_named_is_there_with_its_reason():
 
 
 @pytest.mark.usefixtures("plugin", "no_gpu")
-def test_without_names_what_is_installed_runs_on_the_cpu():
+def test_by_default_installed_frameworks_run_on_the_cpu():
     cells = plan.make_plan(make_spec())
     assert {c.device for c in cells} == {"cpu"}
     assert "well" in {c.framework for c in cells}  # a third party's, by its entry point
@@ -42,7 +42,7 @@ def test_without_names_what_is_installed_runs_on_the_cpu():
     assert not any(c.named for c in cells)
 
 
-def test_a_gpu_adds_cells_that_were_not_named(monkeypatch):
+def test_a_gpu_adds_cells_by_default(monkeypatch):
     nvml.install(monkeypatch, CARD)
     cpu, gpu = plan.make_plan(make_spec("reference"))
     assert (cpu.device, cpu.named, cpu.unavailable) == ("cpu", True, None)
@@ -50,7 +50,7 @@ def test_a_gpu_adds_cells_that_were_not_named(monkeypatch):
     assert gpu.unavailable == "NumPy runs on the CPU only"
 
 
-def test_several_numbers_of_threads_are_cells_of_their_own(monkeypatch):
+def test_each_number_of_threads_is_a_cell(monkeypatch):
     nvml.install(monkeypatch, CARD)
     monkeypatch.setattr("crossbench.spec.usable_cpus", lambda: [0, 1, 2, 3])
     cells = plan.make_plan(make_spec("reference", threads=[1, 4]))
@@ -82,7 +82,7 @@ def test_one_of_several_gpus(monkeypatch):
 
 
 @pytest.mark.usefixtures("plugin")
-def test_without_nvml_a_gpu_is_planned_where_it_is_named(monkeypatch):
+def test_without_nvml_a_gpu_is_planned_only_if_named(monkeypatch):
     monkeypatch.setattr("ctypes.CDLL", lambda name: None)  # the driver is there
     nvml.install(monkeypatch, init=pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
     assert plan.make_plan(make_spec("runs_on_gpu", "gpu"))[0].unavailable is None
@@ -90,12 +90,12 @@ def test_without_nvml_a_gpu_is_planned_where_it_is_named(monkeypatch):
 
 
 @pytest.mark.parametrize("devices", ["gpu:", "gpu:x", "gpu:-1", "tpu", "", "cpu,,gpu"])
-def test_a_device_that_there_is_not(devices):
+def test_an_unknown_device_is_refused(devices):
     with pytest.raises(SpecError, match=r"no device .*: choose from cpu, gpu, gpu:1"):
         make_spec("reference", devices)
 
 
-def test_a_gpu_that_is_named_twice_is_one():
+def test_a_gpu_that_is_named_twice_is_planned_once():
     assert make_spec(devices="gpu:1,gpu,cpu,gpu:0,gpu:1").devices == ("gpu:1", "gpu:0", "cpu")
     assert make_spec(devices="gpu,gpu:0").devices == ("gpu:0",)
     assert make_spec(devices="gpu").devices == ("gpu",)

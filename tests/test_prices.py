@@ -15,7 +15,7 @@ from crossbench.prices import parse
         ({"gpu": 2}, {"gpu": 2.0}),
     ],
 )
-def test_words_and_numbers(price, expected):
+def test_prices_as_text_number_and_mapping(price, expected):
     assert parse(price) == expected
 
 
@@ -27,36 +27,36 @@ def file(tmp_path):
     return file
 
 
-def test_a_file_of_machines(file):
+def test_a_price_from_a_file_of_machines(file):
     assert parse(f"{file}:n1-standard-8") == {"cpu": 0.38, "gpu": 0.83}
 
 
 @pytest.mark.parametrize(
     ("price", "message"),
     [
-        ("cheap", "'cheap' is no price of an hour: write 0.745/h"),
-        ("-1/h", "'-1' is no price"),
-        ("tpu=1/h", "there is no device 'tpu' to pay for"),
-        ("/not/there.toml:a", "the prices in '/not/there.toml' cannot be read: No such file"),
-        ("{file}:m5", "has no machine 'm5': it has n1-standard-8, empty, yes"),
+        ("cheap", "'cheap' is not a price of an hour: write 0.745/h"),
+        ("-1/h", "'-1' is not a price"),
+        ("tpu=1/h", "there is no device 'tpu' to give a price for"),
+        ("/not/there.toml:a", "cannot read the prices in '/not/there.toml': No such file"),
+        ("{file}:m5", "has no machine 'm5': choose from n1-standard-8, empty, yes"),
         ("{file}:empty", "has no machine 'empty'"),
-        (0, "0 is no price"),
-        (float("nan"), "nan is no price"),
-        (True, "True is no price"),
-        (10**400, "is no price"),
-        ({"cpu": "cheap"}, "'cheap' is no price"),
-        ({"cpu": None}, "None is no price"),
-        ({3: 1.0}, "there is no device 3 to pay for"),
-        (object(), "price must be a number, words or a mapping of devices, not <object"),
-        ([0.5], r"price must be a number, words or a mapping of devices, not \[0.5\]"),
-        ("nul\0.toml:a", "the prices in .* cannot be read: "),
-        (f"{'long' * 2000}.toml:a", "the prices in .* cannot be read: File name too long"),
-        ("/dev/zero:a", "the prices in '/dev/zero' cannot be read: it is not a regular file"),
-        ("{nested}:a", "the prices in .* cannot be read: nested too deeply"),
-        ("{file}:yes", "True is no price"),
+        (0, "0 is not a price"),
+        (float("nan"), "nan is not a price"),
+        (True, "True is not a price"),
+        (10**400, "is not a price"),
+        ({"cpu": "cheap"}, "'cheap' is not a price"),
+        ({"cpu": None}, "None is not a price"),
+        ({3: 1.0}, "there is no device 3 to give a price for"),
+        (object(), "price must be a number, text or a mapping by device, not <object"),
+        ([0.5], r"price must be a number, text or a mapping by device, not \[0.5\]"),
+        ("nul\0.toml:a", "cannot read the prices in .*: "),
+        (f"{'long' * 2000}.toml:a", "cannot read the prices in .*: File name too long"),
+        ("/dev/zero:a", "cannot read the prices in '/dev/zero': it is not a regular file"),
+        ("{nested}:a", "cannot read the prices in .*: nested too deeply"),
+        ("{file}:yes", "True is not a price"),
     ],
 )
-def test_what_is_no_price_gets_one_line(file, price, message):
+def test_an_invalid_price_gets_one_line(file, price, message):
     if isinstance(price, str):
         nested = str(file.with_name("nested.toml"))
         price = price.replace("{file}", str(file)).replace("{nested}", nested)

@@ -1,4 +1,4 @@
-"""The directory of a run: locked, removed, and removed by the next run where its own was killed."""
+"""Check that a run locks and removes its directory; after a kill the next run removes it."""
 
 import fcntl
 import os
@@ -9,7 +9,7 @@ import tempfile
 import pytest
 
 from crossbench.errors import DataError
-from crossbench.locked_directory import remove_abandoned
+from crossbench.locked_directory import remove_abandoned_directories
 from crossbench.run_directory import PREFIX, run_directory
 
 
@@ -19,7 +19,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_it_is_in_the_folder_that_tmpdir_names_and_removed_at_the_end(folder):
+def test_the_directory_is_in_tmpdir_and_removed_at_the_end(folder):
     with run_directory() as directory:
         assert directory.parent == folder
         (directory / "tmp").mkdir()
@@ -28,14 +28,14 @@ def test_it_is_in_the_folder_that_tmpdir_names_and_removed_at_the_end(folder):
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, FileNotFoundError])
-def test_it_is_removed_after_an_error(folder, error):
+def test_the_directory_is_removed_after_an_error(folder, error):
     with pytest.raises(error), run_directory():
         raise error
     assert list(folder.iterdir()) == []
 
 
-def test_ctrl_c_while_it_is_removed_is_raised_when_it_is_gone(folder, monkeypatch):
-    """Once the first file is gone, as if the user had pressed it then."""
+def test_ctrl_c_during_removal_is_raised_after_it(folder, monkeypatch):
+    """The user presses it when the first file is removed."""
     unlink, pressed = os.unlink, []
 
     def press(*arguments, **options):
@@ -56,15 +56,15 @@ def test_ctrl_c_while_it_is_removed_is_raised_when_it_is_gone(folder, monkeypatc
     assert list(folder.iterdir()) == []
 
 
-def test_one_whose_run_lives_is_left_alone(folder):
+def test_the_directory_of_a_live_run_is_left_alone(folder):
     with run_directory() as directory:
-        remove_abandoned(folder, PREFIX)
+        remove_abandoned_directories(folder, PREFIX)
         with run_directory() as other:
             assert other != directory
         assert directory.is_dir()
 
 
-def test_one_whose_run_was_killed_is_removed_by_the_next_run(folder):
+def test_the_directory_of_a_killed_run_is_removed_by_the_next(folder):
     program = (
         "import os; from crossbench.run_directory import run_directory\n"
         "with run_directory() as directory:\n"
@@ -97,15 +97,15 @@ def test_nothing_else_in_the_folder_is_touched(folder):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory to another user")
-def test_another_users_is_left_alone(folder):
+def test_the_directory_of_another_user_is_left_alone(folder):
     other = folder / f"{PREFIX}abcdefgh"
     other.mkdir()
     os.chown(other, 12345, 12345)
-    remove_abandoned(folder, PREFIX)
+    remove_abandoned_directories(folder, PREFIX)
     assert other.exists()
 
 
-def test_runs_that_start_at_once_do_not_remove_each_others(folder):
+def test_concurrent_runs_keep_their_directories(folder):
     program = (
         "from crossbench.run_directory import run_directory\n"
         "for _ in range(200):\n"
@@ -118,15 +118,15 @@ def test_runs_that_start_at_once_do_not_remove_each_others(folder):
 
 
 def held(path):
-    """Hold the lock of a directory, as another process does."""
+    """Lock a directory, as another process does."""
     lock = os.open(path, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
     return lock
 
 
 @pytest.mark.parametrize("taken", [os.rmdir, held])
-def test_a_directory_that_is_taken_before_it_is_locked_is_made_anew(folder, monkeypatch, taken):
-    """Another process may see the new directory, not locked yet, and remove it as abandoned."""
+def test_a_directory_lost_before_it_is_locked_is_created_again(folder, monkeypatch, taken):
+    """Another process may find the new directory before it is locked and remove it."""
     make, lost = tempfile.mkdtemp, []
 
     def make_and_lose_the_first(**where):
@@ -141,8 +141,8 @@ def test_a_directory_that_is_taken_before_it_is_locked_is_made_anew(folder, monk
         assert str(path) != lost[0][0]
 
 
-def test_files_that_a_thread_still_writes_do_not_keep_it(folder):
-    """As a proof does that is being computed when Ctrl-C comes."""
+def test_files_that_a_thread_still_writes_are_removed_too(folder):
+    """A parity check may still write while Ctrl-C ends the run."""
     program = (
         "import sys, threading, time; from contextlib import suppress\n"
         "from crossbench.run_directory import run_directory\n"
@@ -158,14 +158,14 @@ def test_files_that_a_thread_still_writes_do_not_keep_it(folder):
     assert list(folder.iterdir()) == []
 
 
-def test_a_folder_that_is_not_there_gets_one_line(folder, monkeypatch):
+def test_a_missing_tmpdir_gets_one_line(folder, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(folder / "none"))
     words = "none: No such file or directory: set TMPDIR"
     with pytest.raises(DataError, match=words), run_directory():
         pass
 
 
-def test_no_folder_at_all_gets_one_line(folder, monkeypatch):
+def test_no_temporary_folder_at_all_gets_one_line(folder, monkeypatch):
     monkeypatch.delenv("TMPDIR")
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(folder / "none")])

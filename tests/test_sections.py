@@ -1,4 +1,4 @@
-"""The tables below the table."""
+"""Check the tables that follow the main one."""
 
 from dataclasses import replace
 
@@ -6,11 +6,11 @@ from samples import QUIET, comparison, epoch, result, rows
 
 from crossbench.report.sections import accuracy, cost, threads, usage
 from crossbench.report.table import table
-from crossbench.results.records import Peak, Trained, Usage
+from crossbench.results.records import AccuracyEpoch, Peak, Usage
 
 
 def scaled(*seconds):
-    """Torch with 1, 2, 4, … threads, each with its seconds of every round."""
+    """Return results of torch with 1, 2, 4, … threads. seconds: of a steady epoch of each."""
     return [
         result("torch", [9, s, s], threads=2**i, name=f"torch cpu, {2**i} threads")
         for i, s in enumerate(seconds)
@@ -31,17 +31,17 @@ def test_speedup_and_efficiency_by_threads():
     assert text in table(c)
 
 
-def test_more_threads_that_are_slower_are_told():
+def test_more_threads_that_are_slower_have_a_note():
     text = threads(comparison(*scaled(8, 5, 6)))
     assert text.splitlines()[-1] == "Torch: 4 threads are slower than 2"
 
 
-def test_no_section_that_was_not_asked_for():
+def test_sections_without_data_are_left_out():
     c = comparison(result("torch", [9, 2]))
     assert (threads(c), cost(c), accuracy(c)) == (None, None, None)
 
 
-def test_cost():
+def test_cost_and_its_ratio():
     cpu, gpu = result("torch", [9, 10, 10]), result("torch", [9, 1, 1], device="gpu")
     c = comparison(cpu, gpu, prices={"cpu": 0.36, "gpu": 7.2})
     assert c.cost(cpu).median == 0.001
@@ -54,10 +54,10 @@ def test_cost():
     assert comparison(cpu, gpu, prices={"cpu": 0.36}).cost_ratio(gpu) is None
 
 
-def test_time_to_accuracy():
+def test_time_to_accuracy_of_rows_that_reach_it_or_not():
     there, not_there = result("torch", [9, 2]), result("jax", [9, 2])
-    there.to_accuracy = [Trained(2.0, 3.0, 0.3), Trained(1.0, 1.5, 0.6)]
-    not_there.to_accuracy = [Trained(2.0, 3.0, 0.3)]
+    there.to_accuracy = [AccuracyEpoch(2.0, 3.0, 0.3), AccuracyEpoch(1.0, 1.5, 0.6)]
+    not_there.to_accuracy = [AccuracyEpoch(2.0, 3.0, 0.3)]
     text = accuracy(comparison(there, not_there, result("flux", [9, 2]), target_accuracy=0.5))
     torch, jax, flux = text.splitlines()[-3:]
     assert torch.split() == ["Torch", "cpu", "2", "3.00", "4.50", "2", "60.0%"]
@@ -74,15 +74,15 @@ def test_time_to_accuracy():
     assert flux.split() == ["Flux", "cpu", "2", "–", "–", "–", "–"]
 
 
-def test_usage_is_shown_where_there_is_more_to_tell_than_in_the_table():
+def test_usage_is_shown_with_a_gpu_or_an_energy_meter():
     cpu, gpu = result("torch", [9, 2, 2]), result("torch", [9, 1, 1], device="gpu")
     gpu.usage = [
         Usage(i, 9, 0.001, 1.5, 2**30, 0.8, 2**31, 200.0, 1500.0, 1450.0, []) for i in (1, 2, 3)
     ]
-    metered = [
+    epochs_with_energy = [
         epoch(i, 1.0, replace(QUIET, cpu_joules=50.0, gpu_joules=100.0 * i)) for i in (1, 2, 3)
     ]
-    gpu.epochs = metered
+    gpu.epochs = epochs_with_energy
     text = usage(comparison(cpu, gpu))
     assert text in table(comparison(cpu, gpu))
     assert "GPU busy" not in table(comparison(cpu))
@@ -91,13 +91,13 @@ def test_usage_is_shown_where_there_is_more_to_tell_than_in_the_table():
     assert second.split()[2:] == [
         *["2.00", "1.50", "1,024", "80.0%", "2,048", "1,500", "200", "50.00", "200"]
     ]
-    gpu.epochs = [replace(e, repeats=4) for e in metered]  # joules are of one epoch
+    gpu.epochs = [replace(e, repeats=4) for e in epochs_with_energy]  # joules are of one epoch
     assert usage(comparison(gpu)).split()[-2:] == ["12.50", "50.00"]
-    cpu.epochs = metered
+    cpu.epochs = epochs_with_energy
     assert usage(comparison(cpu)) in table(comparison(cpu))  # the energy
 
 
-def test_the_roofline_is_of_the_best_product_on_the_device():
+def test_the_peak_is_the_fastest_matrix_product_on_the_device():
     torch, jax = result("torch", [9, 2]), result("jax", [9, 4])
     torch.peak, jax.peak = Peak(1.0, 20.0), Peak(0.5, 30.0)
     c = comparison(torch, jax)

@@ -16,7 +16,7 @@ from crossbench.models.training import SGD, BinaryCrossEntropy, SoftmaxCrossEntr
 from crossbench.spec import make_spec
 
 
-def test_defaults(lenet):
+def test_the_defaults_of_a_spec(lenet):
     spec = make_spec()
     assert (spec.frameworks, spec.devices) == (None, None)
     assert (spec.model, spec.batch_size) == (lenet, 1000)
@@ -29,12 +29,12 @@ def test_auto_rounds_and_several_threads():
     assert make_spec(threads=[1, 1]).threads == (1,)
 
 
-def test_names_come_as_a_list_or_with_commas():
+def test_names_are_a_list_or_separated_by_commas():
     assert make_spec("torch, jax,torch").frameworks == ("torch", "jax")
     assert make_spec(["jax"], ["cpu"]).devices == ("cpu",)
 
 
-WHOLE = "a whole number from 1 to 2,147,483,647"
+POSITIVE_INTEGER = "a whole number from 1 to 2,147,483,647"
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ WHOLE = "a whole number from 1 to 2,147,483,647"
         ({"data": "nul\0"}, "data must be .*: embedded null"),
         ({"data": "/etc/passwd/x"}, "data must be .*: Not a directory"),
         ({"data": "\ud800"}, "data must be .*: "),
-        ({"rounds": 0}, f"rounds must be {WHOLE}, or auto, not 0"),
-        ({"rounds": "six"}, f"rounds must be {WHOLE}, or auto, not 'six'"),
+        ({"rounds": 0}, f"rounds must be {POSITIVE_INTEGER}, or auto, not 0"),
+        ({"rounds": "six"}, f"rounds must be {POSITIVE_INTEGER}, or auto, not 'six'"),
         ({"rounds": None}, "rounds must be .*, not None"),
         ({"rounds": 2.5}, "rounds must be .*, not 2.5"),
         ({"rounds": 10**5000}, "rounds must be .*, not a value of type int"),
@@ -72,7 +72,7 @@ WHOLE = "a whole number from 1 to 2,147,483,647"
         ({"devices": 0}, "devices must be names such as 'cpu', not 0"),
         ({"devices": []}, "name at least one device"),
         ({"baseline": 3}, "baseline must be the name of a framework, not 3"),
-        ({"price": object()}, "price must be a number, words or a mapping of devices, not <object"),
+        ({"price": object()}, "price must be a number, text or a mapping by device, not <object"),
         (
             {"target_accuracy": "50%"},
             "target_accuracy must be None or a number over 0 .*, not '50%'",
@@ -89,15 +89,15 @@ WHOLE = "a whole number from 1 to 2,147,483,647"
         ({"threads": []}, "name at least one number of threads"),
         ({"baseline": "tensorflow"}, "there is no framework 'tensorflow'"),
         ({"frameworks": "torch", "baseline": "jax"}, "there is no framework 'jax': choose from t"),
-        ({"epochs": -1}, f"epochs must be {WHOLE}, not -1"),
+        ({"epochs": -1}, f"epochs must be {POSITIVE_INTEGER}, not -1"),
         ({"epochs": None}, "epochs must be .*, not None"),
-        ({"batch_size": 0}, f"batch_size must be {WHOLE}, not 0"),
+        ({"batch_size": 0}, f"batch_size must be {POSITIVE_INTEGER}, not 0"),
         ({"batch_size": True}, "batch_size must be .*, not True"),
-        ({"batches": 0}, f"batches must be {WHOLE}, not 0"),
+        ({"batches": 0}, f"batches must be {POSITIVE_INTEGER}, not 0"),
         ({"seed": -1}, "seed must be a whole number from 0 to .*, not -1"),
         ({"seed": "1"}, "seed must be .*, not '1'"),
         ({"seed": 2**63}, "seed must be a whole number from 0 to 9,223,372,036,854,775,807, not "),
-        ({"threads": 0}, f"threads must be {WHOLE}, not 0"),
+        ({"threads": 0}, f"threads must be {POSITIVE_INTEGER}, not 0"),
         ({"threads": 1.5}, "threads must be .*, not 1.5"),
         ({"threads": np.array(0)}, r"threads must be .*, not array\(0\)"),
         ({"threads": "12"}, "threads must be .*, not '12'"),
@@ -109,14 +109,14 @@ WHOLE = "a whole number from 1 to 2,147,483,647"
         ({"timeout": "x"}, "timeout must be a number over 0 .*, not 'x'"),
     ],
 )
-def test_what_makes_no_sense_is_named(asked, message):
+def test_an_invalid_argument_is_named_in_one_line(asked, message):
     with pytest.raises(SpecError, match=message) as caught:
         make_spec(**asked)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
 
 
-def test_numbers_of_numpy_are_numbers():
+def test_numpy_numbers_become_plain_numbers():
     spec = make_spec(
         rounds=np.int64(7), precision=np.float32(0.5), threads=np.array([1]), seed=np.uint8(3)
     )
@@ -125,12 +125,12 @@ def test_numbers_of_numpy_are_numbers():
     assert spec.threads == (1,)
 
 
-def test_the_longest_timeout_can_be_waited_for():
+def test_the_longest_timeout_is_valid_for_a_lock():
     timeout = make_spec(timeout=threading.TIMEOUT_MAX).settings.timeout
     assert threading.Lock().acquire(timeout=timeout)
 
 
-def test_parts_that_nothing_is_known_of_are_named(lenet):
+def test_unsupported_parts_of_a_model_are_named(lenet):
     """A subclass of a known part too: nobody says what it changes, and no worker can load it."""
 
     @dataclass(frozen=True)
@@ -150,7 +150,9 @@ def test_parts_that_nothing_is_known_of_are_named(lenet):
         {"optimizer": MySGD(0.1)},
         {"data": MyData()},
     ):
-        with pytest.raises(SpecError, match="a part that nothing is known of: My"):
+        with pytest.raises(
+            SpecError, match="an unsupported layer, loss, optimizer or data source: My"
+        ):
             make_spec(model=replace(lenet, **change))
 
 
@@ -173,9 +175,7 @@ def test_parts_that_nothing_is_known_of_are_named(lenet):
         ),
     ],
 )
-def test_a_model_that_is_too_large_for_the_memory_is_told_before_it_is_built(
-    lenet, change, message
-):
+def test_a_model_too_large_for_the_memory_is_refused_before_it_is_built(lenet, change, message):
     layers = (Conv(1, (2**20, 2**20)), Flatten(), Dense(4))
     model = replace(lenet, **({"layers": layers} | change))
     has = f"{psutil.virtual_memory().total / 2**30:,.1f} GiB"
@@ -186,19 +186,19 @@ def test_a_model_that_is_too_large_for_the_memory_is_told_before_it_is_built(
     assert "\n" not in str(caught.value)
 
 
-def test_a_batch_that_is_too_large_for_the_memory_counts_on_the_cpu_alone(lenet):
+def test_a_batch_too_large_for_the_memory_is_refused_on_the_cpu_only(lenet):
     with pytest.raises(SpecError, match="for conv1's output of 1,000,000,000 examples"):
         make_spec(batch_size=10**9)
     assert make_spec(devices="gpu", batch_size=10**9).batch_size == 10**9
 
 
-def test_no_model_of_the_catalogue_is_too_large_for_an_ordinary_machine(monkeypatch):
+def test_the_models_of_the_catalogue_fit_into_4_gib(monkeypatch):
     monkeypatch.setattr(memory, "total_bytes", lambda: 4 * 2**30)
     for name in ("bignet", "imdb_fasttext", "lenet", "resnet63"):
         assert make_spec(model=name).model.name == name
 
 
-def test_an_embedding_counts_as_what_is_trained_of_it(lenet, monkeypatch):
+def test_the_float64_copy_of_an_embedding_does_not_count(lenet, monkeypatch):
     """The proof takes a part of its rows: its float64 does not count."""
     monkeypatch.setattr(memory, "total_bytes", lambda: 16 * 2**30)
     embedded = Model(

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from crossbench.results.statistics import LEAST, estimate, paired_ratio, unpaired_ratio
+from crossbench.results.statistics import MIN_ROUNDS, estimate, paired_ratio, unpaired_ratio
 
 
-def test_the_median_and_the_extremes():
+def test_an_estimate_has_median_minimum_and_maximum():
     found = estimate([3.0, 1.0, 2.0])
     assert (found.median, found.minimum, found.maximum, found.count) == (2.0, 1.0, 3.0, 3)
     with pytest.raises(ValueError, match="median"):
@@ -15,14 +15,14 @@ def test_the_median_and_the_extremes():
 
 
 def test_few_values_have_no_interval():
-    values = [float(i) for i in range(LEAST)]
+    values = [float(i) for i in range(MIN_ROUNDS)]
     assert estimate(values).low is not None
     few = estimate(values[1:])
     assert (few.low, few.high, few.width) == (None, None, float("inf"))
     assert not few.excludes(99)
 
 
-def test_what_the_interval_excludes():
+def test_values_outside_the_interval_are_excluded():
     found = estimate([1.01, 1.02, 1.03, 1.02, 1.01, 1.04, 1.02])
     assert 1.0 < found.low <= found.median <= found.high
     assert found.excludes(1.0)
@@ -30,9 +30,9 @@ def test_what_the_interval_excludes():
     assert found.width == pytest.approx((found.high - found.low) / found.median)
 
 
-@pytest.mark.parametrize("count", [LEAST, 10, 30])
+@pytest.mark.parametrize("count", [MIN_ROUNDS, 10, 30])
 @pytest.mark.parametrize("noise", ["normal", "skewed", "outliers"])
-def test_the_interval_holds_the_true_median_as_often_as_it_says(count, noise):
+def test_the_interval_contains_the_true_median_as_often_as_it_says(count, noise):
     random = np.random.default_rng(0)
 
     def draw():
@@ -42,8 +42,8 @@ def test_the_interval_holds_the_true_median_as_often_as_it_says(count, noise):
         return 1 + random.normal(size=count) + (spikes if noise == "outliers" else 0)
 
     tries = 400
-    held = sum(not estimate(list(draw())).excludes(1.0) for _ in range(tries))
-    assert held / tries > 0.93  # 0.95, less two standard errors of 400 tries
+    covered = sum(not estimate(list(draw())).excludes(1.0) for _ in range(tries))
+    assert covered / tries > 0.93  # 0.95, less two standard errors of 400 tries
 
 
 def test_a_drift_of_the_machine_cancels_in_the_paired_ratio():
@@ -79,7 +79,7 @@ def test_two_equal_runs_are_called_different_as_seldom_as_the_interval_says():
     assert wrong / tries < 0.075  # 0.05, and two standard errors of 300 tries
 
 
-def test_another_unit():
+def test_an_estimate_is_scaled_to_another_unit():
     found = estimate([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).scaled(10)
     assert (found.median, found.minimum, found.maximum) == (35.0, 10.0, 60.0)
     assert (found.low, found.high) == (10.0, 60.0)
@@ -90,7 +90,7 @@ def test_no_round_in_common_gives_no_ratio():
 
 
 @pytest.mark.parametrize("count", [8, 600])
-def test_the_interval_is_that_of_all_resamples_at_once(count):
+def test_the_interval_equals_scipys_bootstrap(count):
     values = np.random.default_rng(0).lognormal(size=count)
     z = np.sqrt(count / (count - 1)) * stats.t.ppf(0.975, count - 1)
     whole = stats.bootstrap(

@@ -1,3 +1,5 @@
+"""Test the synthetic pictures, reviews and text, and the inputs of the proof."""
+
 import numpy as np
 import pytest
 
@@ -13,8 +15,8 @@ REVIEWS = IMDB(words=2_000, length=200)
 PIECES = Text(length=40, step=3)
 
 
-def test_the_seed_gives_the_bytes():
-    first, again, other = (synthetic.load(seed, 300, 100) for seed in (0, 0, 1))
+def test_the_seed_decides_the_bytes():
+    first, again, other = (synthetic.load_cifar10(seed, 300, 100) for seed in (0, 0, 1))
     assert first.sha256() == again.sha256() != other.sha256()
     assert first.train.inputs.shape == (300, 3, 32, 32)
     assert first.train.inputs.dtype == np.uint8
@@ -22,9 +24,9 @@ def test_the_seed_gives_the_bytes():
     assert (first.train.inputs[:100] != first.test.inputs).any()
 
 
-def test_the_bytes_of_the_published_figures():
-    """Where NumPy or the processor rounds otherwise, a value may be the next one."""
-    dataset = synthetic.load(0, 2_100, 100)
+def test_the_pictures_are_those_of_the_published_figures():
+    """A value may differ by 1 where NumPy or the processor rounds differently."""
+    dataset = synthetic.load_cifar10(0, 2_100, 100)
     assert dataset.train.labels[:8].tolist() == [0, 1, 5, 2, 4, 5, 0, 2]
     corners = dataset.train.inputs[[0, 999, 1_000, 2_099], :, 0, 31].astype(int)
     published = [[60, 100, 53], [103, 81, 89], [49, 26, 28], [210, 212, 235]]
@@ -32,14 +34,14 @@ def test_the_bytes_of_the_published_figures():
 
 
 def test_every_class_looks_different():
-    split = synthetic.split(400, np.random.default_rng(0))
+    split = synthetic.make_split(400, np.random.default_rng(0))
     means = [split.inputs[split.labels == k].mean(0) for k in range(10)]
     apart = [abs(a - b).mean() for i, a in enumerate(means) for b in means[:i]]
     assert min(apart) > 2  # of 255
 
 
-def test_a_small_model_learns_it(small_model):
-    dataset = synthetic.load(0, 1000, 200)
+def test_a_small_model_learns_the_pictures(small_model):
+    dataset = synthetic.load_cifar10(0, 1000, 200)
     workload = ADAPTER.build(Job(small_model, "cpu", 1, "float32"))
     workload.load_weights(small_model.initial_weights(0))
     workload.place(array_batches(dataset.train, 10, 100))
@@ -49,18 +51,18 @@ def test_a_small_model_learns_it(small_model):
     assert (logits.argmax(1) == dataset.test.labels).mean() > 0.3  # 0.1 is chance
 
 
-def test_digits_have_mnists_shapes():
-    first, again, other = (synthetic.digits(seed, 300, 100) for seed in (0, 0, 1))
+def test_mnists_synthetic_pictures_have_its_shapes():
+    first, again, other = (synthetic.load_mnist(seed, 300, 100) for seed in (0, 0, 1))
     assert first.sha256() == again.sha256() != other.sha256()
     assert first.train.inputs.shape == (300, 1, 28, 28)
     assert first.test.inputs.shape == (100, 1, 28, 28)
     assert first.train.inputs.dtype == first.train.labels.dtype == np.uint8
     assert set(first.train.labels) == set(range(10))
-    assert nearest_mean(synthetic.digits(0, 2_000, 500)) > 0.15  # 0.1 is chance
+    assert nearest_mean_accuracy(synthetic.load_mnist(0, 2_000, 500)) > 0.15  # 0.1 is chance
 
 
-def nearest_mean(dataset):
-    """The accuracy of the class whose mean absolute spectrum is nearest: a grating is a peak."""
+def nearest_mean_accuracy(dataset):
+    """Return the accuracy of the class with the nearest mean spectrum: a grating is a peak."""
     spectra = [
         abs(np.fft.rfft2(split.inputs.mean(1) - 127))[:, :8, :8]
         for split in (dataset.train, dataset.test)
@@ -73,25 +75,25 @@ def nearest_mean(dataset):
 
 def test_large_pictures_have_their_size_and_classes():
     source = Pictures(size=64, classes=4)
-    first, again, other = (synthetic.large(source, seed, 600, 100) for seed in (0, 0, 1))
+    first, again, other = (synthetic.load_pictures(source, seed, 600, 100) for seed in (0, 0, 1))
     assert first.sha256() == again.sha256() != other.sha256()
     assert first.train.inputs.shape == (600, 3, 64, 64)
     assert first.train.inputs.dtype == np.uint8
     assert set(first.train.labels) == set(first.test.labels) == set(range(4))
-    assert nearest_mean(first) > 0.4  # 0.25 is chance
+    assert nearest_mean_accuracy(first) > 0.4  # 0.25 is chance
 
 
-def test_large_pictures_exist_by_formula_only(tmp_path, monkeypatch):
-    monkeypatch.setattr(synthetic.large, "__defaults__", (20, 10))
+def test_large_pictures_are_always_synthetic(tmp_path, monkeypatch):
+    monkeypatch.setattr(synthetic.load_pictures, "__defaults__", (20, 10))
     source = Pictures(size=16)
     auto, named = (data.load(source, where, 5) for where in ("auto", "synthetic"))
     assert auto.sha256() == named.sha256()
     assert auto.note is None
-    with pytest.raises(DataError, match=f"^{tmp_path} cannot be used: .* exist by formula only"):
+    with pytest.raises(DataError, match=f"^{tmp_path} cannot be used: .* are always synthetic"):
         data.load(source, str(tmp_path), 0)
 
 
-def test_reviews_are_numbered_as_imdbs():
+def test_synthetic_reviews_get_ids_like_imdbs():
     first, again, other = (synthetic_reviews.load(REVIEWS, seed, 300, 100) for seed in (0, 0, 1))
     assert first.sha256() == again.sha256() != other.sha256()
     assert first.train.inputs.shape == (300, 200)
@@ -101,40 +103,40 @@ def test_reviews_are_numbered_as_imdbs():
     assert (first.train.inputs.min(), first.train.inputs.max()) == (0, 1_999)
     words = first.train.inputs[first.train.inputs >= 3]
     often = np.bincount(words, minlength=2_000)[3:]
-    assert (np.diff(often[:100]) > 0).mean() < 0.5  # the cut at `length` disturbs the order
+    assert (np.diff(often[:100]) > 0).mean() < 0.5  # because the cut at `length` changes the order
     assert 5 < often[0] / often[9] < 20  # Zipf: 10
 
 
 @pytest.mark.parametrize("bigrams", [False, True])
-def test_a_linear_model_tells_the_reviews_apart(bigrams):
+def test_a_linear_model_learns_the_reviews(bigrams):
     source = IMDB(words=2_000, length=400, bigrams=bigrams)
     dataset = synthetic_reviews.load(source, 0, 3_000, 500)
-    seen = [counted(split.inputs, dataset.vocabulary) for split in (dataset.train, dataset.test)]
+    seen = [count_ids(split.inputs, dataset.vocabulary) for split in (dataset.train, dataset.test)]
     bad, good = (1 + seen[0][dataset.train.labels == k].sum(0) for k in (0, 1))
     score = np.log(good / good.sum()) - np.log(bad / bad.sum())
     accuracy = ((seen[1] @ score > 0) == dataset.test.labels).mean()
     assert 0.7 < accuracy < 0.99
 
 
-def counted(sequences, vocabulary):
-    """How often each number is in each; what pads and starts does not count."""
+def count_ids(sequences, vocabulary):
+    """Return how often each id occurs in each sequence, without padding and start."""
     rows = np.zeros((len(sequences), min(vocabulary, 20_000)), np.float32)
     for row, sequence in zip(rows, sequences, strict=True):
         np.add.at(row, sequence[(sequence > 2) & (sequence < len(row))], 1)
     return rows
 
 
-def test_bigrams_of_reviews_come_again():
+def test_bigrams_of_reviews_repeat():
     source = IMDB(words=2_000, length=400, bigrams=True)
     dataset = synthetic_reviews.load(source, 0, 500, 300)
     assert dataset.vocabulary > 10_000
     pairs = dataset.test.inputs > 2_000
     words = (dataset.test.inputs > 0) & ~pairs
-    short = words[:, 0] == 0  # nothing was cut off
+    short = words[:, 0] == 0  # these were not cut
     assert pairs[short].sum() > 0.3 * words[short].sum()
 
 
-def test_a_text_is_read_as_any_other(tmp_path):
+def test_a_synthetic_text_is_cut_like_any_other(tmp_path):
     first, again, other = (synthetic_text.load(PIECES, seed, 20_000) for seed in (0, 0, 1))
     assert first.sha256() == again.sha256() != other.sha256()
     file = tmp_path / "a.txt"
@@ -143,7 +145,7 @@ def test_a_text_is_read_as_any_other(tmp_path):
     assert first.vocabulary == first.train.inputs.max() + 1
 
 
-def test_a_text_is_like_nietzsches():
+def test_a_synthetic_text_has_nietzsches_characters():
     for seed in (0, 1):
         text = synthetic_text.write(seed)
         assert len(text) == 600_000
@@ -151,7 +153,7 @@ def test_a_text_is_like_nietzsches():
         assert max(map(len, text.splitlines())) < 100
 
 
-def test_what_comes_next_in_a_text_can_be_learned():
+def test_the_next_character_of_a_text_can_be_learned():
     dataset = synthetic_text.load(PIECES, 0, 200_000)
     right = {}
     for context in (0, 1, 4):
@@ -171,11 +173,11 @@ def test_what_comes_next_in_a_text_can_be_learned():
 
 
 def test_examples_of_cifar10_are_those_of_the_published_deviations():
-    inputs, labels = synthetic.examples(CIFAR10(), 20, np.random.default_rng([0, 64]))
+    inputs, labels = synthetic.make_examples(CIFAR10(), 20, np.random.default_rng([0, 64]))
     random = np.random.default_rng([0, 64])
     expected = random.integers(0, 10, 20)
     np.testing.assert_array_equal(labels, expected)
-    np.testing.assert_array_equal(inputs, synthetic.pictures(expected, random))
+    np.testing.assert_array_equal(inputs, synthetic.make_pictures(expected, random))
 
 
 @pytest.mark.parametrize(
@@ -186,8 +188,8 @@ def test_examples_of_cifar10_are_those_of_the_published_deviations():
         (Pictures(size=48, classes=4), (3, 48, 48), 4),
     ],
 )
-def test_examples_of_pictures(source, shape, classes):
-    inputs, labels = synthetic.examples(source, 64, np.random.default_rng([0, 64]))
+def test_examples_of_pictures_fit_the_source(source, shape, classes):
+    inputs, labels = synthetic.make_examples(source, 64, np.random.default_rng([0, 64]))
     assert inputs.shape == (64, *shape)
     assert inputs.dtype == np.float32
     assert labels.dtype == np.int64
@@ -206,8 +208,8 @@ def test_examples_of_pictures(source, shape, classes):
         (PIECES, 30, 30, 30),
     ],
 )
-def test_examples_of_sequences(source, vocabulary, highest, classes):
-    inputs, labels = synthetic.examples(source, 600, np.random.default_rng(0), vocabulary)
+def test_examples_of_sequences_fit_the_source(source, vocabulary, highest, classes):
+    inputs, labels = synthetic.make_examples(source, 600, np.random.default_rng(0), vocabulary)
     assert inputs.shape == (600, source.length)
     assert inputs.dtype == np.int32
     assert labels.dtype == np.int64

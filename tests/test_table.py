@@ -3,14 +3,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from samples import OTHER, QUIET, comparison, epoch, result, rows
+from samples import DISAGREES, QUIET, comparison, epoch, result, rows
 
 from crossbench.report.remarks import remarks
 from crossbench.report.table import table
-from crossbench.results.records import Surroundings, Usage
+from crossbench.results.records import SystemActivity, Usage
 
 
-def test_every_figure_of_a_row():
+def test_a_row_shows_every_figure():
     c = comparison(result("torch", [9, 2, 1, 3]), result("jax", [9, 4, 2, 6]))
     jax = rows(table(c))["Jax"]
     assert jax == {
@@ -32,7 +32,7 @@ def test_every_figure_of_a_row():
     }
 
 
-def test_the_speedup_has_a_column_where_there_is_a_gpu():
+def test_the_gpu_speedup_has_a_column_if_there_is_a_gpu():
     c = comparison(result("torch", [9, 10, 10]), result("torch", [9, 2, 2], device="gpu"))
     lines = [line for line in table(c).splitlines() if line.startswith("Torch")]
     assert "5.00" in lines[1]
@@ -40,10 +40,10 @@ def test_the_speedup_has_a_column_where_there_is_a_gpu():
     assert "GPU speed-up" not in table(comparison(result("torch", [9, 10])))
 
 
-def test_a_row_without_figures_has_its_reason_below():
+def test_a_row_without_figures_or_rank_has_a_remark():
     absent = result("flux", [], status="unavailable", parity=None)
     died = result("jax", [1.0], status="failed")
-    wrong = result("wrong", [1.0, 1.0], parity=OTHER)
+    wrong = result("wrong", [1.0, 1.0], parity=DISAGREES)
     text = table(comparison(result("torch", [2, 2]), absent, died, wrong))
     assert "flux cpu: did not run: why" in text
     assert "jax cpu: failed: why" in text
@@ -51,51 +51,52 @@ def test_a_row_without_figures_has_its_reason_below():
     assert rows(text)["Wrong"]["× fastest"] == "–"
     assert rows(text)["Wrong"]["deviation"] == "differs"
     assert rows(text)["Torch"]["× fastest"] == "1.00"
-    assert "Parity: torch cpu, jax cpu proved" in text
+    assert "Parity with the NumPy reference in float64 was proved for torch cpu, jax cpu:" in text
 
 
-def test_the_fastest_epoch_is_one_epoch_and_no_rounds_median():
+def test_the_minimum_is_of_single_epochs_not_of_medians():
     cell = result("torch", [9, 2])
     cell.epochs = [epoch(1, 9, at=0), *(epoch(1, s, at=i) for i, s in enumerate((3, 1, 2), 1))]
     assert rows(table(comparison(cell)))["Torch"]["min s"] == "1.00"
     assert rows(table(comparison(cell)))["Torch"]["steady epoch s"] == "2.00"
 
 
-def test_an_epoch_that_was_cut_is_told():
+def test_an_epoch_limited_to_some_batches_has_a_note():
     c = comparison(result("torch", [9, 2, 1, 3]))
     c.data = replace(c.data, batches=3, cut=True)
     text = table(c)
-    assert "The epoch is cut to the first 3 batches of 10, and the test to as many" in text
-    assert "were left over" not in text
+    assert "The epoch is limited to the first 3 batches of 10, and the test set to as many" in text
+    assert "are not used" not in text
     assert "augmented" not in text
-    assert "dropouts" not in text
+    assert "dropout masks" not in text
     dropped = {"type": "Residual", "body": [{"type": "Dropout"}], "shortcut": []}
     c.model["layers"] = [dropped]
-    assert "Each framework draws what its dropouts keep" in table(c)
+    assert "Each framework draws its own dropout masks" in table(c)
     c.model["data"] = {"type": "CIFAR10", "augmentation": {"shift": 0.1, "flip": True}}
-    assert "The pictures are augmented, the same for all" in table(c)
+    assert "All frameworks get the same augmented pictures" in table(c)
 
 
-def test_what_the_reader_must_know():
+def test_the_notes_on_the_data():
     c = comparison(result("torch", [2, 2]))
-    c.data = replace(c.data, note="CIFAR-10 cannot be had (no network)")
+    c.data = replace(c.data, note="CIFAR-10 is not available (no network)")
     text = table(c)
-    assert "Data: CIFAR-10 cannot be had (no network)." in text
-    assert "50 examples, less than a batch, were left over." in text
+    assert "Data: CIFAR-10 is not available (no network)." in text
+    assert "50 training examples, less than a batch, are not used." in text
 
 
-def told(cell, *others):
+def remarks_on(cell, *others):
+    """Return the remarks on a cell in a comparison with the others."""
     return remarks(comparison(cell, *others), cell)
 
 
-def test_threads_that_were_not_held_are_told():
+def test_other_threads_than_requested_have_a_remark():
     cell = result("torch", [2, 2])
     cell.threads_reported, cell.cpus_allowed = 2, 2
-    assert told(cell) == []
+    assert remarks_on(cell) == []
     cell.threads_reported, cell.cpus_allowed = 1, 4
-    assert told(cell) == [
-        "2 threads asked for, but it uses 1",
-        "its threads may run on 4 CPUs: 2 asked for",
+    assert remarks_on(cell) == [
+        "it reports 1 thread instead of the 2 requested",
+        "its threads may run on 4 CPUs instead of the 2 requested",
     ]
 
 
@@ -105,20 +106,20 @@ def test_a_range_is_not_shown_as_an_interval():
     text = table(comparison(result("torch", [9, *[2.0, 2.2] * 4]), few))
     assert rows(text)["Jax"]["steady epoch s"] == "2.00 [1.00–3.00]"
     assert rows(text)["Torch"]["steady epoch s"] == "2.10 (2.00–2.20)"
-    assert "(its 95 % interval, bootstrap) or, of fewer than 6 rounds, [their range]" in text
+    assert "(its 95 % bootstrap interval) or, for fewer than 6 rounds, [the range]" in text
 
 
-def test_no_difference_is_said_where_the_interval_holds_1():
+def test_a_ratio_whose_interval_contains_1_is_not_significant():
     torch = result("torch", [9, *[2.0] * 8])
     same, slower = result("jax", [9, *[1.95, 2.1] * 4]), result("jax", [9, *[2.3, 2.2] * 4])
-    assert told(same, torch) == ["no difference from torch cpu is shown"]
-    assert told(slower, torch) == []
-    assert told(torch, same) == []
+    assert remarks_on(same, torch) == ["not significantly different from torch cpu"]
+    assert remarks_on(slower, torch) == []
+    assert remarks_on(torch, same) == []
     few = result("jax", [9, 1.9, 2.2])
-    assert told(few, torch) == []  # no interval, no judgement
+    assert remarks_on(few, torch) == []  # too few rounds for an interval
 
 
-def test_the_baseline_heads_its_column():
+def test_the_ratio_column_names_the_baseline():
     c = comparison(result("torch", [9, 2, 2]), result("jax", [9, 4, 4]), baseline="jax")
     assert rows(table(c))["Torch"]["× jax"] == "0.500"
     assert "× fastest" not in table(c)
@@ -134,41 +135,43 @@ def test_several_numbers_of_threads_have_a_column():
 @pytest.mark.parametrize(
     ("disturbance", "words"),
     [
-        ({"others_cpu_seconds": 1.0}, "other processes used 0.5 of its CPUs meanwhile"),
-        ({"stolen_cpu_seconds": 1.0}, "the virtual machine's host took 0.5 of its CPUs"),
-        ({"held_back_seconds": 1.0}, "a CPU quota held its threads back for 50% of the time"),
-        ({"throttle_events": 1}, "the processor throttled for heat 8 times"),
+        ({"other_processes_cpu_seconds": 1.0}, "other processes used 0.5 CPUs during its epochs"),
+        ({"stolen_cpu_seconds": 1.0}, "the host of this virtual machine took 0.5 CPUs"),
+        ({"throttled_seconds": 1.0}, "a CPU quota throttled its threads for 50% of the time"),
+        ({"thermal_throttle_events": 1}, "the CPU throttled 8 times because of heat"),
     ],
 )
-def test_a_disturbance_is_told_with_what_to_do(disturbance, words):
+def test_a_disturbance_has_a_remark_with_what_to_do(disturbance, words):
     cell = result("torch", [2.0] * 9)
     cell.epochs = [epoch(i, 2.0, replace(QUIET, **disturbance)) for i in range(1, 9)]
-    (line,) = told(cell)
+    (line,) = remarks_on(cell)
     assert line.startswith(words)
     assert ":" in line
-    unknown = Surroundings(None, None, None, None, None, None)
+    unknown = SystemActivity(None, None, None, None, None, None)
     cell.epochs = [epoch(i, 2.0, unknown) for i in range(1, 9)]
-    assert told(cell) == []
+    assert remarks_on(cell) == []
 
 
-def test_a_process_that_was_stopped_is_told():
+def test_a_stopped_process_has_a_remark():
     cell = result("torch", [9, *[2.0] * 8])
     cell.usage = [Usage(i, 9, 0.001, 1.5, 2**30, *[None] * 5, [], 0.5 * (i > 2)) for i in (1, 3, 4)]
-    assert told(cell) == ["its process was stopped for 1.0 s meanwhile: run again"]
+    assert remarks_on(cell) == ["its process was stopped for 1.0 s during its epochs: run again"]
 
 
-def test_rounds_that_lie_apart_are_told():
-    (line,) = told(result("torch", [9, *[2.0, 3.0] * 4]))
-    assert line.startswith("the middle half of its rounds lies 40% apart: the machine is noisy")
+def test_noisy_rounds_have_a_remark():
+    (line,) = remarks_on(result("torch", [9, *[2.0, 3.0] * 4]))
+    assert line.startswith(
+        "the interquartile range of its epochs is 40% of the median: the machine is noisy"
+    )
 
 
-def test_an_interrupted_cell_has_its_figures_so_far():
+def test_an_interrupted_cell_shows_its_finished_rounds():
     torch = result("torch", [9, 2, 2], status="pending")
-    assert told(torch) == ["interrupted before its last round"]
+    assert remarks_on(torch) == ["interrupted before its last round"]
     assert rows(table(comparison(torch)))["Torch"]["steady epoch s"] == "2.00"
 
 
-def test_ten_thousand_rounds_take_seconds():
+def test_the_table_of_ten_thousand_rounds_takes_seconds():
     random = np.random.default_rng(0)
     cells = [result(name, [9.0, *random.normal(2, 0.1, 10_000)]) for name in ("torch", "jax")]
     before = time.process_time()
@@ -194,7 +197,7 @@ def test_text_from_outside_takes_one_line(outside):
     cell = result("torch", [9, 2, 2], status="failed")
     lines = len(table(comparison(cell, baseline="b")).splitlines())
     cell.cell = replace(cell.cell, name=outside, title=outside)
-    cell.reason, cell.no_peak, cell.details = outside, outside, {outside: outside}
+    cell.reason, cell.peak_problem, cell.details = outside, outside, {outside: outside}
     cell.epochs = [replace(e, figures={outside: 1.0}) for e in cell.epochs]
     c = comparison(cell, baseline=outside)
     c.machine = replace(c.machine, cpu=outside, gpu_problem=outside)
@@ -213,7 +216,7 @@ def test_a_figure_that_only_some_epochs_have():
     assert "GC s 1.00 in the first epoch, 2.00 in a steady one" in table(comparison(cell))
 
 
-def test_a_clock_without_its_highest_value_is_not_judged():
+def test_a_gpu_clock_without_its_mean_has_no_remark():
     cell = result("torch", [9, 2], device="gpu")
     cell.usage = [Usage(1, 9, 0.001, 1.5, 2**30, 0.8, 2**31, 200.0, None, 1450.0, [])]
-    assert told(cell) == []
+    assert remarks_on(cell) == []

@@ -1,3 +1,5 @@
+"""Test how a text is cut into pieces of characters."""
+
 import os
 
 import numpy as np
@@ -15,7 +17,7 @@ def load(path, length=4, step=3):
 
 @pytest.fixture
 def text(tmp_path):
-    """100 characters, of which no 5 in a row come again."""
+    """Write 100 characters in which no 5 in a row occur twice."""
     random = np.random.default_rng(0)
     path = tmp_path / "a.txt"
     path.write_text("".join(random.choice(list("abcdÉé \n.9"), 100)), encoding="utf-8")
@@ -39,14 +41,14 @@ def test_pieces_are_those_of_keras_example(text, length, step):
     assert dataset.name == f"the text {text}"
 
 
-def test_line_ends_of_all_systems_are_the_same(text, tmp_path):
+def test_line_ends_of_all_systems_give_the_same_pieces(text, tmp_path):
     other = tmp_path / "b.txt"
     other.write_bytes(text.read_bytes().replace(b"\n", b"\r\n"))
     assert b"\r" in other.read_bytes()
     assert load(other).sha256() == load(text).sha256()
 
 
-def test_the_shortest_text(tmp_path):
+def test_a_text_must_be_long_enough_for_a_piece_in_each_split(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("ab" * 25)
     dataset = load(path)
@@ -58,7 +60,7 @@ def test_the_shortest_text(tmp_path):
         load(path)
 
 
-def test_a_text_has_a_bound(tmp_path):
+def test_a_text_that_is_too_large_is_an_error(tmp_path):
     path = tmp_path / "a.txt"
     path.touch()
     os.truncate(path, 20_000_001)
@@ -66,8 +68,8 @@ def test_a_text_has_a_bound(tmp_path):
         load(path)
 
 
-def test_what_cannot_be_used_is_named(tmp_path):
-    def one_line(path):
+def test_an_unusable_file_is_named(tmp_path):
+    def error_line(path):
         with pytest.raises(DataError) as caught:
             load(path)
         assert str(path) in str(caught.value)
@@ -75,16 +77,16 @@ def test_what_cannot_be_used_is_named(tmp_path):
         return str(caught.value)
 
     path = tmp_path / "a.txt"
-    assert "is missing: this model takes auto, synthetic or a text file" in one_line(path)
+    assert "is missing: this model takes auto, synthetic or a text file" in error_line(path)
     path.write_bytes(b"")
-    assert "is too short: 0 characters" in one_line(path)
+    assert "is too short: 0 characters" in error_line(path)
     path.write_bytes(b"x" * 200 + b"\xff")
-    assert "is not UTF-8 (at byte 200): save it in this encoding" in one_line(path)
-    assert "is a directory: this model takes auto, synthetic or a text" in one_line(tmp_path)
-    assert "cannot be read: Not a directory" in one_line(path / "b.txt")
+    assert "is not UTF-8 (at byte 200): save it in this encoding" in error_line(path)
+    assert "is a directory: this model takes auto, synthetic or a text" in error_line(tmp_path)
+    assert "cannot be read: Not a directory" in error_line(path / "b.txt")
 
 
-def test_auto_takes_the_cache(monkeypatch, tmp_path, text):
+def test_auto_uses_the_cache(monkeypatch, tmp_path, text):
     monkeypatch.setenv("CROSSBENCH_CACHE", str(tmp_path / "cache"))
     (tmp_path / "cache" / "nietzsche").mkdir(parents=True)
     text.rename(tmp_path / "cache" / "nietzsche" / "nietzsche.txt")
@@ -111,5 +113,5 @@ def test_auto_falls_back_to_a_synthetic_text(monkeypatch, tmp_path):
     monkeypatch.setattr(data.synthetic_text.load, "__defaults__", (5_000,))
     dataset = load("auto")
     assert dataset.name == "synthetic text (seed 0)"
-    assert dataset.note.startswith("Nietzsche's text cannot be had (https://s3.amazonaws.com")
+    assert dataset.note.startswith("Nietzsche's text is not available (https://s3.amazonaws.com")
     assert dataset.note.endswith("a synthetic text is used instead")

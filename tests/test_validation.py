@@ -1,4 +1,4 @@
-"""What is refused in a results file, and that everything else can be shown."""
+"""Check what is refused in a results file, and that everything else can be shown."""
 
 import copy
 import json
@@ -10,25 +10,25 @@ from samples import QUIET, comparison, result
 
 import crossbench
 from crossbench.errors import ResultsError
-from crossbench.report.across import change_table, merged_table
+from crossbench.report.several_runs import change_table, merged_table
 from crossbench.results import file
-from crossbench.results.across import check_same_work
-from crossbench.results.records import Peak, Reference, Trained, Usage
+from crossbench.results.records import AccuracyEpoch, Peak, Reference, Usage
+from crossbench.results.several_runs import check_same_work
 
 
-def whole(model):
-    """A comparison in which everything is told, as a file's content."""
+def full_comparison(model):
+    """Return a comparison in which every optional field has a value."""
     cpu, gpu = result("torch", [9, 2, 1, 3]), result("torch", [9, 1, 1], device="gpu:1")
     one = result("torch", [9, 4, 2, 6], threads=1, name="torch cpu, 1 thread")
     absent = result("flux", [], status="unavailable", parity=None)
-    gpu.peak, gpu.allocated, gpu.no_peak = Peak(1.0, 2.0), 2**20, "out of memory"
+    gpu.peak, gpu.allocated, gpu.peak_problem = Peak(1.0, 2.0), 2**20, "out of memory"
     gpu.start_seconds, gpu.threads_reported, gpu.cpus_allowed = 1.0, 2, 2
-    gpu.to_accuracy = [Trained(1.0, 1.0, 0.5)]
+    gpu.to_accuracy = [AccuracyEpoch(1.0, 1.0, 0.5)]
     gpu.usage = [Usage(1, 9, 0.01, 1.5, 2**30, 0.8, 2**31, 200.0, 1500.0, 1450.0, ["power cap"])]
     gpu.epochs[1] = replace(
         gpu.epochs[1],
         figures={"GC s": 0.1},
-        surroundings=replace(QUIET, cpu_joules=1.0, gpu_joules=1.0),
+        system_activity=replace(QUIET, cpu_joules=1.0, gpu_joules=1.0),
         repeats=3,
     )
     gpu.changes = cpu.changes = {"conv1.weight": [1.0, None], "conv1.bias": [0.5, 0.25]}
@@ -53,7 +53,7 @@ def whole(model):
 def good(lenet):
     residual = {"type": "Residual", "body": [{"type": "Dropout"}], "shortcut": []}
     model = lenet.description() | {"layers": [residual]}
-    return json.loads(whole(model).encode())
+    return json.loads(full_comparison(model).encode())
 
 
 DEEP = json.loads("[" * 200 + "]" * 200)
@@ -62,7 +62,7 @@ DAMAGES = (None, -1, 0, 0.5, 1e308, 1e-308, 2**62, 10**400, "word",
 
 
 def places(value, path=()):
-    """Every branch and leaf, as the keys that lead to it; of a list the first and the last part."""
+    """Yield the key path of every branch and leaf; of a list only of its first and last item."""
     if path:
         yield path
     if isinstance(value, dict):
@@ -74,7 +74,7 @@ def places(value, path=()):
 
 
 def damaged(content, path):
-    """The content with each damage at that place, encoded: replaced, there twice, or missing."""
+    """Yield the encoded content with the value at the path replaced, duplicated or missing."""
     *way, key = path
     parent = content
     for step in way:
@@ -88,8 +88,8 @@ def damaged(content, path):
     parent.insert(key, before) if isinstance(parent, list) else parent.update({key: before})
 
 
-def show(c):
-    """Everything that a loaded comparison is good for."""
+def use(c):
+    """Use a loaded comparison in every way."""
     crossbench.table(c)
     assert repr(c).isprintable()
     check_same_work([c, c])
@@ -105,7 +105,7 @@ KINDS = ("schema", "crossbench", "created", "model", "data", "machine", "setting
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_damaged_file_is_shown_or_refused_in_a_line(good, tmp_path, kind):
+def test_a_damaged_file_is_shown_or_refused_in_one_line(good, tmp_path, kind):
     assert set(KINDS) == set(good)
     path, shown, refusals = tmp_path / "r.json", 0, []
     for place in places(good[kind], (kind,)):
@@ -116,7 +116,7 @@ def test_a_damaged_file_is_shown_or_refused_in_a_line(good, tmp_path, kind):
             except ResultsError as error:
                 refusals.append(str(error))
             else:
-                show(c)
+                use(c)
                 c.encode()
                 shown += 1
     assert len(refusals) > 10
@@ -125,13 +125,14 @@ def test_a_damaged_file_is_shown_or_refused_in_a_line(good, tmp_path, kind):
 
 
 def cell(c):
+    """Return the first cell of a results file's content."""
     return c["results"][0]
 
 
-NONSENSE = [
+INVALID_VALUES = [
     (lambda c: c.update(results=[]), "at least one cell - at `$.results`"),
-    (lambda c: c["results"].append(cell(c)), "Two cells of the name 'torch gpu:1'"),
-    (lambda c: cell(c)["cell"].update(name="torch cpu"), "Two cells of the name 'torch cpu'"),
+    (lambda c: c["results"].append(cell(c)), "Two cells have the name 'torch gpu:1'"),
+    (lambda c: cell(c)["cell"].update(name="torch cpu"), "Two cells have the name 'torch cpu'"),
     (lambda c: cell(c)["cell"].update(device="tpu"), "results[0].cell.device"),
     (lambda c: cell(c)["cell"].update(threads=-1), "results[0].cell.threads"),
     (lambda c: cell(c).update(test_accuracy=-1.0), "`float` >= 0.0 - at `$.results[0]"),
@@ -145,7 +146,7 @@ NONSENSE = [
     (lambda c: cell(c)["peak"].update(gflops=0), "gflops"),
     (lambda c: cell(c)["epochs"].append(cell(c)["epochs"][0]), "each epoch once and in orde"),
     (lambda c: cell(c)["epochs"][1].update(epoch=0), "in order - at `$.results[0].epochs[1]`"),
-    (lambda c: cell(c)["epochs"][1].update(started=10_001.0), "start after the epoch before"),
+    (lambda c: cell(c)["epochs"][1].update(started=10_001.0), "start after the previous epoch"),
     (lambda c: cell(c)["epochs"][0].update(wall_seconds=2000.0), "epochs[1].started"),
     (lambda c: [e.update(started=-e["started"]) for e in cell(c)["epochs"]], "start afte"),
     (lambda c: cell(c)["epochs"][1].update(wall_seconds=0.0), "wall_seconds"),
@@ -153,14 +154,14 @@ NONSENSE = [
     (lambda c: cell(c)["epochs"][3].update(wall_seconds=1e300), "at most 1e+09 seconds"),
     (lambda c: cell(c)["epochs"][1].update(losses=[]), "the loss of each step"),
     (lambda c: cell(c)["epochs"][1].update(repeats=0), "repeats"),
-    (lambda c: cell(c)["epochs"][1]["surroundings"].update(cpu_joules=-1), "cpu_joules"),
+    (lambda c: cell(c)["epochs"][1]["system_activity"].update(cpu_joules=-1), "cpu_joules"),
     (lambda c: cell(c)["usage"][0].update(round=9), "a round of the cell - at `$.results[0]"),
     (lambda c: cell(c)["usage"][0].update(resident_peak=-1), "resident_peak"),
     (lambda c: c["machine"].update(cpus=0), "machine.cpus"),
     (lambda c: c["machine"].update(memory_bytes=10**400), "memory_bytes"),
     (lambda c: c["settings"].update(prices={"tpu": 1.0}), "settings.prices"),
-    (lambda c: c["data"].update(batches=99), "no more than the training examples"),
-    (lambda c: c.update(created="yesterday"), "a time as ISO 8601 writes it - at `$.created`"),
+    (lambda c: c["data"].update(batches=99), "no more examples than the training set has"),
+    (lambda c: c.update(created="yesterday"), "a time in the format of ISO 8601 - at `$.created`"),
     (lambda c: c["model"].pop("layers"), "`layers` - at `$.model`"),
     (lambda c: c["model"]["layers"][0].update(body=[{}]), "`$.model.layers[0].body[0]`"),
     (lambda c: c["model"].update(parameters=10**400), "parameters"),
@@ -171,9 +172,9 @@ NONSENSE = [
 
 
 @pytest.mark.parametrize(
-    ("change", "message"), NONSENSE, ids=lambda v: v if isinstance(v, str) else ""
+    ("change", "message"), INVALID_VALUES, ids=lambda v: v if isinstance(v, str) else ""
 )
-def test_nonsense_is_refused_with_its_place(good, tmp_path, change, message):
+def test_an_invalid_value_is_refused_with_its_place(good, tmp_path, change, message):
     content = copy.deepcopy(good)
     change(content)
     path = tmp_path / "r.json"
@@ -184,7 +185,7 @@ def test_nonsense_is_refused_with_its_place(good, tmp_path, change, message):
     assert message in str(caught.value)
 
 
-def test_a_clock_that_begins_anew_after_a_resumption_is_no_nonsense(good):
+def test_a_clock_may_restart_after_a_run_was_resumed(good):
     content = copy.deepcopy(good)
     for late in cell(content)["epochs"][2:]:
         late["started"] -= 19_000.0
@@ -192,7 +193,7 @@ def test_a_clock_that_begins_anew_after_a_resumption_is_no_nonsense(good):
     loaded = msgspec.convert(content, crossbench.Comparison)
     loaded.encode()
     loaded.resumed = []
-    with pytest.raises(ResultsError, match="a start after the epoch before"):
+    with pytest.raises(ResultsError, match="a start after the previous epoch"):
         loaded.encode()
 
 
@@ -217,7 +218,7 @@ def test_deep_nesting_is_refused(tmp_path, raw):
         (lambda c: cell(c).update(usage=cell(c)["usage"] * 50_000), "results\\[0\\].usage"),
     ],
 )  # fmt: skip
-def test_more_than_a_table_can_show_is_refused(good, tmp_path, change, message):
+def test_too_many_entries_are_refused(good, tmp_path, change, message):
     content = copy.deepcopy(good)
     change(content)
     (tmp_path / "r.json").write_bytes(msgspec.json.encode(content))
@@ -237,7 +238,7 @@ def test_more_than_a_table_can_show_is_refused(good, tmp_path, change, message):
         ({"traceback": "x" * 10**6}, None),
     ],
 )
-def test_what_cannot_be_read_back_does_not_replace_the_last_good_file(tmp_path, change, message):
+def test_results_that_could_not_be_read_back_are_not_written(tmp_path, change, message):
     good, path = comparison(result("torch", [9, 2, 1])), tmp_path / "r.json"
     good.save(path)
     bad = comparison(result("torch", [9, 2, 1]))
@@ -253,7 +254,7 @@ def test_what_cannot_be_read_back_does_not_replace_the_last_good_file(tmp_path, 
     assert [found.name for found in tmp_path.iterdir()] == ["r.json"]
 
 
-def test_a_file_of_the_allowed_size_and_no_more(tmp_path, monkeypatch):
+def test_a_file_may_have_the_allowed_size_and_no_more(tmp_path, monkeypatch):
     c, path = comparison(result("torch", [9, 2])), tmp_path / "r.json"
     c.save(path)
     monkeypatch.setattr(file, "FILE_BYTES", path.stat().st_size)
@@ -263,5 +264,7 @@ def test_a_file_of_the_allowed_size_and_no_more(tmp_path, monkeypatch):
         c.replace(path)
     with open(path, "ab") as more:
         more.write(b" ")
-    with pytest.raises(ResultsError, match=r"r\.json is no results file: it has more than 0 MiB"):
+    with pytest.raises(
+        ResultsError, match=r"r\.json is not a results file: it has more than 0 MiB"
+    ):
         crossbench.load(path)

@@ -1,6 +1,6 @@
-"""The frameworks: each module here, and each entry point of the group `crossbench.adapters`.
+"""Find the adapter of a framework: a module here, or an entry point in `crossbench.adapters`.
 
-An entry point names an Adapter (crossbench.workload) and is called by the entry point's name.
+An entry point refers to an Adapter (crossbench.workload); its name is the framework's name.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from ..workload import Adapter
 
 GROUP = "crossbench.adapters"
 REFERENCE = "reference"
-"""The NumPy adapter that parity is proved against; it is timed only when it is named."""
+"""Name of the NumPy adapter that all others are compared with; timed only when asked for."""
 
 
 def names() -> list[str]:
-    """Every adapter that can be named, the built-in ones first."""
+    """Return the name of every adapter, the built-in ones first."""
     built_in = [module.name for module in pkgutil.iter_modules(__path__)]
     return built_in + sorted({e.name for e in metadata.entry_points(group=GROUP)} - set(built_in))
 
 
 def get(name: str) -> Adapter:
-    """The adapter of that name; SpecError where there is none or it cannot be loaded."""
+    """Return the adapter of that name; raise SpecError if there is none or it does not load."""
     if name in (module.name for module in pkgutil.iter_modules(__path__)):
         adapter: Adapter = import_module(f"{__name__}.{name}").ADAPTER
         return adapter

@@ -1,7 +1,8 @@
-"""NumPy, layer by layer from the definitions: what the frameworks are proved against, in float64.
+"""Train a model in NumPy, layer by layer from the definitions.
 
-In float32 a max-pool treats values that are nearly equal as NNlib does, which gives the gradient to
-the first that is within a tolerance of the largest: the furthest that float32 may rightly be.
+In float64 this is the reference that the frameworks are compared with. In float32 a max-pool treats
+near ties (values in a window that are nearly equal) as NNlib does, which gives the gradient to the
+first that is within a tolerance of the largest: the furthest that float32 may rightly be.
 """
 
 from __future__ import annotations
@@ -35,35 +36,39 @@ from ..models.training import SGD, Adadelta, Adam, BinaryCrossEntropy, RMSprop, 
 from ..workload import Adapter, Batch, Batches, Job, versions
 
 Backward = Callable[[np.ndarray], np.ndarray]
-"""From the output's gradient to the input's; on the way the parameters' go to Pass.gradients."""
+"""Maps the output's gradient to the input's, and adds the parameters' to Pass.gradients."""
 
 
 SEED = 0
-"""Of the dropouts' draws."""
+"""Seed of the dropout masks."""
 
 
 @dataclass
 class Pass:
-    """One pass through the model, forward and perhaps back again.
+    """Hold what one pass through the model, forward and perhaps backward, reads and computes.
 
-    running: the running statistics after it, by their full name; near_ties: how many windows of
-    max-pools had two values so near that some framework may give either the gradient.
+    weights: the parameters before the pass, by full name ("conv1.weight").
+    masks: the dropout masks by the dropout's name; None to draw them with `random`.
+    running: the running statistics after the pass, by full name.
+    near_ties: how many windows of max-pools had near ties: two values so close that a framework may
+        give the gradient to either.
     """
 
     weights: Weights
     training: bool
-    kept: Mapping[str, np.ndarray] | None = None
+    masks: Mapping[str, np.ndarray] | None = None
     random: np.random.Generator = field(default_factory=partial(np.random.default_rng, SEED))
     gradients: Weights = field(default_factory=dict)
     running: Weights = field(default_factory=dict)
     near_ties: int = 0
 
-    def own(self, named: NamedLayer) -> Weights:
-        """The layer's parameters by their short name."""
+    def parameters(self, named: NamedLayer) -> Weights:
+        """Return the layer's parameters by their short name ("weight")."""
         prefix = f"{named.name}."
         return {name.removeprefix(prefix): self.weights[name] for name in named.parameters}
 
-    def add(self, named: NamedLayer, **gradients: np.ndarray) -> None:
+    def add_gradients(self, named: NamedLayer, **gradients: np.ndarray) -> None:
+        """Store the gradients of the layer's parameters, given by their short name."""
         self.gradients |= {f"{named.name}.{name}": value for name, value in gradients.items()}
 
 
@@ -71,19 +76,21 @@ class Pass:
 def forward(
     layer: Layer, named: NamedLayer, x: np.ndarray, run: Pass
 ) -> tuple[np.ndarray, Backward]:
-    """The layer's output for (batch, *input_shape), and its backward pass."""
-    raise NotImplementedError(f"the reference does not know the layer {type(layer).__name__}")
+    """Return the layer's output for `x`, (batch, *input_shape), and its backward pass."""
+    raise NotImplementedError(
+        f"the NumPy reference does not support the layer {type(layer).__name__}"
+    )
 
 
 def _sum(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
-    """Added up in float64: NumPy's own sums over outer axes are poor in float32."""
+    """Sum in float64: NumPy's own sums over outer axes are inaccurate in float32."""
     return x.sum(axes, dtype=np.float64).astype(x.dtype)
 
 
 def forward_all(
     layers: Iterable[NamedLayer], x: np.ndarray, run: Pass
 ) -> tuple[np.ndarray, Backward]:
-    """One layer after the other."""
+    """Return the output of all layers, in order, and their backward pass."""
     backwards = []
     for named in layers:
         x, backward = forward(named.layer, named, x, run)
@@ -102,8 +109,8 @@ def _(layer: Conv, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.ndar
     (sh, sw), (ph, pw), (kh, kw) = layer.stride, layer.padding, layer.kernel
     padded = np.pad(x, ((0, 0), (0, 0), (ph, ph), (pw, pw)))
     patches = sliding_window_view(padded, (kh, kw), (2, 3))[:, :, ::sh, ::sw]
-    own = run.own(named)
-    kernel = own["weight"]
+    parameters = run.parameters(named)
+    kernel = parameters["weight"]
     y = np.tensordot(patches, kernel, ((1, 4, 5), (1, 2, 3))).transpose(0, 3, 1, 2)
     height, width = y.shape[2:]
 
@@ -115,10 +122,10 @@ def _(layer: Conv, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.ndar
                 window = dpadded[:, :, i : i + sh * height : sh, j : j + sw * width : sw]
                 window += dpatches[..., i, j].transpose(0, 3, 1, 2)
         dkernel = np.tensordot(dy, patches, ((0, 2, 3), (0, 2, 3)))
-        run.add(named, weight=dkernel, bias=_sum(dy, (0, 2, 3)))
+        run.add_gradients(named, weight=dkernel, bias=_sum(dy, (0, 2, 3)))
         return dpadded[:, :, ph : ph + x.shape[2], pw : pw + x.shape[3]]
 
-    return y + own["bias"][:, None, None], backward
+    return y + parameters["bias"][:, None, None], backward
 
 
 @forward.register
@@ -128,7 +135,7 @@ def _(layer: MaxPool, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.n
     flat = windows.reshape(*windows.shape[:4], kh * kw)
     largest = flat.max(-1, keepdims=True)
     near = flat >= largest - np.sqrt(np.finfo(x.dtype).eps) * np.abs(largest)
-    # equal ones, as the zeros that a ReLU leaves, are no matter: all get the same
+    # exact ties, such as the zeros that a ReLU leaves, are harmless: all get the same gradient
     run.near_ties += int(((flat != largest) & near).any(-1).sum())
     winner = near.argmax(-1) if x.dtype == np.float32 else flat.argmax(-1)
     height, width = winner.shape[2:]
@@ -156,18 +163,18 @@ def _(layer: Flatten, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.n
 
 @forward.register
 def _(layer: Dense, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.ndarray, Backward]:
-    own = run.own(named)
+    parameters = run.parameters(named)
 
     def backward(dy: np.ndarray) -> np.ndarray:
-        run.add(named, weight=dy.T @ x, bias=_sum(dy, (0,)))
-        return dy @ own["weight"]
+        run.add_gradients(named, weight=dy.T @ x, bias=_sum(dy, (0,)))
+        return dy @ parameters["weight"]
 
-    return x @ own["weight"].T + own["bias"], backward
+    return x @ parameters["weight"].T + parameters["bias"], backward
 
 
 @forward.register
 def _(layer: BatchNorm, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.ndarray, Backward]:
-    own, axes = run.own(named), (0, *range(2, x.ndim))
+    parameters, axes = run.parameters(named), (0, *range(2, x.ndim))
     n = x.size // x.shape[1]
 
     def channels(values: np.ndarray) -> np.ndarray:
@@ -176,32 +183,32 @@ def _(layer: BatchNorm, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np
     if run.training:
         mean = _sum(x, axes) / x.dtype.type(n)
         variance = _sum((x - channels(mean)) ** 2, axes) / x.dtype.type(n)
-        keep = layer.momentum
+        momentum = layer.momentum
         for name, new in (("running_mean", mean), ("running_var", variance * (n / (n - 1)))):
-            run.running[f"{named.name}.{name}"] = keep * own[name] + (1 - keep) * new.astype(
-                x.dtype
-            )
+            run.running[f"{named.name}.{name}"] = momentum * parameters[name] + (
+                1 - momentum
+            ) * new.astype(x.dtype)
     else:
-        mean, variance = own["running_mean"], own["running_var"]
+        mean, variance = parameters["running_mean"], parameters["running_var"]
     deviation = np.sqrt(variance + layer.epsilon)
     normal = (x - channels(mean)) / channels(deviation)
 
     def backward(dy: np.ndarray) -> np.ndarray:
         dweight, dbias = _sum(dy * normal, axes), _sum(dy, axes)
-        run.add(named, weight=dweight, bias=dbias)
+        run.add_gradients(named, weight=dweight, bias=dbias)
         centred = dy - channels(dbias / n) - normal * channels(dweight / n)
-        return centred * channels(own["weight"] / deviation)
+        return centred * channels(parameters["weight"] / deviation)
 
-    return normal * channels(own["weight"]) + channels(own["bias"]), backward
+    return normal * channels(parameters["weight"]) + channels(parameters["bias"]), backward
 
 
 @forward.register
 def _(layer: Dropout, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.ndarray, Backward]:
     if not run.training:
         return x, lambda dy: dy
-    given = run.kept and run.kept[named.name]
-    kept = run.random.random(x.shape) >= layer.rate if given is None else given
-    scale = kept / x.dtype.type(1 - layer.rate)
+    mask = run.masks and run.masks[named.name]
+    mask = run.random.random(x.shape) >= layer.rate if mask is None else mask
+    scale = mask / x.dtype.type(1 - layer.rate)
     return x * scale, lambda dy: dy * scale
 
 
@@ -216,13 +223,13 @@ def _(
 
 @forward.register
 def _(layer: Embedding, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.ndarray, Backward]:
-    weight = run.own(named)["weight"]
+    weight = run.parameters(named)["weight"]
 
     def backward(dy: np.ndarray) -> np.ndarray:
         gradient = np.zeros_like(weight)
         np.add.at(gradient, x, dy)
-        run.add(named, weight=gradient)
-        return np.zeros(x.shape)  # numbers have no gradient
+        run.add_gradients(named, weight=gradient)
+        return np.zeros(x.shape)  # integers have no gradient
 
     return weight[x], backward
 
@@ -238,30 +245,30 @@ def _(layer: OneHot, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.nd
 def _(
     layer: LSTM | GRU, named: NamedLayer, x: np.ndarray, run: Pass
 ) -> tuple[np.ndarray, Backward]:
-    """The second direction is the same cell along the reversed sequence."""
-    go = _lstm if isinstance(layer, LSTM) else _gru
+    """Run the cell along the sequence, and a second cell along the reversed sequence if asked."""
+    run_cell = _lstm if isinstance(layer, LSTM) else _gru
     suffixes = ("", "_reverse") if layer.bidirectional else ("",)
-    own = run.own(named)
-    ways = []
+    parameters = run.parameters(named)
+    directions = []
     for suffix in suffixes:
-        parameters = [own[f"{name}{suffix}"] for name in ("weight_ih", "weight_hh", "bias")]
-        ways.append(go(x[:, ::-1] if suffix else x, *parameters))
+        weights = [parameters[f"{name}{suffix}"] for name in ("weight_ih", "weight_hh", "bias")]
+        directions.append(run_cell(x[:, ::-1] if suffix else x, *weights))
 
     def backward(dy: np.ndarray) -> np.ndarray:
         dx = np.zeros_like(x)
-        parts = np.split(dy, len(ways), 1)
-        for suffix, (_, back), part in zip(suffixes, ways, parts, strict=True):
-            dway, dih, dhh, dbias = back(part)
-            dx += dway[:, ::-1] if suffix else dway
+        halves = np.split(dy, len(directions), 1)
+        for suffix, (_, back), half in zip(suffixes, directions, halves, strict=True):
+            dsequence, dih, dhh, dbias = back(half)
+            dx += dsequence[:, ::-1] if suffix else dsequence
             names = [f"{name}{suffix}" for name in ("weight_ih", "weight_hh", "bias")]
-            run.add(named, **dict(zip(names, (dih, dhh, dbias), strict=True)))
+            run.add_gradients(named, **dict(zip(names, (dih, dhh, dbias), strict=True)))
         return dx
 
-    return np.concatenate([h for h, _ in ways], 1), backward
+    return np.concatenate([h for h, _ in directions], 1), backward
 
 
 RecurrentBackward = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]
-"""From the gradient of the last output to those of x, weight_ih, weight_hh and bias."""
+"""Maps the gradient of the last output to those of x, weight_ih, weight_hh and bias."""
 
 
 def _lstm(
@@ -281,13 +288,13 @@ def _lstm(
         dc = np.zeros_like(dh)
         for t in reversed(range(len(steps))):
             (h_before, c_before), (i, f, g, o), c = steps[t]
-            bent = np.tanh(c)
-            dc = dc + dh * o * (1 - bent**2)
+            tanh_c = np.tanh(c)
+            dc = dc + dh * o * (1 - tanh_c**2)
             gates = (
                 dc * g * i * (1 - i),
                 dc * c_before * f * (1 - f),
                 dc * i * (1 - g**2),
-                dh * bent * o * (1 - o),
+                dh * tanh_c * o * (1 - o),
             )
             dgates = np.concatenate(gates, 1)
             dx[:, t] = dgates @ ih
@@ -348,8 +355,10 @@ def _(layer: Residual, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.
 def loss_and_gradient(
     loss: Any, logits: np.ndarray, labels: np.ndarray
 ) -> tuple[float, np.ndarray]:
-    """The loss and its gradient with respect to the logits."""
-    raise NotImplementedError(f"the reference does not know the loss {type(loss).__name__}")
+    """Return the loss and its gradient with respect to the logits."""
+    raise NotImplementedError(
+        f"the NumPy reference does not support the loss {type(loss).__name__}"
+    )
 
 
 @loss_and_gradient.register
@@ -367,31 +376,33 @@ def _(
 @loss_and_gradient.register
 def _(loss: BinaryCrossEntropy, logits: np.ndarray, labels: np.ndarray) -> tuple[float, np.ndarray]:
     z, y = logits[:, 0], labels.astype(logits.dtype)
-    each = np.maximum(z, 0) - z * y + np.log1p(np.exp(-np.abs(z)))
-    return float(each.mean()), ((_sigmoid(z) - y) / len(y))[:, None]
+    losses = np.maximum(z, 0) - z * y + np.log1p(np.exp(-np.abs(z)))
+    return float(losses.mean()), ((_sigmoid(z) - y) / len(y))[:, None]
 
 
 State = dict[str, dict[str, Any]]
-"""What an optimizer remembers of each parameter, by the names in its formula."""
+"""An optimizer's state: by parameter, then by the name in the optimizer's formula ("velocity")."""
 
 
 @singledispatch
-def change(optimizer: Any, gradient: np.ndarray, state: dict[str, Any], t: int) -> np.ndarray:
-    """What is taken from the weight in step t, from 0; the state, empty at the start, is changed in
-    place. The rate and all else are of the formula in the optimizer's docstring.
+def update(optimizer: Any, gradient: np.ndarray, state: dict[str, Any], t: int) -> np.ndarray:
+    """Return what step t (from 0) subtracts from a weight, learning rate included.
+
+    It follows the formula in the optimizer's docstring. state: the weight's, empty at the start;
+    changed in place.
     """
     raise NotImplementedError(
-        f"the reference does not know the optimizer {type(optimizer).__name__}"
+        f"the NumPy reference does not support the optimizer {type(optimizer).__name__}"
     )
 
 
-@change.register
+@update.register
 def _(optimizer: SGD, gradient: np.ndarray, state: dict[str, Any], t: int) -> np.ndarray:
     state["velocity"] = optimizer.momentum * state.get("velocity", 0) + gradient
     return optimizer.learning_rate * state["velocity"]
 
 
-@change.register
+@update.register
 def _(optimizer: Adam, gradient: np.ndarray, state: dict[str, Any], t: int) -> np.ndarray:
     b1, b2 = optimizer.beta1, optimizer.beta2
     state["m"] = b1 * state.get("m", 0) + (1 - b1) * gradient
@@ -400,14 +411,14 @@ def _(optimizer: Adam, gradient: np.ndarray, state: dict[str, Any], t: int) -> n
     return optimizer.learning_rate * m / (np.sqrt(v) + optimizer.epsilon)
 
 
-@change.register
+@update.register
 def _(optimizer: RMSprop, gradient: np.ndarray, state: dict[str, Any], t: int) -> np.ndarray:
     state["v"] = optimizer.rho * state.get("v", 0) + (1 - optimizer.rho) * gradient**2
     rate = optimizer.learning_rate / (1 + optimizer.decay * t)
     return rate * gradient / (np.sqrt(state["v"]) + optimizer.epsilon)
 
 
-@change.register
+@update.register
 def _(optimizer: Adadelta, gradient: np.ndarray, state: dict[str, Any], t: int) -> np.ndarray:
     rho, epsilon, u = optimizer.rho, optimizer.epsilon, state.get("u", 0)
     state["v"] = rho * state.get("v", 0) + (1 - rho) * gradient**2
@@ -416,12 +427,13 @@ def _(optimizer: Adadelta, gradient: np.ndarray, state: dict[str, Any], t: int) 
     return optimizer.learning_rate * step
 
 
-def unknown(model: Model) -> str | None:
-    """The name of a part of the model that there is no function for here; None where all is known:
-    only what the reference knows can be proved the same.
+def unsupported_part(model: Model) -> str | None:
+    """Return the name of a layer, loss or optimizer that is not supported here; None if all are.
+
+    A model that has one cannot be compared with the reference.
     """
     parts: list[tuple[Any, Any]] = [(forward, named.layer) for named in model.all_layers()]
-    parts += [(loss_and_gradient, model.loss), (change, model.optimizer)]
+    parts += [(loss_and_gradient, model.loss), (update, model.optimizer)]
     for function, part in parts:
         if type(part) not in function.registry:  # a subclass may compute something else
             return type(part).__name__
@@ -429,10 +441,12 @@ def unknown(model: Model) -> str | None:
 
 
 class ReferenceWorkload:
+    """Train one model in NumPy."""
+
     def __init__(self, job: Job) -> None:
         self.model, self.dtype = job.model, np.dtype(job.dtype)
         self.layers = list(job.model.named_layers())
-        self.near_ties = 0  # in all passes of training so far
+        self.near_ties = 0  # of all training passes so far; see Pass
 
     def load_weights(self, weights: Weights) -> None:
         self.steps, self.state, self.random = 0, State(), np.random.default_rng(SEED)
@@ -459,7 +473,7 @@ class ReferenceWorkload:
         loss, run = self._backward(batch, self.random)
         for name, gradient in run.gradients.items():
             state = self.state.setdefault(name, {})
-            step = change(self.model.optimizer, gradient, state, self.steps)
+            step = update(self.model.optimizer, gradient, state, self.steps)
             self.parameters[name] -= step.astype(self.dtype)
         for name, value in run.running.items():
             self.parameters[name] = value.astype(self.dtype)
@@ -467,15 +481,15 @@ class ReferenceWorkload:
         return loss
 
     def loss(self, batch: Batch) -> float:
-        """Return the loss of a batch in training; nothing changes."""
-        run = Pass(self.parameters, True, batch.kept, np.random.default_rng(SEED))
+        """Return the loss of a batch in training mode; nothing changes."""
+        run = Pass(self.parameters, True, batch.masks, np.random.default_rng(SEED))
         x = self._inputs(batch.inputs)
-        for named in self.layers:  # no backward pass is kept: it would hold every layer's input
+        for named in self.layers:  # keep no backward pass: it would hold every layer's input
             x, _ = forward(named.layer, named, x, run)
         return loss_and_gradient(self.model.loss, x, batch.labels)[0]
 
     def _backward(self, batch: Batch, random: np.random.Generator) -> tuple[float, Pass]:
-        run = Pass(self.parameters, True, batch.kept, random)
+        run = Pass(self.parameters, True, batch.masks, random)
         logits, back = forward_all(self.layers, self._inputs(batch.inputs), run)
         loss, gradient = loss_and_gradient(self.model.loss, logits, batch.labels)
         back(gradient)
@@ -489,7 +503,7 @@ class ReferenceWorkload:
         return None
 
     def free_memory(self) -> None:
-        """Nothing: NumPy gives memory back at once."""
+        """Do nothing: NumPy frees memory at once."""
 
     def threads(self) -> int | None:
         return None
@@ -518,6 +532,8 @@ class ReferenceWorkload:
 
 
 class ReferenceAdapter(Adapter):
+    """Build models in NumPy, on the CPU."""
+
     title = "NumPy reference"
 
     def available(self, device: str) -> str | None:

@@ -1,4 +1,4 @@
-"""The data that a comparison trains on: published files, or a stand-in made by a formula."""
+"""Load the data that a comparison trains on: published files, or synthetic data by a formula."""
 
 from __future__ import annotations
 
@@ -10,95 +10,97 @@ from pathlib import Path
 from ..errors import DataError
 from . import cifar10, imdb, mnist, synthetic, synthetic_reviews, synthetic_text, text
 from .dataset import Dataset, Split
-from .download import Official, Unreachable
+from .download import DataUnavailable, OfficialFiles
 from .sources import CIFAR10, IMDB, MNIST, Pictures, Source, Text
 
-__all__ = ["OFFICIAL", "Dataset", "Split", "load"]
+__all__ = ["OFFICIAL_FILES", "Dataset", "Split", "load"]
 
-OFFICIAL: tuple[Official, ...] = (
-    cifar10.OFFICIAL,
-    mnist.OFFICIAL,
-    imdb.OFFICIAL,
-    text.OFFICIAL,
+OFFICIAL_FILES: tuple[OfficialFiles, ...] = (
+    cifar10.OFFICIAL_FILES,
+    mnist.OFFICIAL_FILES,
+    imdb.OFFICIAL_FILES,
+    text.OFFICIAL_FILES,
 )
-"""All that "auto" may download."""
+"""The data sets that "auto" may download."""
 
 
 @dataclass(frozen=True)
-class _Ways:
-    """How a source's data is had: the published, a user's own, and the stand-in of a seed.
+class _Loaders:
+    """Say how to load a source's data: as published, from a user's path, or synthetic from a seed.
 
-    title: of the published; stand_in: in words, with its verb.
+    title: the name of the published data. substitute: names the synthetic data in the note that
+    says that it is used, with its verb ("synthetic pictures are").
     """
 
     title: str
     official: Callable[[], Dataset]
-    own: Callable[[Path], Dataset]
-    stand_in: str
+    from_path: Callable[[Path], Dataset]
+    substitute: str
     synthetic: Callable[[int], Dataset]
 
 
 def load(source: Source, where: str, seed: int) -> Dataset:
-    """The source's data from "auto", "synthetic" or a path: a directory, or a file for Text.
+    """Load the source's data from "auto", "synthetic" or a path: a directory, or a file for Text.
 
-    auto: the published data from the cache, or downloaded; else the stand-in, and a note that says
-    so. seed: of the stand-in. DataError where a file is missing or damaged.
+    auto: the published data, from the cache or downloaded; if it is not available, the synthetic
+    data, with a note that says so. seed: of the synthetic data. Raise DataError if a file is
+    missing or damaged.
     """
     if isinstance(source, Pictures):
-        return _formula(source, where, seed)
-    ways = _ways(source)
+        return _load_pictures(source, where, seed)
+    loaders = _loaders(source)
     if where == "synthetic":
-        return ways.synthetic(seed)
+        return loaders.synthetic(seed)
     if where != "auto":
-        return ways.own(Path(where))
+        return loaders.from_path(Path(where))
     try:
-        return ways.official()
-    except Unreachable as reason:
-        note = f"{ways.title} cannot be had ({reason}): {ways.stand_in} used instead"
-        return replace(ways.synthetic(seed), note=note)
+        return loaders.official()
+    except DataUnavailable as reason:
+        note = f"{loaders.title} is not available ({reason}): {loaders.substitute} used instead"
+        return replace(loaders.synthetic(seed), note=note)
 
 
-def _ways(source: Source) -> _Ways:
+def _loaders(source: Source) -> _Loaders:
     match source:
         case CIFAR10():
-            return _Ways(
-                cifar10.OFFICIAL.title,
+            return _Loaders(
+                cifar10.OFFICIAL_FILES.title,
                 cifar10.load_official,
                 cifar10.load_directory,
                 "synthetic pictures are",
-                synthetic.load,
+                synthetic.load_cifar10,
             )
         case MNIST():
-            return _Ways(
-                mnist.OFFICIAL.title,
+            return _Loaders(
+                mnist.OFFICIAL_FILES.title,
                 mnist.load_official,
                 mnist.load_directory,
                 "synthetic pictures are",
-                synthetic.digits,
+                synthetic.load_mnist,
             )
         case IMDB():
-            return _Ways(
-                imdb.OFFICIAL.title,
+            return _Loaders(
+                imdb.OFFICIAL_FILES.title,
                 partial(imdb.load_official, source),
                 partial(imdb.load_directory, source),
                 "synthetic reviews are",
                 partial(synthetic_reviews.load, source),
             )
         case Text():
-            return _Ways(
-                text.OFFICIAL.title,
+            return _Loaders(
+                text.OFFICIAL_FILES.title,
                 partial(text.load_official, source),
                 partial(text.load_file, source),
                 "a synthetic text is",
                 partial(synthetic_text.load, source),
             )
-    raise TypeError(f"{type(source).__name__} is no source of data")
+    raise TypeError(f"{type(source).__name__} is not a source of data")
 
 
-def _formula(source: Pictures, where: str, seed: int) -> Dataset:
+def _load_pictures(source: Pictures, where: str, seed: int) -> Dataset:
     if where not in ("auto", "synthetic"):
         raise DataError(
-            f"{where} cannot be used: this model's pictures exist by formula only; "
-            "--data takes auto or synthetic"
+            f"{where} cannot be used: this model's pictures are always synthetic; "
+            "use --data auto or --data synthetic"
         )
-    return synthetic.large(source, seed)
+    return synthetic.load_pictures(source, seed)

@@ -1,4 +1,4 @@
-"""What is done to the pictures of a batch anew in each epoch."""
+"""Shift and flip the pictures of a batch at random, anew in each epoch."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from .sources import Augmentation
 def augment(
     pictures: np.ndarray, augmentation: Augmentation, random: np.random.Generator
 ) -> np.ndarray:
-    """Shift each picture, and flip one in two, as the augmentation says.
+    """Return a copy with each picture shifted and one in two flipped, as the augmentation says.
 
-    pictures: (n, channels, height, width) uint8, which stay as they are. Down, right and flip are
-    drawn in this order, n of each, whatever the augmentation: so the draws of one batch never
-    depend on those of another kind.
+    pictures: (n, channels, height, width) uint8. The random numbers are drawn in a fixed order (n
+    shifts down, n shifts right, n flips), even those that the augmentation does not use: so the
+    shifts are the same with and without flips.
     """
     n, _, height, width = pictures.shape
-    most_down, most_right = (_pixels(augmentation.shift, size) for size in (height, width))
-    down = random.integers(-most_down, most_down + 1, n)
-    right = random.integers(-most_right, most_right + 1, n)
+    max_down, max_right = (_whole_pixels(augmentation.shift, size) for size in (height, width))
+    down = random.integers(-max_down, max_down + 1, n)
+    right = random.integers(-max_right, max_right + 1, n)
     flipped = random.random(n) < 0.5
-    # the shifted picture is a window on the one with its edge repeated around it
-    margin = ((0, 0), (0, 0), (most_down, most_down), (most_right, most_right))
-    wide = np.pad(pictures, margin, mode="edge")
-    windows = sliding_window_view(wide, (height, width), axis=(2, 3))
-    shifted = windows[np.arange(n), :, most_down - down, most_right - right]
+    # a shifted picture is a window on the picture padded with its edges: no loop over pictures
+    margin = ((0, 0), (0, 0), (max_down, max_down), (max_right, max_right))
+    padded = np.pad(pictures, margin, mode="edge")
+    windows = sliding_window_view(padded, (height, width), axis=(2, 3))
+    shifted = windows[np.arange(n), :, max_down - down, max_right - right]
     if augmentation.flip:
         shifted[flipped] = shifted[flipped, :, :, ::-1]
     return shifted
 
 
-def _pixels(fraction: float, size: int) -> int:
-    return int(fraction * size + 1e-9)  # 0.29 * 100 is 28.999999999999996
+def _whole_pixels(fraction: float, size: int) -> int:
+    return int(fraction * size + 1e-9)  # because 0.29 * 100 is 28.999999999999996

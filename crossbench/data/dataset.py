@@ -1,4 +1,4 @@
-"""Labelled examples as every source gives them."""
+"""Define the data set that every source returns: labelled examples to train and to test on."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-CLASSES = 10
+CLASSES = 10  # of CIFAR-10 and MNIST
 
 
 @dataclass(frozen=True)
 class Split:
-    """inputs: pictures, (n, channels, height, width) uint8, or sequences of numbers,
-    (n, length) int32. labels: (n,) uint8 or int32, from 0.
+    """Hold the examples to train on, or those to test on.
+
+    inputs: pictures (n, channels, height, width) uint8, or sequences of token ids (n, length)
+    int32. labels: (n,) uint8 or int32, from 0.
     """
 
     inputs: np.ndarray
@@ -23,14 +25,16 @@ class Split:
         return len(self.labels)
 
     def first(self, n: int) -> Split:
+        """Return the first n examples, or all if there are fewer."""
         return Split(self.inputs[:n], self.labels[:n])
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """name says in a few words which data it is; note, why it is not what was asked for.
+    """Hold a data set: its examples to train and to test on, and its name in a few words.
 
-    vocabulary: of sequences, how many numbers an Embedding must know: the highest possible + 1.
+    note: why it is not the data that was asked for. vocabulary: the number of token ids of
+    sequences, the highest possible + 1; None for pictures.
     """
 
     name: str
@@ -40,7 +44,7 @@ class Dataset:
     vocabulary: int | None = None
 
     def sha256(self) -> str:
-        """The fingerprint of all inputs and labels, in order."""
+        """Return the SHA-256 digest of all inputs and labels, in order."""
         digest = hashlib.sha256()
         for split in (self.train, self.test):
             digest.update(split.inputs.tobytes())

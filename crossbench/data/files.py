@@ -1,6 +1,6 @@
-"""Files of data: only regular ones are opened, and never more is read than the caller allows.
+"""Read data files and archives safely: regular files only, and no more than the caller allows.
 
-What the bytes mean is left to each source.
+What the bytes mean is left to each source's module.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pathlib import Path
 
 from ..errors import DataError
 
-CHUNK = 2**16  # bytes read at once, so that memory grows with what the file really holds
+CHUNK = 2**16  # bytes read at once, so that memory grows with what the file holds, not claims
 
 
 class DamagedFile(DataError):
-    """A file does not hold what its format says; `path` is that file."""
+    """A file does not hold what its format requires; `path` is that file."""
 
     def __init__(self, path: Path, what: str) -> None:
         super().__init__(path, what)
@@ -35,10 +35,10 @@ class DamagedFile(DataError):
 
 @dataclass(frozen=True)
 class ArchiveBounds:
-    """What is read of a .tar.gz at most.
+    """Limit what is read of a .tar.gz.
 
     packed, unpacked: bytes of the archive before and after decompression.
-    member: bytes of one file in it. members: how many there are, of any kind.
+    member: bytes of one file in it. members: the number of entries, of any kind.
     """
 
     packed: int
@@ -48,14 +48,14 @@ class ArchiveBounds:
 
 
 def is_directory(path: Path) -> bool:
-    """Return whether a directory is there; False too where the system refuses to say."""
-    with suppress(OSError):  # a name that is too long, a folder that may not be searched
+    """Return whether the path is a directory; False if the system refuses to say."""
+    with suppress(OSError):  # for a name that is too long, or in a folder that is not readable
         return path.is_dir()
     return False
 
 
 def is_file(path: Path) -> bool:
-    """Return whether a regular file is there; False too where the system refuses to say."""
+    """Return whether the path is a regular file; False if the system refuses to say."""
     with suppress(OSError):
         return path.is_file()
     return False
@@ -68,20 +68,21 @@ def require_directory(path: Path) -> None:
 
 
 @contextmanager
-def opened(
+def open_regular_file(
     path: Path, limit: int, missing: str, packed: bool = False
 ) -> Iterator[io.BufferedIOBase]:
-    """Open a regular file, or what a link to one points to, for reading bytes.
+    """Open a regular file, or a link to one, to read bytes from it.
 
-    limit: bytes of the file on the disk. missing: what to do where there is no file, for the
-    message. packed: the file is decompressed by gzip. Raises DataError where it cannot be opened,
-    and DamagedFile where it is too large. The body must only read: its errors are the file's.
+    limit: the most bytes that the file may have on the disk. missing: the end of the message if
+    there is no file, which says what to do. packed: decompress the file by gzip. Raise DataError
+    if it cannot be opened, and DamagedFile if it is too large. The body of the `with` must only
+    read the file: its OSErrors and gzip errors are reported as the file's.
     """
     try:
-        _require_regular(path, path.stat())  # first: to open a device may already disturb it
-        with open(path, "rb", opener=_without_waiting) as file:
+        _require_regular(path, path.stat())  # before: opening a device may already disturb it
+        with open(path, "rb", opener=_open_nonblocking) as file:
             status = os.fstat(file.fileno())
-            _require_regular(path, status)  # again: it may have been replaced
+            _require_regular(path, status)  # again, because it may have been replaced
             if status.st_size > limit:
                 raise _too_large(path, limit)
             if packed:
@@ -98,8 +99,8 @@ def opened(
 
 
 def read(path: Path, limit: int, missing: str) -> bytes:
-    """Return the bytes of a regular file; DataError as for opened()."""
-    with opened(path, limit, missing) as file:
+    """Return the bytes of a regular file; raise as open_regular_file() does."""
+    with open_regular_file(path, limit, missing) as file:
         raw = read_up_to(file, limit + 1)
     if len(raw) > limit:
         raise _too_large(path, limit)
@@ -107,7 +108,7 @@ def read(path: Path, limit: int, missing: str) -> bytes:
 
 
 def read_up_to(file: io.BufferedIOBase, limit: int) -> bytes:
-    """Return what is left of an open file, at most `limit` bytes."""
+    """Return the next bytes of an open file, up to its end but at most `limit`."""
     chunks: list[bytes] = []
     while limit > 0 and (chunk := file.read(min(CHUNK, limit))):
         chunks.append(chunk)
@@ -118,20 +119,20 @@ def read_up_to(file: io.BufferedIOBase, limit: int) -> bytes:
 def read_archive(
     path: Path, wanted: Callable[[tarfile.TarInfo], bool], bounds: ArchiveBounds
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of each regular file in a .tar.gz that is wanted, in its order.
+    """Yield the name and content of each wanted regular file in a .tar.gz, in the archive's order.
 
-    Raises DamagedFile where the archive is damaged or exceeds the bounds, at the latest after its
-    last member: only then its checksum is known.
+    Raise DamagedFile if the archive is damaged or exceeds the bounds. A wrong checksum raises only
+    after the last member, because gzip stores it at the end.
     """
-    with opened(path, bounds.packed, "it is not in the cache", packed=True) as unpacked:
+    with open_regular_file(path, bounds.packed, "it is not in the cache", packed=True) as unpacked:
         stream = _ForwardStream(path, unpacked, bounds)
         try:
             yield from _members(path, stream, wanted, bounds)
-            while stream.read(CHUNK):  # up to the checksum
+            while stream.read(CHUNK):  # to the end, where gzip compares the checksum
                 pass
         except (OSError, EOFError, zlib.error, DataError):
             raise
-        except Exception as error:  # tarfile parses a damaged header without checks of its own
+        except Exception as error:  # whatever tarfile raises while it parses a damaged header
             what = f"is damaged: a header in it cannot be read ({type(error).__name__})"
             raise DamagedFile(path, what) from None
 
@@ -151,14 +152,15 @@ def _members(
                     what = f"is too large: {member.name!r} in it has {member.size:,} bytes"
                     raise DamagedFile(path, f"{what}, where at most {bounds.member:,} are read")
                 file = tar.extractfile(member)
-                assert file is not None  # it is a regular file
+                assert file is not None  # because the member is a regular file
                 yield member.name, file.read(member.size)
 
 
 class _ForwardStream(io.BufferedIOBase):
-    """A decompressed archive as tarfile may read it: within the bounds, and never backwards.
+    """Lets tarfile read a decompressed archive forwards only, and within the bounds.
 
-    To go back, gzip decompresses from the beginning: an archive could ask for that again and again.
+    To seek backwards, gzip decompresses from the start again: a malicious archive could demand
+    that without end.
     """
 
     def __init__(self, path: Path, file: io.BufferedIOBase, bounds: ArchiveBounds) -> None:
@@ -198,15 +200,17 @@ def _require_regular(path: Path, status: os.stat_result) -> None:
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(None, "Is a directory")
     if not stat.S_ISREG(status.st_mode):
-        raise DataError(f"{path} cannot be read: it is {_kind(status.st_mode)}, not a regular file")
+        raise DataError(
+            f"{path} cannot be read: it is {_kind_of_file(status.st_mode)}, not a regular file"
+        )
 
 
-def _kind(mode: int) -> str:
+def _kind_of_file(mode: int) -> str:
     if stat.S_ISFIFO(mode):
         return "a named pipe"
     return "a socket" if stat.S_ISSOCK(mode) else "a device"
 
 
-def _without_waiting(path: str, flags: int) -> int:
-    """Open the file, but do not wait for a writer where it became a named pipe meanwhile."""
+def _open_nonblocking(path: str, flags: int) -> int:
+    """Open the file without waiting for a writer, in case a named pipe has replaced it."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)

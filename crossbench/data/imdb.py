@@ -1,22 +1,22 @@
-"""Film reviews, good or bad: https://ai.stanford.edu/~amaas/data/sentiment/ (Maas et al., 2011)
+"""Read IMDB's film reviews (https://ai.stanford.edu/~amaas/data/sentiment/, Maas et al., 2011).
 
-25,000 to train on and 25,000 to test on, a text file each, in train/pos, train/neg, test/pos and
-test/neg. The archive's SHA-256 is that of TensorFlow Datasets (tensorflow/datasets,
+There are 25,000 to train on and 25,000 to test on, one text file each, in train/pos, train/neg,
+test/pos and test/neg. The archive's SHA-256 is that of TensorFlow Datasets (tensorflow/datasets,
 tensorflow_datasets/url_checksums/imdb_reviews.txt).
 
-What is made of them follows Keras, but from the reviews themselves (keras-team/keras 2:
+Reviews become token ids as in Keras, but from the reviews' own text (keras-team/keras 2:
 keras/datasets/imdb.py, keras/preprocessing/text.py, examples/imdb_fasttext.py):
 
-- A review is put in lower case, each of FILTERS becomes a blank, and what white space parts is a
-  word: `it's` is one word, and `<br />` gives the word `br`.
-- Words are numbered by how often they occur in the training reviews, the most frequent first; of
-  equally frequent ones, the first seen. 0 pads, 1 starts a review, 2 stands for all words that
-  would have a number of `words` or over, and words begin at 3. (Keras' own files count words from
+- A review is converted to lower case, each character of FILTERS becomes a blank, and the text is
+  split at white space: `it's` is one word, and `<br />` gives the word `br`.
+- Ids are given by a word's frequency in the training reviews, the most frequent first; equally
+  frequent words in the order of their first occurrence. 0 pads, 1 starts a review, 2 replaces all
+  words whose id would be `words` or more, and words begin at 3. (Keras' own files count words from
   1 before they add 3, so there the most frequent one is 4.) A test review's words that are in no
   training review are left out.
-- Bigrams are the pairs of neighbouring numbers, the 1 in front among them, that occur in the
-  training reviews, numbered in sorted order from `words` + 1. A review's bigrams follow its words.
-- Of a longer sequence the last `length` numbers are kept, and a shorter one is padded in front.
+- Bigrams are the pairs of neighbouring ids (the leading 1 included) that occur in the training
+  reviews; their own ids are given in sorted order from `words` + 1. They follow a review's words.
+- A longer sequence is cut to its last `length` ids, and a shorter one is padded in front.
 
 The files come sorted by class, so the training reviews are shuffled, always in the same way.
 """
@@ -35,77 +35,82 @@ import numpy as np
 from ..errors import DataError
 from . import files
 from .dataset import Dataset, Split
-from .download import Official, file_name
+from .download import OfficialFiles, file_name
 from .files import DamagedFile
 from .sources import IMDB
 
 URL = "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz"
-OFFICIAL = Official(
+OFFICIAL_FILES = OfficialFiles(
     title="IMDB",
     folder="imdb",
     sha256={URL: "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe"},
     megabytes=84,
-    files=(file_name(URL),),  # not unpacked: 100,000 files
+    files=(file_name(URL),),  # kept packed, because it holds 100,000 files
 )
-PARTS = ("train/neg", "train/pos", "test/neg", "test/pos")
-FILTERS = '!"#$%&()*+,-./:;<=>?@[\\]^_`{|}~\t\n'  # of Keras' Tokenizer: the apostrophe stays
-START, OTHER, FIRST = 1, 2, 3
+REVIEW_FOLDERS = ("train/neg", "train/pos", "test/neg", "test/pos")
+FILTERS = '!"#$%&()*+,-./:;<=>?@[\\]^_`{|}~\t\n'  # of Keras' Tokenizer, which keeps the apostrophe
+START, OUT_OF_VOCABULARY, FIRST_WORD = 1, 2, 3
 SHUFFLE_SEED = 113
-MAX_REVIEW_BYTES = 1_000_000  # some 150,000 words, as a long book has
-MAX_REVIEWS = 125_000  # of each of PARTS: ten times the official 12,500
-MAX_PART_BYTES = 250_000_000  # as many reviews of 2,000 bytes each
+MAX_REVIEW_BYTES = 1_000_000  # some 150,000 words, the length of a long book
+MAX_REVIEWS = 125_000  # in each of REVIEW_FOLDERS: ten times the official 12,500
+MAX_FOLDER_BYTES = 250_000_000  # MAX_REVIEWS reviews of 2,000 bytes each
 ARCHIVE = files.ArchiveBounds(
     packed=2 * 84_000_000,  # twice the official archive
-    unpacked=12 * 84_000_000,  # gzip makes a text three or four times smaller
+    unpacked=12 * 84_000_000,  # gzip compresses text by a factor of three or four
     member=MAX_REVIEW_BYTES,
     members=200_000,  # the official archive holds 100,000 reviews, labelled or not
 )
 
 Texts = dict[str, list[str]]
-"""The reviews of each of PARTS, in the order of the files' names."""
+"""The reviews in each of REVIEW_FOLDERS, sorted by their files' names."""
 
 _BLANKS = str.maketrans(FILTERS, " " * len(FILTERS))
 _REVIEW = re.compile(r"aclImdb/(train|test)/(neg|pos)/[^/]+\.txt")
 
 
 def load_directory(source: IMDB, directory: Path) -> Dataset:
-    """The unpacked aclImdb; DataError names what is missing or is no text."""
+    """Load the unpacked aclImdb; raise DataError, naming it, for a missing or unreadable file."""
     files.require_directory(directory)
-    texts = {part: _read_part(directory / part) for part in PARTS}
-    return from_texts(source, f"IMDB reviews in {directory}", texts)
+    texts = {folder: _read_folder(directory / folder) for folder in REVIEW_FOLDERS}
+    return make_dataset(source, f"IMDB reviews in {directory}", texts)
 
 
 def load_official(source: IMDB) -> Dataset:
-    """IMDB's reviews from the cache, else downloaded; Unreachable where they cannot be."""
+    """Load the reviews from the cache, or download them; else raise DataUnavailable."""
 
     def read(directory: Path) -> Dataset:
-        return from_texts(source, "IMDB reviews", read_archive(directory / file_name(URL)))
+        return make_dataset(source, "IMDB reviews", read_archive(directory / file_name(URL)))
 
-    return OFFICIAL.load(read)
+    return OFFICIAL_FILES.load(read)
 
 
-def from_texts(source: IMDB, name: str, texts: Texts) -> Dataset:
-    numbers: defaultdict[str, int] = defaultdict(count().__next__)  # of words, as they come
-    train = [_numbered(numbers, words(text)) for part in PARTS[:2] for text in texts[part]]
+def make_dataset(source: IMDB, name: str, texts: Texts) -> Dataset:
+    """Return the data set of these reviews, the training reviews shuffled."""
+    word_ids: defaultdict[str, int] = defaultdict(count().__next__)  # by first occurrence, from 0
+    train_folders, test_folders = REVIEW_FOLDERS[:2], REVIEW_FOLDERS[2:]
+    train = [
+        _encode(word_ids, split_words(text)) for folder in train_folders for text in texts[folder]
+    ]
     test = [
-        _numbered(numbers, [word for word in words(text) if word in numbers])
-        for part in PARTS[2:]
-        for text in texts[part]
+        _encode(word_ids, [word for word in split_words(text) if word in word_ids])
+        for folder in test_folders
+        for text in texts[folder]
     ]
     train_labels, test_labels = (
-        np.repeat(np.array([0, 1], np.uint8), [len(texts[part]) for part in parts])
-        for parts in (PARTS[:2], PARTS[2:])
+        np.repeat(np.array([0, 1], np.uint8), [len(texts[folder]) for folder in folders])
+        for folders in (train_folders, test_folders)
     )
     order = np.random.default_rng(SHUFFLE_SEED).permutation(len(train))
     train = [train[i] for i in order]
-    return from_numbers(source, name, train, train_labels[order], test, test_labels)
+    return make_dataset_from_ids(source, name, train, train_labels[order], test, test_labels)
 
 
-def words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
+    """Return the words of the text in lower case, without the characters of FILTERS."""
     return text.lower().translate(_BLANKS).split()
 
 
-def from_numbers(
+def make_dataset_from_ids(
     source: IMDB,
     name: str,
     train: Sequence[np.ndarray],
@@ -113,18 +118,22 @@ def from_numbers(
     test: Sequence[np.ndarray],
     test_labels: np.ndarray,
 ) -> Dataset:
-    """train, test: of each review its words, as numbers from 0 in any order.
+    """Return the data set of reviews whose words are already ids, from 0 in any order.
 
-    inputs: (n, length) int32; labels: (n,) uint8, 0 for bad and 1 for good.
+    train, test: one array of ids per review. Its inputs are (n, length) int32, its labels (n,)
+    uint8, 0 for negative and 1 for positive.
     """
-    new = _by_frequency(train, test, source.words)
-    splits = [[np.append(np.int32(START), new[old]) for old in part] for part in (train, test)]
+    token_ids = _rank_by_frequency(train, test, source.words)
+    splits = [
+        [np.append(np.int32(START), token_ids[review]) for review in reviews]
+        for reviews in (train, test)
+    ]
     vocabulary = source.words
     if source.bigrams:
-        known = _distinct(_all_pairs(splits[0]))
-        vocabulary = source.words + 1 + len(known)
-        splits = [_with_bigrams(part, known, source.words + 1) for part in splits]
-    train_inputs, test_inputs = (padded(part, source.length) for part in splits)
+        known_pairs = _sorted_unique(_neighbour_pairs(splits[0]))
+        vocabulary = source.words + 1 + len(known_pairs)
+        splits = [_append_bigrams(reviews, known_pairs, source.words + 1) for reviews in splits]
+    train_inputs, test_inputs = (pad(reviews, source.length) for reviews in splits)
     return Dataset(
         name,
         Split(train_inputs, train_labels),
@@ -133,8 +142,8 @@ def from_numbers(
     )
 
 
-def padded(reviews: Sequence[np.ndarray], length: int) -> np.ndarray:
-    """(n, length) int32: the last `length` numbers of each, with 0 in front of a shorter one."""
+def pad(reviews: Sequence[np.ndarray], length: int) -> np.ndarray:
+    """Return (n, length) int32: the last `length` ids of each review, padded in front with 0."""
     rows = np.zeros((len(reviews), length), np.int32)
     for row, review in zip(rows, reviews, strict=True):
         kept = review[-length:]
@@ -142,63 +151,67 @@ def padded(reviews: Sequence[np.ndarray], length: int) -> np.ndarray:
     return rows
 
 
-def _numbered(numbers: dict[str, int], found: list[str]) -> np.ndarray:
-    return np.fromiter(map(numbers.__getitem__, found), np.int32, len(found))
+def _encode(word_ids: dict[str, int], words: list[str]) -> np.ndarray:
+    return np.fromiter(map(word_ids.__getitem__, words), np.int32, len(words))
 
 
-def _by_frequency(
+def _rank_by_frequency(
     train: Sequence[np.ndarray], test: Sequence[np.ndarray], limit: int
 ) -> np.ndarray:
-    """The new number of each old one: below the limit, or OTHER."""
+    """Return each word id's token id: its rank, or OUT_OF_VOCABULARY from the limit on."""
     highest = max(int(review.max(initial=0)) for review in (*train, *test))
-    often = np.bincount(np.concatenate(train), minlength=highest + 1)
-    new = np.empty(len(often), np.int32)
-    new[np.argsort(-often, kind="stable")] = np.arange(FIRST, FIRST + len(often))
-    new[new >= limit] = OTHER
-    return new
+    counts = np.bincount(np.concatenate(train), minlength=highest + 1)
+    token_ids = np.empty(len(counts), np.int32)
+    ranks = np.arange(FIRST_WORD, FIRST_WORD + len(counts))
+    token_ids[np.argsort(-counts, kind="stable")] = ranks
+    token_ids[token_ids >= limit] = OUT_OF_VOCABULARY
+    return token_ids
 
 
-def _all_pairs(reviews: Sequence[np.ndarray]) -> np.ndarray:
-    """Neighbours as one number each, which sorts as the pair does, review by review."""
+def _neighbour_pairs(reviews: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the pairs of neighbouring ids of all reviews, each as one int64 that sorts alike."""
     return np.concatenate([r[:-1].astype(np.int64) << 32 | r[1:] for r in reviews])
 
 
-def _distinct(values: np.ndarray) -> np.ndarray:
-    """Sorted: as np.unique's, but of 6 million in 0.1 s instead of 3 s (NumPy 2.4)."""
+def _sorted_unique(values: np.ndarray) -> np.ndarray:
+    """Return what np.unique returns, but for 6 million in 0.1 s instead of 3 s (NumPy 2.4)."""
     values = np.sort(values)
     return values[np.append(True, values[1:] != values[:-1])[: len(values)]]
 
 
-def _with_bigrams(reviews: Sequence[np.ndarray], known: np.ndarray, first: int) -> list[np.ndarray]:
-    """Behind each review's words the numbers of its pairs that are known."""
-    numbers = _looked_up(_all_pairs(reviews), known, first)
+def _append_bigrams(
+    reviews: Sequence[np.ndarray], known_pairs: np.ndarray, first_id: int
+) -> list[np.ndarray]:
+    """Return each review's ids followed by the ids of those of its pairs that are known."""
+    bigram_ids = _look_up(_neighbour_pairs(reviews), known_pairs, first_id)
     ends = np.cumsum([len(review) - 1 for review in reviews])
-    parts = np.split(numbers, ends[:-1])
+    parts = np.split(bigram_ids, ends[:-1])
     return [np.append(review, part[part > 0]) for review, part in zip(reviews, parts, strict=True)]
 
 
-def _looked_up(pairs: np.ndarray, known: np.ndarray, first: int) -> np.ndarray:
-    """int32: the place in known, counted from first; 0 for a pair that is not there."""
-    order = np.argsort(pairs)  # looked up in this order, each is near the one before: much faster
-    in_order = pairs[order]
-    places = np.searchsorted(known, in_order)
-    found = np.append(known, -1)[places] == in_order
-    numbers = np.empty(len(pairs), np.int32)
-    numbers[order] = np.where(found, first + places, 0)
-    return numbers
+def _look_up(pairs: np.ndarray, known_pairs: np.ndarray, first_id: int) -> np.ndarray:
+    """Return int32 ids: first_id + the pair's index in known_pairs, or 0 if it is not known."""
+    order = np.argsort(pairs)  # because searchsorted is much faster for sorted values
+    sorted_pairs = pairs[order]
+    indices = np.searchsorted(known_pairs, sorted_pairs)
+    found = np.append(known_pairs, -1)[indices] == sorted_pairs
+    ids = np.empty(len(pairs), np.int32)
+    ids[order] = np.where(found, first_id + indices, 0)
+    return ids
 
 
-def _read_part(directory: Path) -> list[str]:
+def _read_folder(directory: Path) -> list[str]:
     texts = []
     size = 0
     for path in _review_paths(directory):
         raw = files.read(path, MAX_REVIEW_BYTES, "its directory still names it")
         size += len(raw)
-        if size > MAX_PART_BYTES:
+        if size > MAX_FOLDER_BYTES:
             raise DataError(
-                f"{directory} is too large: it holds more than {MAX_PART_BYTES:,} bytes of reviews"
+                f"{directory} is too large: it holds more than {MAX_FOLDER_BYTES:,} bytes"
+                " of reviews"
             )
-        texts.append(_decoded(raw, path))
+        texts.append(_decode(raw, path))
     return texts
 
 
@@ -206,11 +219,11 @@ def _review_paths(directory: Path) -> list[Path]:
     if not files.is_directory(directory):
         raise DataError(
             f"{directory} is missing: the directory must be the unpacked aclImdb, "
-            f"with {', '.join(PARTS)}"
+            f"with {', '.join(REVIEW_FOLDERS)}"
         )
     paths = sorted(directory.glob("*.txt"))
     if not paths:
-        raise DataError(f"{directory} holds no review: they are files named *.txt")
+        raise DataError(f"{directory} holds no reviews: they are files named *.txt")
     if len(paths) > MAX_REVIEWS:
         raise DataError(
             f"{directory} holds {len(paths):,} reviews, where at most {MAX_REVIEWS:,} are read"
@@ -219,23 +232,26 @@ def _review_paths(directory: Path) -> list[Path]:
 
 
 def read_archive(path: Path) -> Texts:
-    """Return the reviews in the official archive; DamagedFile where it is damaged or lacks them."""
-    found: dict[str, dict[str, str]] = {part: {} for part in PARTS}
+    """Return the reviews in the official archive; raise DamagedFile if it is damaged."""
+    found: dict[str, dict[str, str]] = {folder: {} for folder in REVIEW_FOLDERS}
     for name, raw in files.read_archive(path, _is_review, ARCHIVE):
         _, split, label, file = name.split("/")
-        found[f"{split}/{label}"][file] = _decoded(raw, path, name)
-    for part, texts in found.items():
+        found[f"{split}/{label}"][file] = _decode(raw, path, name)
+    for folder, texts in found.items():
         if not texts:
-            raise DamagedFile(path, f"is damaged: {part} holds no review")
-    return {part: [texts[name] for name in sorted(texts)] for part, texts in found.items()}
+            raise DamagedFile(path, f"is damaged: {folder} holds no reviews")
+    return {folder: [texts[name] for name in sorted(texts)] for folder, texts in found.items()}
 
 
 def _is_review(member: tarfile.TarInfo) -> bool:
     return _REVIEW.fullmatch(member.name) is not None
 
 
-def _decoded(raw: bytes, file: Path, review: str | None = None) -> str:
-    """Return the text of a file, or of the review of that name in it."""
+def _decode(raw: bytes, file: Path, review: str | None = None) -> str:
+    """Decode a review's UTF-8; raise DamagedFile if it is not.
+
+    file: the review's file, or the archive that holds the review of that name.
+    """
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:

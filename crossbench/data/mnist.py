@@ -1,8 +1,8 @@
-"""MNIST: digits written by hand, in the IDX format of http://yann.lecun.com/exdb/mnist/
+"""Read MNIST, handwritten digits in the IDX format (http://yann.lecun.com/exdb/mnist/).
 
 A file is a magic number (two bytes 0, the type of a value, the number of dimensions), the size of
-each dimension as a big-endian 32-bit integer, and the values; here the type is 8, a byte. The four
-files are published compressed by gzip.
+each dimension as a big-endian 32-bit integer, and the values; MNIST's type is 8, an unsigned byte.
+The four files are published compressed by gzip.
 
 The SHA-256 digests are those of torchvision's own list (pytorch/vision,
 torchvision/prototype/datasets/_builtin/mnist.py), and the mirror is the one that torchvision
@@ -20,7 +20,7 @@ import numpy as np
 from ..errors import DataError
 from . import files
 from .dataset import CLASSES, Dataset, Split
-from .download import Official
+from .download import OfficialFiles
 from .files import DamagedFile
 
 MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
@@ -36,11 +36,11 @@ SHA256 = {
 }
 SIDE = 28  # pixels
 UNSIGNED_BYTE = 8
-MAX_ITEMS = 600_000  # of a file: ten times the official 60,000
-MAX_FILE_BYTES = 16 + MAX_ITEMS * SIDE * SIDE  # the header and so many pictures
+MAX_ITEMS = 600_000  # pictures or labels in a file: ten times the official 60,000
+MAX_FILE_BYTES = 16 + MAX_ITEMS * SIDE * SIDE  # the header and MAX_ITEMS pictures
 FOUR_FILES = "the directory must hold MNIST's four files, plain or .gz"
 
-OFFICIAL = Official(
+OFFICIAL_FILES = OfficialFiles(
     title="MNIST",
     folder="mnist",
     sha256={MIRROR + name: digest for name, digest in SHA256.items()},
@@ -50,9 +50,9 @@ OFFICIAL = Official(
 
 
 def load_directory(directory: Path) -> Dataset:
-    """The four IDX files, plain or .gz; DataError names the file that is damaged or missing.
+    """Load the four IDX files, plain or .gz: pictures (n, 1, 28, 28) uint8, labels (n,) uint8.
 
-    Pictures are (n, 1, 28, 28) uint8, labels (n,) uint8.
+    Raise DataError, naming the file, if one is damaged or missing.
     """
     files.require_directory(directory)
     train, test = (_read(directory, prefix) for prefix in ("train", "t10k"))
@@ -60,9 +60,9 @@ def load_directory(directory: Path) -> Dataset:
 
 
 def load_official() -> Dataset:
-    """MNIST from the cache, else from the mirror; Unreachable where it cannot be."""
-    found = OFFICIAL.load(load_directory)
-    return Dataset("MNIST", found.train, found.test)
+    """Load MNIST from the cache, or download it; else raise DataUnavailable."""
+    dataset = OFFICIAL_FILES.load(load_directory)
+    return Dataset("MNIST", dataset.train, dataset.test)
 
 
 def _read(directory: Path, prefix: str) -> Split:
@@ -84,47 +84,50 @@ def _read(directory: Path, prefix: str) -> Split:
 
 
 def _find(directory: Path, name: str) -> Path:
-    """The plain file where it is there, else the compressed one."""
+    """Return the path of the plain file if it exists, else of the compressed one."""
     for path in (directory / name, directory / f"{name}.gz"):
         if path.exists():
             return path
     raise DataError(f"{directory / name} is missing: {FOUR_FILES}")
 
 
-def read_idx(path: Path, item: tuple[int, ...]) -> np.ndarray:
-    """Return (n, *item) uint8 of a file of at least one item; DataError where it is another one.
+def read_idx(path: Path, item_shape: tuple[int, ...]) -> np.ndarray:
+    """Return the values of an IDX file: (n, *item_shape) uint8, n at least 1.
 
-    No more is read than the header says and one byte, by which a longer file shows.
+    Raise DataError if the file holds anything else. At most one byte more is read than the header
+    says, which is enough to detect a file that is too long.
     """
-    with files.opened(path, MAX_FILE_BYTES, FOUR_FILES, packed=path.suffix == ".gz") as file:
-        n = _read_header(path, file, item)
-        wanted = n * math.prod(item)
-        raw = files.read_up_to(file, wanted + 1)
-    if not n or len(raw) != wanted:
-        at_least = "at least " if len(raw) > wanted else ""
+    with files.open_regular_file(
+        path, MAX_FILE_BYTES, FOUR_FILES, packed=path.suffix == ".gz"
+    ) as file:
+        n = _read_header(path, file, item_shape)
+        expected = n * math.prod(item_shape)
+        raw = files.read_up_to(file, expected + 1)
+    if not n or len(raw) != expected:
+        at_least = "at least " if len(raw) > expected else ""
         raise DamagedFile(
             path,
-            f"is damaged: {at_least}{len(raw):,} bytes follow its header, which says {wanted:,}"
+            f"is damaged: {at_least}{len(raw):,} bytes follow its header, which says {expected:,}"
             f" ({n:,} items)",
         )
-    return np.frombuffer(raw, np.uint8).reshape(n, *item)
+    return np.frombuffer(raw, np.uint8).reshape(n, *item_shape)
 
 
-def _read_header(path: Path, file: io.BufferedIOBase, item: tuple[int, ...]) -> int:
-    """Return how many items the header says there are."""
-    dimensions = 1 + len(item)
+def _read_header(path: Path, file: io.BufferedIOBase, item_shape: tuple[int, ...]) -> int:
+    """Return the number of items that the header gives; raise DamagedFile if it is not MNIST's."""
+    dimensions = 1 + len(item_shape)
     expected = bytes([0, 0, UNSIGNED_BYTE, dimensions])
     size = 4 * (1 + dimensions)
     header = files.read_up_to(file, size)
     if header[:4] != expected:
         begin = header[:4].hex() or "nothing"
-        what = f"is damaged or no IDX file: it begins with {begin}, not {expected.hex()}"
+        what = f"is damaged or not an IDX file: it begins with {begin}, not {expected.hex()}"
         raise DamagedFile(path, what)
     if len(header) < size:
         raise DamagedFile(path, f"is damaged: it ends within its header of {size} bytes")
     n, *sizes = np.frombuffer(header[4:], ">u4").tolist()
-    if tuple(sizes) != item:
-        what = f"holds items of {_times(sizes)}, where MNIST has {_times(item)} pixels"
+    if tuple(sizes) != item_shape:
+        what = f"holds items of {_joined(sizes)}, where MNIST has {_joined(item_shape)} pixels"
         raise DamagedFile(path, what)
     if n > MAX_ITEMS:
         what = f"is too large: its header says {n:,} items, where at most {MAX_ITEMS:,} are read"
@@ -132,5 +135,5 @@ def _read_header(path: Path, file: io.BufferedIOBase, item: tuple[int, ...]) -> 
     return n
 
 
-def _times(sizes: tuple[int, ...] | list[int]) -> str:
+def _joined(sizes: tuple[int, ...] | list[int]) -> str:
     return " × ".join(map(str, sizes))

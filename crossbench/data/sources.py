@@ -1,78 +1,78 @@
-"""Which data a model is trained on, described without loading anything."""
+"""Describe which data a model is trained on, without loading anything."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..checks import Checked, Size, Truth, UpTo1, one_of, optional, whole
+from ..checks import Boolean, Checked, Size, UpTo1, instance_of, integer, optional
 
 
 @dataclass(frozen=True)
 class Augmentation(Checked):
-    """What is done to each picture anew in each epoch, by draws that all frameworks share.
+    """Changes each picture at random, anew in each epoch, in the same way for all frameworks.
 
-    shift: up or down and left or right by at most this fraction of the size, in whole pixels; what
-        comes into view repeats the edge.
-    flip: left to right, one picture in two.
+    shift: move it up or down and left or right by at most this fraction of its size, in whole
+        pixels; the pixels that come into view repeat the edge.
+    flip: mirror one picture in two left to right.
     """
 
     shift: UpTo1
-    flip: Truth
+    flip: Boolean
 
 
-AUGMENTATION = optional(one_of("an Augmentation", Augmentation))
-NO_AUGMENTATION = one_of("None, for pictures alone are augmented", type(None))
+AUGMENTATION = optional(instance_of("an Augmentation", Augmentation))
+NO_AUGMENTATION = instance_of("None, because only pictures are augmented", type(None))
 
 
 @dataclass(frozen=True)
 class Source(Checked):
-    """Where the examples come from. What it gives fits the models that name it."""
+    """Names the data that a model trains on, in the shape that the model takes."""
 
     augmentation: Annotated[Augmentation | None, AUGMENTATION] = None
-    """Where there is one, the epoch is streamed: each batch is made when its turn comes."""
+    """If given, the epoch is streamed: each batch is augmented just before its training step."""
 
 
 @dataclass(frozen=True)
 class CIFAR10(Source):
-    """Pictures (3, 32, 32) of 10 classes."""
+    """Names CIFAR-10: pictures (3, 32, 32) of 10 classes."""
 
 
 @dataclass(frozen=True)
 class MNIST(Source):
-    """Digits (1, 28, 28) of 10 classes."""
+    """Names MNIST: digits (1, 28, 28) of 10 classes."""
 
 
 @dataclass(frozen=True)
 class Pictures(Source):
-    """Pictures (3, size, size) made by a formula, for models whose own were never published."""
+    """Names synthetic pictures (3, size, size), for models whose data was never published."""
 
     size: Size = 256
-    classes: Annotated[int, whole(1, 256)] = 4
+    classes: Annotated[int, integer(1, 256)] = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class IMDB(Source):
-    """Film reviews as sequences of word numbers (length,), of 2 classes: bad and good.
+    """Names IMDB: film reviews as token ids (length,), of 2 classes: negative and positive.
 
-    words: the most frequent ones that have a number of their own; the others share one.
-    bigrams: pairs of neighbouring words that occur in the training reviews are numbered too, and
+    words: the number of token ids for words and special tokens; rarer words share one id.
+    bigrams: pairs of neighbouring words that occur in the training reviews have ids too, which
         follow a review's words.
     """
 
-    words: Annotated[int, whole(4, 1_000_000)]  # numbers below 4 are no words
-    length: Annotated[int, whole(1, 10_000)]
-    bigrams: Truth = False
+    words: Annotated[int, integer(4, 1_000_000)]  # at least 4, because word ids start at 3
+    length: Annotated[int, integer(1, 10_000)]
+    bigrams: Boolean = False
     augmentation: Annotated[None, NO_AUGMENTATION] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Text(Source):
-    """Pieces of a text as sequences of character numbers (length,); the label is the character
-    that follows. A piece starts every `step` characters.
+    """Names a text, cut into pieces of `length` characters as token ids (length,), each labelled
+    with the character that follows it. A piece starts every `step` characters.
     """
 
-    length: Annotated[int, whole(1, 10_000)]
+    length: Annotated[int, integer(1, 10_000)]
     step: Size
     augmentation: Annotated[None, NO_AUGMENTATION] = None
 

@@ -1,8 +1,8 @@
-"""A text made by a formula, of the size of Nietzsche's: for where that cannot be had.
+"""Make a synthetic text by a formula, as long as Nietzsche's: for use if that is not available.
 
-Invented words, frequent and rare by Zipf's law, of which many a one is followed by one of its few
-companions, in sentences, lines and paragraphs. What comes next in a word, and often after it, can
-be learned.
+Invented words are drawn by Zipf's law, and many are followed by one of a few successors; they form
+sentences, lines and paragraphs. The next character in a word, and often the next word, can be
+learned.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from .sources import Text
 
 CHARACTERS = 600_000
 WORDS = 1_500
-COMPANIONS, FOLLOWED = 4, 0.6
-LINE = 70  # characters
-BEGINS = (*"bcdfghjklmnprstvwxyz", "qu", "th", "st", "pr")
-MIDDLES = (*"aaeeiioouu", "ea", *"äæéë")
-ENDS = ("", *"nrstdl", "nd", "ng", "st")
-STOPS = (*".,;:?!=_]'", '."', '!"', ".)", "...", "--")
+SUCCESSORS, SUCCESSOR_PROBABILITY = 4, 0.6
+LINE_LENGTH = 70  # characters
+ONSETS = (*"bcdfghjklmnprstvwxyz", "qu", "th", "st", "pr")
+VOWELS = (*"aaeeiioouu", "ea", *"äæéë")
+CODAS = ("", *"nrstdl", "nd", "ng", "st")
+PUNCTUATION = (*".,;:?!=_]'", '."', '!"', ".)", "...", "--")
 OPENINGS = ("", "", "", "", *"\"(['")
 
 
 def load(source: Text, seed: int, characters: int = CHARACTERS) -> Dataset:
-    """The stand-in of that seed, cut into pieces as a real text."""
+    """Return the text of that seed as a data set, cut into pieces as a real text is."""
     name = f"synthetic text (seed {seed})"
-    return text.cut(source, write(seed, characters), name, where=f"the {name}")
+    return text.make_dataset(source, write(seed, characters), name, where=f"the {name}")
 
 
 def write(seed: int, characters: int = CHARACTERS) -> str:
-    """A text of that many characters; 57 different ones where it is as long as Nietzsche's."""
+    """Return a text of that many characters; at the default length 57 are different."""
     random = np.random.default_rng([seed, 14])
-    words = _words(random)
-    n = characters // 2  # more than enough: no word is shorter than a letter and a blank
-    numbers = _chain(n, random)
-    shape = random.random(n)
-    marks = random.integers(0, len(STOPS) * len(OPENINGS) * 1_000, n)
+    words = _invent_words(random)
+    n = characters // 2  # enough, because every word has at least a letter and a blank
+    word_ids = _draw_words(n, random)
+    chances = random.random(n)
+    marks = random.integers(0, len(PUNCTUATION) * len(OPENINGS) * 1_000, n)
     pieces: list[str] = []
     size = column = 0
-    for number, chance, mark in zip(numbers, shape.tolist(), marks.tolist(), strict=True):
-        piece = _piece(words[number], chance, mark)
+    for word_id, chance, mark in zip(word_ids, chances.tolist(), marks.tolist(), strict=True):
+        piece = _punctuate(words[word_id], chance, mark)
         column += len(piece)
-        if column > LINE:
+        if column > LINE_LENGTH:
             piece, column = piece[:-1] + "\n", 0
         pieces.append(piece)
         size += len(piece)
@@ -52,10 +52,13 @@ def write(seed: int, characters: int = CHARACTERS) -> str:
     return "".join(pieces)[:characters]
 
 
-def _piece(word: str, chance: float, mark: int) -> str:
-    """The word with what follows it, up to the next one: mostly a blank."""
+def _punctuate(word: str, chance: float, mark: int) -> str:
+    """Return the word and the characters up to the next word: mostly a blank.
+
+    chance: from 0 to 1, decides which kind of punctuation; mark: decides which one of the kind.
+    """
     if chance < 0.10:
-        return f"{word}{STOPS[mark % len(STOPS)]} "
+        return f"{word}{PUNCTUATION[mark % len(PUNCTUATION)]} "
     if chance < 0.12:
         return f"{OPENINGS[mark % len(OPENINGS)]}{word.capitalize()} "
     if chance < 0.125:
@@ -65,25 +68,26 @@ def _piece(word: str, chance: float, mark: int) -> str:
     return f"{word} "
 
 
-def _words(random: np.random.Generator) -> list[str]:
-    """Invented ones of one to three syllables, the short ones the most frequent."""
+def _invent_words(random: np.random.Generator) -> list[str]:
+    """Return WORDS words of one to three syllables, the shortest (most frequent) first."""
     syllables = np.sort(random.integers(1, 4, WORDS))
     return ["".join(_syllable(random) for _ in range(n)) for n in syllables]
 
 
 def _syllable(random: np.random.Generator) -> str:
-    parts = (BEGINS, MIDDLES, ENDS)
+    parts = (ONSETS, VOWELS, CODAS)
     return "".join(part[random.integers(len(part))] for part in parts)
 
 
-def _chain(n: int, random: np.random.Generator) -> list[int]:
-    """Numbers of words: companions of the one before, or anew by Zipf's law."""
-    share = np.cumsum(1 / np.arange(1, WORDS + 1))
-    fresh = np.searchsorted(share, random.random(n) * share[-1]).tolist()
-    companions = np.searchsorted(share, random.random((WORDS, COMPANIONS)) * share[-1]).tolist()
-    followed = (random.random(n) < FOLLOWED).tolist()
-    which = random.integers(0, COMPANIONS, n).tolist()
-    chain = [fresh[0]]
+def _draw_words(n: int, random: np.random.Generator) -> list[int]:
+    """Return n word ids, each a successor of the word before or drawn by Zipf's law."""
+    cumulative = np.cumsum(1 / np.arange(1, WORDS + 1))
+    total = cumulative[-1]
+    independent = np.searchsorted(cumulative, random.random(n) * total).tolist()
+    successors = np.searchsorted(cumulative, random.random((WORDS, SUCCESSORS)) * total).tolist()
+    is_successor = (random.random(n) < SUCCESSOR_PROBABILITY).tolist()
+    which = random.integers(0, SUCCESSORS, n).tolist()
+    ids = [independent[0]]
     for i in range(1, n):
-        chain.append(companions[chain[-1]][which[i]] if followed[i] else fresh[i])
-    return chain
+        ids.append(successors[ids[-1]][which[i]] if is_successor[i] else independent[i])
+    return ids

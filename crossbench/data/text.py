@@ -1,11 +1,11 @@
-"""A text, cut into pieces of characters: as in Keras' example lstm_text_generation.
+"""Cut a text into pieces of characters, as Keras' example lstm_text_generation does.
 
 (keras-team/keras, examples/lstm_text_generation.py of Keras 2.) Its text, by Nietzsche, is the
-official one here. Keras gives no digest. The one below is of the 600,901 bytes that three copies
-on GitHub agree in, once what their editors did is undone (mirashe/simple-predictive-keyboard: the
-first line cut off; rupeshbharambe24/DL-Practical and GaoYang-Thu/learn-keras-in-tensorflow: UTF-8
-encoded twice); they hold 600,893 characters, 57 different ones in lower case, as Keras' example
-prints.
+official one here. Keras gives no digest. The digest below is of the 600,901 bytes in which three
+copies on GitHub agree, once their editors' changes are undone (mirashe/simple-predictive-keyboard:
+the first line cut off; rupeshbharambe24/DL-Practical and GaoYang-Thu/learn-keras-in-tensorflow:
+UTF-8 encoded twice). The bytes hold 600,893 characters, 57 different ones in lower case, as Keras'
+example prints.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from numpy.lib.stride_tricks import sliding_window_view
 from ..errors import DataError
 from . import files
 from .dataset import Dataset, Split
-from .download import Official
+from .download import OfficialFiles
 from .files import DamagedFile
 from .sources import Text
 
 FILE = "nietzsche.txt"
-OFFICIAL = Official(
+OFFICIAL_FILES = OfficialFiles(
     title="Nietzsche's text",
     folder="nietzsche",
     sha256={
@@ -34,58 +34,59 @@ OFFICIAL = Official(
     megabytes=0.6,
     files=(FILE,),
 )
-TEST_PART = 10  # the last tenth
-MAX_BYTES = 20_000_000  # of a file: its pieces of 40 characters, every 3, then take 1 GB of memory
+TEST_PART = 10  # one tenth of the text, the last one, is to test on
+MAX_BYTES = 20_000_000  # of a file: its pieces of 40 characters, one every 3, take 1 GB
 
 
 def load_file(source: Text, path: Path) -> Dataset:
-    """A UTF-8 text file of any line ends; DataError where it cannot be read or is too short."""
-    return cut(source, _read(path), f"the text {path}", where=str(path))
+    """Load a UTF-8 text file with any line ends; raise DataError if it is unusable or too short."""
+    return make_dataset(source, _read(path), f"the text {path}", where=str(path))
 
 
 def load_official(source: Text) -> Dataset:
-    """Nietzsche's text from the cache, else downloaded; Unreachable where it cannot be."""
+    """Load Nietzsche's text from the cache, or download it; else raise DataUnavailable."""
 
     def read(directory: Path) -> Dataset:
         path = directory / FILE
-        return cut(source, _read(path), OFFICIAL.title, where=str(path))
+        return make_dataset(source, _read(path), OFFICIAL_FILES.title, where=str(path))
 
-    return OFFICIAL.load(read)
+    return OFFICIAL_FILES.load(read)
 
 
-def cut(source: Text, text: str, name: str, where: str) -> Dataset:
-    """The pieces of a text in lower case, of which the last tenth is to test on.
+def make_dataset(source: Text, text: str, name: str, where: str) -> Dataset:
+    """Return the pieces of the text in lower case; those of the last tenth are to test on.
 
-    A piece is `length` characters, every `step` of them, and its label the character after it;
-    none reaches from one split into the other. Characters are numbered from 0 in the order of
-    Unicode. inputs: (n, length) int32; labels: (n,) int32. DataError where a split has no piece.
+    A piece has `length` characters and starts every `step` of them; its label is the character
+    that follows. No piece crosses from one split into the other. Token ids are given from 0 in
+    the order of Unicode. inputs: (n, length) int32; labels: (n,) int32. where: names the text in
+    an error. Raise DataError if a split has no piece.
     """
-    numbers, vocabulary = _numbered(text.lower())
+    token_ids, vocabulary = _encode(text.lower())
     shortest = TEST_PART * (source.length + 1)
-    if len(numbers) < shortest:
+    if len(token_ids) < shortest:
         raise DataError(
-            f"{where} is too short: {len(numbers):,} characters, where pieces of {source.length}"
+            f"{where} is too short: {len(token_ids):,} characters, where pieces of {source.length}"
             f" need at least {shortest:,}"
         )
-    end = len(numbers) - len(numbers) // TEST_PART
-    train, test = (_pieces(source, part) for part in (numbers[:end], numbers[end:]))
+    end = len(token_ids) - len(token_ids) // TEST_PART
+    train, test = (_pieces(source, part) for part in (token_ids[:end], token_ids[end:]))
     return Dataset(name, train, test, vocabulary=vocabulary)
 
 
-def _numbered(text: str) -> tuple[np.ndarray, int]:
-    """Each character's number, and how many there are."""
-    points = np.frombuffer(text.encode("utf-32-le"), "<u4")
-    alphabet, numbers = np.unique(points, return_inverse=True)
-    return numbers.astype(np.int32), len(alphabet)
+def _encode(text: str) -> tuple[np.ndarray, int]:
+    """Return the token id of each character, and the number of different characters."""
+    code_points = np.frombuffer(text.encode("utf-32-le"), "<u4")
+    alphabet, token_ids = np.unique(code_points, return_inverse=True)
+    return token_ids.astype(np.int32), len(alphabet)
 
 
-def _pieces(source: Text, numbers: np.ndarray) -> Split:
-    windows = sliding_window_view(numbers, source.length + 1)[:: source.step]
+def _pieces(source: Text, token_ids: np.ndarray) -> Split:
+    windows = sliding_window_view(token_ids, source.length + 1)[:: source.step]
     return Split(windows[:, :-1].copy(), windows[:, -1].copy())
 
 
 def _read(path: Path) -> str:
-    """Return the text of the file, whatever ends its lines."""
+    """Return the text of the file, with each line end as a newline."""
     if files.is_directory(path):
         raise DataError(f"{path} is a directory: this model takes auto, synthetic or a text file")
     raw = files.read(path, MAX_BYTES, "this model takes auto, synthetic or a text file")

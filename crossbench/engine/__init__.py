@@ -1,1 +1,1 @@
-"""The measuring: worker processes, the proof of sameness, and the rounds of timed epochs."""
+"""Run the measurement: worker processes, the proof of sameness, and the rounds of timed epochs."""

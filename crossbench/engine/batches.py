@@ -1,4 +1,4 @@
-"""An epoch's batches: arrays that are there before, or pictures augmented when their turn comes."""
+"""Hold the batches of an epoch: prepared arrays, or pictures augmented batch by batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from ..workload import Batch
 
 @dataclass(frozen=True)
 class ArrayBatches:
-    """inputs: (steps, batch, *input_shape); labels: (steps, batch), int64; kept: for each dropout
+    """Hold all batches of an epoch as arrays.
+
+    inputs: (steps, batch, *input_shape). labels: (steps, batch), int64. masks: for each dropout
     (steps, batch, *shape), bool. See Batch.
     """
 
@@ -24,27 +26,28 @@ class ArrayBatches:
 
     inputs: np.ndarray
     labels: np.ndarray
-    kept: Mapping[str, np.ndarray] | None = None
+    masks: Mapping[str, np.ndarray] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __iter__(self) -> Iterator[Batch]:
         for step in range(len(self)):
-            kept = self.kept and {name: array[step] for name, array in self.kept.items()}
-            yield Batch(self.inputs[step], self.labels[step], kept)
+            masks = self.masks and {name: array[step] for name, array in self.masks.items()}
+            yield Batch(self.inputs[step], self.labels[step], masks)
 
 
 class StreamedBatches(ArrayBatches):
-    """The same, but each is brought to the device when its turn comes."""
+    """Hold the same arrays; the workload moves each batch to the device right before its step."""
 
     streamed: ClassVar[bool] = True
 
 
 @dataclass
 class AugmentedBatches:
-    """Each batch is made from its pictures when its turn comes; the draws are those of the seed and
-    the epoch, so that every framework gets the same pictures.
+    """Augment the pictures of each batch right before its step.
+
+    The random numbers follow from the seed and the epoch, so every framework gets the same batches.
     """
 
     streamed: ClassVar[bool] = True
@@ -68,7 +71,7 @@ class AugmentedBatches:
 
 
 def array_batches(split: Split, batch_size: int, steps: int) -> ArrayBatches:
-    """The first examples of a split, in its order."""
+    """Return the first steps * batch_size examples of a split, in its order."""
     used = steps * batch_size
     inputs = as_inputs(split.inputs[:used])
     return ArrayBatches(
@@ -78,5 +81,5 @@ def array_batches(split: Split, batch_size: int, steps: int) -> ArrayBatches:
 
 
 def as_inputs(examples: np.ndarray) -> np.ndarray:
-    """Pictures from uint8 to float32 in [0, 1]; numbers as they are."""
+    """Return uint8 pictures as float32 in [0, 1], and other arrays unchanged."""
     return examples / np.float32(255) if examples.dtype == np.uint8 else np.array(examples)

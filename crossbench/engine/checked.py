@@ -1,4 +1,4 @@
-"""What an adapter hands back, checked in the worker before anything is made of it.
+"""Check what an adapter returns, in the worker, before it is used.
 
 Whatever passes can be written to a results file, read back, and shown.
 """
@@ -17,21 +17,22 @@ from ..words import clean
 from ..workload import Batch, Batches, Workload
 
 MAX_INT = 2**63 - 1
-MAX_WORDS = 500
+MAX_CHARACTERS = 500
 """Characters of a name or a value in details() and epoch_figures()."""
 MAX_ENTRIES = 100
-LEAST_SECONDS = 1e-5
-"""Of a large matrix product or copy: a thousandth of what the fastest devices take."""
+"""Entries of details() and of epoch_figures()."""
+MIN_SECONDS = 1e-5
+"""Seconds of a large matrix product or copy: a thousandth of what the fastest devices take."""
 
 
 class AdapterError(Exception):
-    """An adapter handed back what the protocol does not allow; str() says what, in a line."""
+    """An adapter returned what the protocol does not allow; str() says what, in a line."""
 
 
 class CheckedWorkload:
-    """A Workload that raises AdapterError where another one hands back what is not allowed.
+    """Wrap a Workload and raise AdapterError where it returns what the protocol does not allow.
 
-    The checks of train_epoch are within the time that is measured: they take microseconds.
+    The checks of train_epoch are inside the measured time: they take microseconds.
     """
 
     def __init__(self, workload: Workload, model: Model) -> None:
@@ -51,10 +52,10 @@ class CheckedWorkload:
         return _array("train_epoch()", losses, (self.steps,), "one loss for each batch")
 
     def loss_and_gradients(self, batch: Batch) -> tuple[float, Weights]:
-        what, pair = "loss_and_gradients()", self.workload.loss_and_gradients(batch)
+        call, pair = "loss_and_gradients()", self.workload.loss_and_gradients(batch)
         if not isinstance(pair, tuple) or len(pair) != 2 or not _is_number(pair[0]):
-            raise _refused(what, pair, "a loss and gradients")
-        return float(pair[0]), _weights(what, pair[1])
+            raise _wrong_return(call, pair, "a loss and gradients")
+        return float(pair[0]), _weights(call, pair[1])
 
     def predict(self, inputs: np.ndarray) -> np.ndarray:
         logits = self.workload.predict(inputs)
@@ -64,16 +65,16 @@ class CheckedWorkload:
         return _weights("weights()", self.workload.weights())
 
     def peak_memory(self) -> int | None:
-        return _whole("peak_memory()", self.workload.peak_memory(), 1)
+        return _optional_integer("peak_memory()", self.workload.peak_memory(), 1)
 
     def free_memory(self) -> None:
         self.workload.free_memory()
 
     def threads(self) -> int | None:
-        return _whole("threads()", self.workload.threads(), 1)
+        return _optional_integer("threads()", self.workload.threads(), 1)
 
     def allocated(self) -> int | None:
-        return _whole("allocated()", self.workload.allocated(), 0)
+        return _optional_integer("allocated()", self.workload.allocated(), 0)
 
     def matrix_product(self, size: int) -> Callable[[], None]:
         return self.workload.matrix_product(size)
@@ -82,88 +83,93 @@ class CheckedWorkload:
         return self.workload.copy(size)
 
     def details(self) -> dict[str, str]:
-        def word(name: str, value: Any) -> str:
+        def text(name: str, value: Any) -> str:
             if not isinstance(value, str):
-                raise _refused("details()", value, "a str", name)
-            return clean(value, MAX_WORDS)
+                raise _wrong_return("details()", value, "a str", name)
+            return clean(value, MAX_CHARACTERS)
 
-        return _entries("details()", self.workload.details(), word)
+        return _checked_dict("details()", self.workload.details(), text)
 
     def epoch_figures(self) -> dict[str, float]:
         def figure(name: str, value: Any) -> float:
             if not _is_number(value) or not math.isfinite(value):
-                raise _refused("epoch_figures()", value, "a finite number", name)
+                raise _wrong_return("epoch_figures()", value, "a finite number", name)
             return float(value)
 
-        figures = _entries("epoch_figures()", self.workload.epoch_figures(), figure)
-        if self.figures is not None and (wrong := other_names(self.figures, figures)):
+        figures = _checked_dict("epoch_figures()", self.workload.epoch_figures(), figure)
+        if self.figures is not None and (wrong := changed_figures(self.figures, figures)):
             raise AdapterError(wrong)
         self.figures = figures
         return figures
 
 
-def other_names(before: Iterable[str], now: Iterable[str]) -> str | None:
-    """Return what is wrong where an epoch's figures are not those of an epoch before it."""
-    odd = set(before) ^ set(now)
-    if not odd:
+def changed_figures(before: Iterable[str], now: Iterable[str]) -> str | None:
+    """Return the error where epoch_figures() has other names than in an earlier epoch, or None."""
+    changed = set(before) ^ set(now)
+    if not changed:
         return None
-    names = clean(", ".join(sorted(odd)), MAX_WORDS)
-    return f"epoch_figures() of the adapter gave {names!r} in some epochs and not in others"
+    names = clean(", ".join(sorted(changed)), MAX_CHARACTERS)
+    return f"epoch_figures() of the adapter returned {names!r} in some epochs and not in others"
 
 
-def check_seconds(what: str, seconds: float) -> float:
+def check_seconds(call: str, seconds: float) -> float:
     """Return the seconds of a large product or copy; AdapterError where it did nothing."""
-    if seconds < LEAST_SECONDS:
-        raise AdapterError(f"{what} of the adapter took {seconds:.1e} s: it did not do the work")
+    if seconds < MIN_SECONDS:
+        raise AdapterError(f"{call} of the adapter took {seconds:.1e} s: it did not do the work")
     return seconds
 
 
-def _array(what: str, array: Any, shape: tuple[int, ...], content: str) -> np.ndarray:
+def _array(call: str, array: Any, shape: tuple[int, ...], content: str) -> np.ndarray:
     if isinstance(array, np.ndarray) and array.shape == shape and array.dtype.kind in "fiu":
         return array
     sizes = "x".join(map(str, shape))
-    raise _refused(what, array, f"an array of {sizes} numbers ({content})")
+    raise _wrong_return(call, array, f"an array of {sizes} numbers ({content})")
 
 
-def _weights(what: str, weights: Any) -> Weights:
-    """Return the arrays by name; the proof checks which names and shapes they have."""
+def _weights(call: str, weights: Any) -> Weights:
+    """Return the arrays by name; the proof of sameness checks their names and shapes."""
     if not isinstance(weights, Mapping):
-        raise _refused(what, weights, "arrays by name")
+        raise _wrong_return(call, weights, "arrays by name")
     for name, array in weights.items():
         if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu":
-            raise _refused(what, array, "an array of numbers", name)
+            raise _wrong_return(call, array, "an array of numbers", name)
     return dict(weights)
 
 
-def _whole(what: str, value: Any, least: int) -> int | None:
+def _optional_integer(call: str, value: Any, minimum: int) -> int | None:
+    """Return None or the value as an int; AdapterError for anything else."""
     if value is None:
         return None
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or not least <= value <= MAX_INT:
-        raise _refused(what, value, f"None or a whole number from {least} to 2^63 - 1")
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not is_integer or not minimum <= value <= MAX_INT:
+        raise _wrong_return(call, value, f"None or a whole number from {minimum} to 2^63 - 1")
     return int(value)
 
 
-def _entries(what: str, entries: Any, value: Callable[[str, Any], Any]) -> dict[str, Any]:
+def _checked_dict(
+    call: str, entries: Any, check_value: Callable[[str, Any], Any]
+) -> dict[str, Any]:
     if not isinstance(entries, Mapping) or len(entries) > MAX_ENTRIES:
-        raise _refused(what, entries, f"a dict of at most {MAX_ENTRIES} entries")
+        raise _wrong_return(call, entries, f"a dict of at most {MAX_ENTRIES} entries")
     for name in entries:
         if not isinstance(name, str):
-            raise _refused(what, name, "a str for a name")
-    return {clean(name, MAX_WORDS): value(name, entry) for name, entry in entries.items()}
+            raise _wrong_return(call, name, "a str for a name")
+    return {
+        clean(name, MAX_CHARACTERS): check_value(name, entry) for name, entry in entries.items()
+    }
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
-def _refused(what: str, value: Any, wanted: str, name: Any = None) -> AdapterError:
-    """Return the error for a value, or for the entry of that name."""
-    entry = "" if name is None else f"{_shown(name)}: "
-    return AdapterError(f"{what} of the adapter gave {entry}{_shown(value)}, not {wanted}")
+def _wrong_return(call: str, value: Any, expected: str, name: Any = None) -> AdapterError:
+    """Return the error for a returned value, or for its entry of that name."""
+    entry = "" if name is None else f"{_describe(name)}: "
+    return AdapterError(f"{call} of the adapter returned {entry}{_describe(value)}, not {expected}")
 
 
-def _shown(value: Any) -> str:
+def _describe(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape} and type {value.dtype}"
     return shown(value)

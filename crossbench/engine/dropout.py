@@ -1,7 +1,8 @@
-"""A probe of a framework's own dropout, whose masks are given in the rest of the proof.
+"""Test the dropout masks that a framework draws itself; the rest of the proof gives it masks.
 
-A step of a dense layer from weights of 0 tells the mask of every example: its inputs are ones, and
-each example has a label of its own, so the gradient is a known mixture of the masks.
+One training step of a dense layer behind the dropouts, from weights of 0, reveals the mask of every
+example: the dropouts' inputs are ones, and each example has a label of its own, so the gradient is
+a known linear combination of the masks.
 """
 
 from __future__ import annotations
@@ -19,66 +20,74 @@ from ..workload import Job, Workload
 from .batches import ArrayBatches
 
 EXAMPLES, SHAPE = 128, (16, 16, 16)
-"""524,288 draws in a step: one rate of three that is off by 0.01 is 8 standard deviations away."""
-RATE = 1e-4
-"""The learning rate: so small that the second step's softmax is the first one's, to 1 %."""
-DEVIATIONS = 6.0
-"""Standard deviations that each count may be off. A right dropout fails one of the five once in
-100 million times, and as the draws have a seed, always or never."""
+"""524,288 draws in a step: where one of three rates is off by 0.01, the count is off by 8 standard
+deviations."""
+LEARNING_RATE = 1e-4
+"""So small that the softmax of the second step equals that of the first to 1 %."""
+MAX_DEVIATIONS = 6.0
+"""Standard deviations that each count may be off. A correct dropout fails one of the five checks
+once in 100 million times, and as the masks have a seed, always or never."""
 SCALE_BOUND = 1e-2
-"""How far what is kept may be from 1 / (1 - rate), relatively."""
+"""The largest relative error of the values kept, which should be 1 / (1 - rate)."""
 
 
 def probe(build: Callable[[Job], Workload], job: Job) -> dict[str, float | None]:
-    """Return how far the masks of the model's dropouts are from what they should be.
+    """Return the error of the masks that the model's dropouts draw, by property of the masks.
 
-    By what is counted, 1 for as far as is allowed, None for not finite; empty where the model has
-    no dropout. The dropouts follow one another, so that draws they share show in the share kept.
+    1 is the largest error allowed, None is not finite; empty where the model has no dropout. The
+    dropouts follow one another, so masks that they share change the share of values kept.
     """
     rates = [n.layer.rate for n in job.model.all_layers() if isinstance(n.layer, Dropout)]
     if not rates:
         return {}
     workload = build(replace(job, model=probe_model(rates)))
-    first, second = _inputs_of_dense(workload)
-    kept = math.prod(1 - rate for rate in _several(rates))
-    found = compare(first, second, kept)
-    return {name: float(value) if math.isfinite(value) else None for name, value in found.items()}
+    first, second = _dropout_outputs(workload)
+    keep = math.prod(1 - rate for rate in _at_least_two(rates))
+    errors = mask_errors(first, second, keep)
+    return {name: float(value) if math.isfinite(value) else None for name, value in errors.items()}
 
 
 def probe_model(rates: list[float]) -> Model:
-    *before, last = _several(rates)
+    """Return a model of dropouts with these rates and a dense layer behind them."""
+    *before, last = _at_least_two(rates)
     layers = (*map(Dropout, before), Flatten(), Dropout(last), Dense(EXAMPLES + 1))
-    return Model("dropout", SHAPE, layers, SoftmaxCrossEntropy(), SGD(RATE), EXAMPLES, "the proof")
+    return Model(
+        "dropout", SHAPE, layers, SoftmaxCrossEntropy(), SGD(LEARNING_RATE), EXAMPLES, "the proof"
+    )
 
 
-def compare(first: np.ndarray, second: np.ndarray, kept: float) -> dict[str, float]:
-    """Return the probe's figures of what the dropouts made of ones in two steps.
+def mask_errors(first: np.ndarray, second: np.ndarray, keep: float) -> dict[str, float]:
+    """Return the errors of the masks, given what the dropouts returned for ones in two steps.
 
-    first, second: (examples, values). kept: the share that should be.
+    first, second: (examples, values). keep: the probability that a value is kept.
     """
-    masks = [inputs > 0.5 / kept for inputs in (first, second)]
-    both, variance = np.stack(masks), kept * (1 - kept)
+    masks = [outputs > 0.5 / keep for outputs in (first, second)]
+    both, variance = np.stack(masks), keep * (1 - keep)
     _, examples, values = both.shape
     per_value, per_example = masks[0].sum(0), masks[0].sum(1)
-    alike = kept**2 + (1 - kept) ** 2
+    equal = keep**2 + (1 - keep) ** 2  # the probability that two independent draws agree
     deviations = {
-        "the share of values kept": _deviations(both.sum(), both.size, kept),
-        "the independence of examples": _spread(per_value, kept * examples, variance * examples),
-        "the independence of values": _spread(per_example, kept * values, variance * values),
-        "the independence of steps": _deviations((masks[0] == masks[1]).sum(), both[0].size, alike),
+        "the share of values kept": _z_score(both.sum(), both.size, keep),
+        "the independence of examples": _variance_z_score(
+            per_value, keep * examples, variance * examples
+        ),
+        "the independence of values": _variance_z_score(
+            per_example, keep * values, variance * values
+        ),
+        "the independence of steps": _z_score((masks[0] == masks[1]).sum(), both[0].size, equal),
     }
-    scale = np.abs(first - masks[0] / kept).max() * kept
-    found = {name: abs(value) / DEVIATIONS for name, value in deviations.items()}
-    return found | {"the scale of values kept": float(scale / SCALE_BOUND)}
+    scale = np.abs(first - masks[0] / keep).max() * keep
+    errors = {name: abs(value) / MAX_DEVIATIONS for name, value in deviations.items()}
+    return errors | {"the scale of values kept": float(scale / SCALE_BOUND)}
 
 
-def _several(rates: list[float]) -> list[float]:
-    """Return two rates at least: one dropout comes twice."""
+def _at_least_two(rates: list[float]) -> list[float]:
+    """Return the rates, a single one twice, so that every model has two dropouts in a row."""
     return rates if len(rates) > 1 else 2 * rates
 
 
-def _inputs_of_dense(workload: Workload) -> tuple[np.ndarray, np.ndarray]:
-    """Return what the dropouts made of ones in two steps, each (examples, values)."""
+def _dropout_outputs(workload: Workload) -> tuple[np.ndarray, np.ndarray]:
+    """Return the dropouts' outputs for ones in two steps, each (examples, values)."""
     values = math.prod(SHAPE)
     weights = {
         "dense1.weight": np.zeros((EXAMPLES + 1, values), np.float32),
@@ -87,36 +96,38 @@ def _inputs_of_dense(workload: Workload) -> tuple[np.ndarray, np.ndarray]:
     workload.load_weights(weights)
     ones = np.ones((1, EXAMPLES, *SHAPE), np.float32)
     workload.place(ArrayBatches(ones, np.arange(EXAMPLES)[None]))
-    found, before = [], weights["dense1.weight"]
+    outputs, before = [], weights["dense1.weight"]
     for _ in range(2):
         workload.train_epoch()
         after = workload.weights()["dense1.weight"]
-        gradient = (before.astype(np.float64) - after) / RATE
-        found.append(np.linalg.lstsq(_mixture(), gradient, rcond=None)[0])
+        gradient = (before.astype(np.float64) - after) / LEARNING_RATE
+        outputs.append(np.linalg.lstsq(_logit_gradients(), gradient, rcond=None)[0])
         before = after
-    return found[0], found[1]
+    return outputs[0], outputs[1]
 
 
-def _mixture() -> np.ndarray:
-    """Return (softmax - label) / examples of logits that are all 0, (labels, examples)."""
-    mixture = np.full((EXAMPLES + 1, EXAMPLES), 1 / (EXAMPLES + 1))
-    np.fill_diagonal(mixture, 1 / (EXAMPLES + 1) - 1)
-    return mixture / EXAMPLES
+def _logit_gradients() -> np.ndarray:
+    """Return (softmax - label) / examples for logits of 0, (labels, examples)."""
+    gradients = np.full((EXAMPLES + 1, EXAMPLES), 1 / (EXAMPLES + 1))
+    np.fill_diagonal(gradients, 1 / (EXAMPLES + 1) - 1)
+    return gradients / EXAMPLES
 
 
-def _deviations(count: float, n: int, share: float) -> float:
-    """Return the standard deviations of a count of n from its share."""
-    return _over(float(count) - n * share, math.sqrt(n * share * (1 - share)))
+def _z_score(count: float, n: int, probability: float) -> float:
+    """Return by how many standard deviations a binomial count of n differs from its mean."""
+    deviation = math.sqrt(n * probability * (1 - probability))
+    return _ratio(float(count) - n * probability, deviation)
 
 
-def _spread(counts: np.ndarray, mean: float, variance: float) -> float:
-    """Return the standard deviations of the counts' variance from its own (chi-square, by the
-    cube root of E. Wilson and M. Hilferty, 1931).
+def _variance_z_score(counts: np.ndarray, mean: float, variance: float) -> float:
+    """Return by how many standard deviations the variance of the counts differs from `variance`
+    (chi-square, by the cube root of E. Wilson and M. Hilferty, 1931).
     """
     n = len(counts)
-    ratio = _over(float(((counts - mean) ** 2).sum()), n * variance) if variance else 1.0
+    ratio = _ratio(float(((counts - mean) ** 2).sum()), n * variance) if variance else 1.0
     return (np.cbrt(ratio) - (1 - 2 / (9 * n))) / math.sqrt(2 / (9 * n))
 
 
-def _over(a: float, b: float) -> float:
+def _ratio(a: float, b: float) -> float:
+    """Return a / b: 0 for 0 / 0, and infinity for any other number over 0."""
     return a / b if b else 0.0 if a == 0 else math.inf

@@ -1,5 +1,6 @@
-"""A worker whose parent is gone ends at once, whatever it is doing. Imports nothing heavy: a worker
-begins with it.
+"""Stop a worker process when its parent is gone, whatever the worker is doing.
+
+Imports nothing heavy, because it is the first module that a worker imports.
 """
 
 from __future__ import annotations
@@ -15,25 +16,25 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def end_with_parent(parent: int) -> None:
-    """Have this process killed when the process `parent`, which started it, is gone.
+    """Have this process stopped as soon as the process `parent`, which started it, is gone.
 
-    Linux sends the signal when the thread that started the process ends: a WorkerProcess is used
-    and ended by the thread that made it, so that thread outlives it. The signal needs no thread
-    here, so it comes also while a framework holds the GIL.
+    Linux sends the signal when the thread that started the process ends. That thread outlives the
+    process: it also stops the WorkerProcess that it made. The signal needs no thread in this
+    process, so it also works while a framework holds the GIL.
     """
-    if not (sys.platform == "linux" and ask_for_signal()):
+    if not (sys.platform == "linux" and request_death_signal()):
         watch_parent(parent)
-    if os.getppid() != parent:  # it was gone before this was asked for
+    if os.getppid() != parent:  # the parent was gone before the request
         os._exit(1)
 
 
-def ask_for_signal() -> bool:
+def request_death_signal() -> bool:
     """Ask the kernel for SIGKILL at the parent's death; return whether it will."""
     return ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) == 0
 
 
 def watch_parent(parent: int, interval: float = 1.0) -> None:
-    """Look in a thread, every so many seconds, whether the parent is still there."""
+    """Start a thread that exits the process when the parent is gone; interval: seconds."""
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -1,4 +1,4 @@
-"""The parent's side of a worker: start it, ask it, and learn why it failed."""
+"""Start worker processes, ask them, and find out why they fail: the parent's side."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from ..words import clean
 from . import replies
 from .worker import Task, Worker
 
-# read by OpenMP, OpenBLAS and MKL when they are loaded
+# OpenMP, OpenBLAS and MKL read these when they are loaded
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-GRACE = 3.0
-"""Seconds that a process has to end after it closed the pipe of its replies."""
-LOOK = 1.0
-"""Seconds between looks whether a process that does not answer is still there: something that it
-has started may hold its pipe open."""
-TEMPORARY = "tmp"
-"""The folder beside the data that is the workers' folder for temporary files."""
-PRINTED_BYTES = 2**16
-"""How much of the end of what a worker printed is kept."""
+EXIT_SECONDS = 3.0
+"""Seconds that a process has to exit after it closed the pipe of its answers."""
+LIVENESS_SECONDS = 1.0
+"""Seconds between two checks that a process that does not answer still runs: a process that it
+started may hold its pipe open."""
+TEMPORARY_FOLDER = "tmp"
+"""The workers' folder for temporary files, beside the data."""
+OUTPUT_BYTES = 2**16
+"""Bytes that are kept of the end of what a worker printed."""
 
 
 class WorkerFailure(Exception):
-    """The worker raised, died or hung: str() is the reason in a line."""
+    """A worker raised an error, died or hung; str() is the reason in a line."""
 
     def __init__(
         self, reason: str, traceback: str | None = None, unavailable: bool = False
@@ -49,20 +49,20 @@ class WorkerFailure(Exception):
 
 
 class WorkerProcess:
-    """A process of its own for a task; a context manager that ends it.
+    """Run a task in a worker process; a context manager that stops the process.
 
-    The thread that makes it also ends it: see orphan.py.
+    The thread that starts the process also stops it: see orphan.py.
     """
 
     def __init__(self, task: Task, timeout: float, show: bool = False) -> None:
-        """Start it. timeout: seconds for each answer. show: pass on what the process prints.
+        """Start the process; WorkerFailure where it cannot be started.
 
-        Raises WorkerFailure where it cannot be started.
+        timeout: seconds for each answer. show: pass on what the process prints.
         """
         self.timeout, self.closed = timeout, False
         with ExitStack() as stack:
             try:
-                (task.data / TEMPORARY).mkdir(exist_ok=True)
+                (task.data / TEMPORARY_FOLDER).mkdir(exist_ok=True)
                 self.log = stack.enter_context(tempfile.TemporaryFile(dir=task.data))
                 self.process = subprocess.Popen(
                     [sys.executable, "-c", _bootstrap(task.job.threads)],
@@ -71,7 +71,7 @@ class WorkerProcess:
                     bufsize=0,
                     stderr=None if show else self.log,
                     env=_environment(task),
-                    start_new_session=True,  # Ctrl-C reaches the parent alone, which ends it
+                    start_new_session=True,  # Ctrl-C reaches the parent alone, which stops it
                 )
             except Exception as error:  # the machine's or the adapter's
                 raise WorkerFailure(f"its process cannot be started: {error}") from error
@@ -89,21 +89,22 @@ class WorkerProcess:
         self.close()
 
     def ask(self, request: str, *arguments: Any) -> Any:
-        """Return the value of a Worker method, waited for without using a core; or WorkerFailure.
+        """Return the value of a Worker method; WorkerFailure where there is none.
 
-        After an answer that cannot be read, or none in time, the process is killed.
+        Waits without using a core. Kills the process after an answer that cannot be read, or if
+        none comes in time.
         """
         deadline = time.monotonic() + self.timeout
         try:
             self._send(pickle.dumps((request, arguments)), deadline)
-            length = replies.decode_length(self._read(replies.LENGTH.size, deadline))
+            length = replies.decode_length(self._read(replies.LENGTH_HEADER.size, deadline))
             reply = replies.decode(self._read(length, deadline), _answer_type(request))
         except TimeoutError:
             self.kill()
             raise WorkerFailure(f"no answer within {self.timeout:g} s (timeout)") from None
         except EOFError:
-            raise WorkerFailure(self._death(), self._printed()) from None
-        except replies.Unreadable as problem:
+            raise WorkerFailure(self._exit_reason(), self._printed()) from None
+        except replies.UnreadableReply as problem:
             self.kill()
             reason = f"its answer to `{request}` cannot be read: {problem}"
             raise WorkerFailure(reason, self._printed()) from None
@@ -112,12 +113,12 @@ class WorkerProcess:
         return reply.value
 
     def kill(self) -> None:
-        """End the process and what it started, at once; any thread may do it."""
-        if self.closed:  # its number may be another process's by now
+        """Kill the process and all its descendants at once; any thread may call it."""
+        if self.closed:  # its PID may be another process's by now
             return
         with suppress(OSError):
             os.killpg(self.process.pid, signal.SIGSTOP)  # so that it starts nothing more
-        for process in self._started():
+        for process in self._descendants():
             with suppress(psutil.Error):
                 process.kill()
         with suppress(OSError):
@@ -125,15 +126,15 @@ class WorkerProcess:
         self.process.wait()
 
     def close(self) -> None:
-        """End the process and close its pipes."""
+        """Kill the process and close its pipes."""
         self.kill()
         self.closed = True
         for pipe in (self.process.stdin, self.process.stdout, self.log):
             assert pipe is not None
             pipe.close()
 
-    def _started(self) -> list[psutil.Process]:
-        """Return what the process has started, in a session of its own too."""
+    def _descendants(self) -> list[psutil.Process]:
+        """Return the processes that the worker started, those in other sessions included."""
         if self.process.poll() is not None:
             return []
         with suppress(psutil.Error):
@@ -142,38 +143,40 @@ class WorkerProcess:
 
     def _send(self, message: bytes, deadline: float) -> None:
         self.unsent += message
-        with suppress(BrokenPipeError):  # it has died: there will be no answer
+        with suppress(BrokenPipeError):  # the process has died: _read raises EOFError
             while self.unsent:
                 self._wait(self.requests, select.POLLOUT, deadline)
                 self.unsent = self.unsent[os.write(self.requests, self.unsent) :]
 
     def _read(self, size: int, deadline: float) -> bytes:
-        """Read so many bytes; EOFError where the process ends, TimeoutError at the deadline."""
-        found = bytearray()
-        while len(found) < size:
+        """Read `size` bytes; EOFError where the process exits, TimeoutError at the deadline."""
+        content = bytearray()
+        while len(content) < size:
             self._wait(self.replies, select.POLLIN, deadline)
-            part = os.read(self.replies, size - len(found))
+            part = os.read(self.replies, size - len(content))
             if not part:
                 raise EOFError
-            found += part
-        return bytes(found)
+            content += part
+        return bytes(content)
 
     def _wait(self, pipe: int, event: int, deadline: float) -> None:
+        """Wait for the event; EOFError where the process exits, TimeoutError at the deadline."""
         poll = select.poll()
         poll.register(pipe, event)
         while True:
-            ended = self.process.poll() is not None  # before the look: what it wrote is read first
-            left = max(0.0, min(LOOK, deadline - time.monotonic()))
-            if poll.poll(0 if ended else 1000 * left):
+            exited = self.process.poll() is not None  # asked first, so that its last words are read
+            left = max(0.0, min(LIVENESS_SECONDS, deadline - time.monotonic()))
+            if poll.poll(0 if exited else 1000 * left):
                 return
-            if ended:
+            if exited:
                 raise EOFError
             if time.monotonic() >= deadline:
                 raise TimeoutError
 
-    def _death(self) -> str:
+    def _exit_reason(self) -> str:
+        """Return how the process exited, and the last line that it printed."""
         try:
-            how = _ending(self.process.wait(GRACE))
+            how = _describe_exit(self.process.wait(EXIT_SECONDS))
         except subprocess.TimeoutExpired:
             self.kill()
             how = "closed the pipe of its answers"
@@ -181,12 +184,13 @@ class WorkerProcess:
         return f"the worker process {how}" + "".join(f": {line.strip()}" for line in last)
 
     def _printed(self) -> str:
-        self.log.seek(max(0, self.log.seek(0, os.SEEK_END) - PRINTED_BYTES))
+        """Return the end of what the process printed."""
+        self.log.seek(max(0, self.log.seek(0, os.SEEK_END) - OUTPUT_BYTES))
         return self.log.read().decode(errors="replace")
 
 
 class WorkerGroup:
-    """Workers that several threads start, each its own, and that another thread may kill."""
+    """Collect the workers that several threads start, so that another thread can kill all."""
 
     def __init__(self) -> None:
         self.lock, self.killed = threading.Lock(), False
@@ -201,7 +205,7 @@ class WorkerGroup:
             return self.workers[-1]
 
     def kill(self) -> None:
-        """Kill them all; none is started after it."""
+        """Kill all workers, and let no further one start."""
         with self.lock:
             self.killed = True
             for worker in self.workers:
@@ -210,10 +214,11 @@ class WorkerGroup:
 
 @cache
 def _answer_type(request: str) -> Any:
+    """Return the type that the Worker method declares."""
     return get_type_hints(getattr(Worker, request))["return"]
 
 
-def _ending(status: int) -> str:
+def _describe_exit(status: int) -> str:
     if status >= 0:
         return f"exited with status {status}"
     hint = " (out of memory?)" if -status == signal.SIGKILL else ""
@@ -224,9 +229,10 @@ def _ending(status: int) -> str:
 
 
 def _bootstrap(threads: int) -> str:
-    """Return the worker's program. The affinity is set before anything that starts threads is
-    imported; the path is the parent's, so a script needs no __main__ guard and no installed
-    package.
+    """Return the worker's program.
+
+    It sets the affinity before it imports anything that starts threads. It takes over the parent's
+    path, so a script needs no __main__ guard and no installed package.
     """
     return (
         "import os, sys\n"
@@ -241,8 +247,10 @@ def _bootstrap(threads: int) -> str:
 
 
 def _environment(task: Task) -> dict[str, str]:
-    """Return the user's environment, over what the adapter would like and under what the
-    measurement needs. Temporary files go where the data is, and are removed with it.
+    """Return the user's environment.
+
+    It overrides the adapter's defaults, and what the measurement requires overrides it. Temporary
+    files go to a folder beside the data, and are removed with it.
     """
     job, adapter = task.job, adapters.get(task.framework)
     return (
@@ -251,5 +259,5 @@ def _environment(task: Task) -> dict[str, str]:
         | adapter.required_environment(job.device)
         | ({} if task.gpu is None else find_gpus().environment(task.gpu))
         | dict.fromkeys(THREAD_VARIABLES, str(job.threads))
-        | {"TMPDIR": str(task.data / TEMPORARY)}
+        | {"TMPDIR": str(task.data / TEMPORARY_FOLDER)}
     )

@@ -1,6 +1,6 @@
-"""The order of the work: parity for every cell, then rounds of interleaved epochs.
+"""Run the measurement in order: parity for every cell, then rounds of interleaved epochs.
 
-One worker trains at a time. A worker that fails takes its own cell down, and no other.
+One worker trains at a time. If a worker fails, its cell fails, and no other.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
@@ -18,42 +18,49 @@ from ..gpus import find_gpus
 from ..machine import usable_cpus
 from ..models import Model
 from ..results.comparison import Comparison
-from ..results.doubts import difference
-from ..results.records import CellResult, Epoch, Parity, Reference, Trained, Usage
-from ..results.statistics import LEAST
-from ..run_directory import no_room
+from ..results.doubts import change_difference, over_peak
+from ..results.records import AccuracyEpoch, CellResult, Epoch, Parity, Peak, Reference, Usage
+from ..results.statistics import MIN_ROUNDS
+from ..run_directory import no_space_error
 from ..workload import Adapter, Job
 from . import evidence, parity
-from .checked import other_names
+from .checked import changed_figures
 from .process import WorkerFailure, WorkerGroup, WorkerProcess
 from .sampler import Sampler
 from .usage import Clock
-from .worker import Started, Task, epoch_batches
+from .worker import StartReply, Task, epoch_batches
 
 INSTALL_SECONDS = 3600.0
-LARGE = 10_000_000  # parameters
+"""Seconds that installing a framework may take."""
+PEAK_ATTEMPTS = 3
+"""Further measurements of the peak for a cell that is over it."""
+LARGE_MODEL = 10_000_000
+"""Parameters of a model whose proofs are not run at the same time."""
 
 Progress = Callable[[str], None]
-"""Told what begins, in a few words."""
+"""Called with what begins, in a few words."""
 
-Keep = Callable[[Comparison], None]
-"""Given the comparison whenever something in it is finished."""
+Save = Callable[[Comparison], None]
+"""Called with the comparison whenever something in it is finished."""
 
 
 def measure(
-    comparison: Comparison, model: Model, data: Path, progress: Progress, keep: Keep
+    comparison: Comparison, model: Model, data: Path, progress: Progress, save: Save
 ) -> None:
-    """Prove and time every cell that is pending, from where it is; data is where save_arrays
-    wrote it.
+    """Prove and time every pending cell, and continue what is partly done.
+
+    data: the directory that save_arrays wrote to.
     """
-    Measurement(comparison, model, data, progress, keep).run()
+    Measurement(comparison, model, data, progress, save).run()
 
 
 class Measurement:
-    """A comparison on its way. Every round of a cell has a process of its own: where memory and
-    threads happen to lie makes one process some per cent faster than another for as long as it
-    lives, and rounds of one process alone would take that for a difference. Within a round the
-    cells' epochs take turns, so that a drift of the machine's speed hits all alike.
+    """Carry out a comparison.
+
+    Every round of a cell runs in a new process: the placement of memory and threads makes one
+    process some per cent faster than another for as long as it lives, and with a single process
+    that would look like a difference between frameworks. Within a round the cells' epochs take
+    turns, so that a drift of the machine's speed affects all frameworks equally.
     """
 
     def __init__(
@@ -62,10 +69,10 @@ class Measurement:
         model: Model,
         data: Path,
         progress: Progress,
-        keep: Keep,
+        save: Save,
     ) -> None:
         self.comparison, self.settings = comparison, comparison.settings
-        self.progress, self.keep = progress, keep
+        self.progress, self.save = progress, save
         self.model, self.data = model, data
         self.tasks = {
             result.name: Task(
@@ -81,171 +88,200 @@ class Measurement:
         }
 
     def run(self) -> None:
-        """What was done before an interruption is not done again."""
-        self.keep(self.comparison)
+        """Do everything that is not done yet; a resumed run repeats nothing that was finished."""
+        self.save(self.comparison)
         self.install_all()
         self.prove_all()
-        for number in self.numbers():
+        for number in self.round_numbers():
             left = [result for result in self.pending() if not result.has_round(number)]
             if left:
-                self.round(number, left)
+                self.run_round(number, left)
         if self.settings.target_accuracy is not None:
             left = [result for result in self.pending() if not result.to_accuracy]
-            self.each(left, "on the way to the target accuracy", self.train_to_accuracy)
+            self.for_each(left, "while training to the target accuracy", self.train_to_accuracy)
         if self.settings.trace_memory:
             left = [result for result in self.pending() if result.allocated is None]
-            self.each(left, "tracing its memory", self.trace)
+            self.for_each(left, "while tracing its memory", self.trace_memory)
+        self.measure_low_peaks_again()
         for result in self.pending():
             result.status = "ran"
-        self.keep(self.comparison)
+        self.save(self.comparison)
 
     def pending(self) -> list[CellResult]:
+        """Return the cells that have neither failed nor finished."""
         return [result for result in self.comparison.results if result.status == "pending"]
 
-    def each(
+    def for_each(
         self, results: list[CellResult], where: str, work: Callable[[CellResult], None]
     ) -> None:
+        """Call `work` for each cell and save; where: for the reason of a cell that fails."""
         for result in results:
-            with _failing(where, result):
+            with _fail_cell_on_error(where, result):
                 work(result)
-            self.keep(self.comparison)
+            self.save(self.comparison)
 
-    def numbers(self) -> Iterator[int]:
-        """Of the rounds: as many as asked for, or until they are precise, or time is up."""
+    def round_numbers(self) -> Iterator[int]:
+        """Yield as many rounds as asked for, or until the ratios are precise or the time is up."""
         settings, start = self.settings, time.monotonic()
         for number in count(1):
             if settings.rounds is not None and number > settings.rounds:
                 return
-            if settings.rounds is None and number > LEAST:
+            if settings.rounds is None and number > MIN_ROUNDS:
                 late = time.monotonic() - start > settings.max_seconds
                 if late or self.comparison.precise:
                     return
             yield number
 
     def install_all(self) -> None:
-        """Install what is missing, one after the other, before any proof begins: what one cell
-        installs may change the versions that another one gets.
+        """Install what is missing, one cell after the other, before any proof begins.
+
+        What one cell installs may change the versions that another one gets.
         """
         for result in self.pending():
             adapter = adapters.get(result.cell.framework)
             if getattr(type(adapter), "to_install", None) is Adapter.to_install:
-                continue  # it has nothing to install: no process is needed to ask it
-            with _failing("while installing", result):
+                continue  # it installs nothing, so no process has to ask it
+            with _fail_cell_on_error("while installing", result):
                 with self.worker(result) as worker:
-                    what = worker.ask("to_install")
-                if what:
-                    self.progress(f"{result.name}: {what}")
+                    needed = worker.ask("to_install")
+                if needed:
+                    self.progress(f"{result.name}: {needed}")
                     task = self.tasks[result.name]
                     with WorkerProcess(task, INSTALL_SECONDS, show=True) as installer:
                         installer.ask("install")
 
     def prove_all(self) -> None:
-        """Nothing is timed meanwhile."""
+        """Run the proofs of all cells, several at a time; nothing is timed meanwhile."""
         unproved = [result for result in self.pending() if result.parity is None]
         if not self.pending() or (not unproved and self.comparison.reference):
             return
         self.progress("parity")
-        pool = ThreadPoolExecutor(3 + min(len(unproved), self.at_a_time()))  # the reference takes 3
+        reference_jobs = 3
+        pool = ThreadPoolExecutor(reference_jobs + min(len(unproved), self.concurrent_proofs()))
         group = WorkerGroup()
         try:
-            expected = pool.submit(self.reference)
+            reference = pool.submit(self.compute_reference)
             losses, single = (
                 pool.submit(self.reference_losses, dtype) for dtype in ("float64", "float32")
             )
-            proofs = {pool.submit(self.prove, r, expected, group): r for r in unproved}
+            proofs = {pool.submit(self.prove, r, reference, group): r for r in unproved}
             for proof in as_completed(proofs):
-                with _failing("in parity", proofs[proof]):
+                with _fail_cell_on_error("in parity", proofs[proof]):
                     proofs[proof].parity = proof.result()
-                self.keep(self.comparison)
-            by_chance = expected.result().by_chance
-            self.comparison.reference = Reference(losses.result(), single.result(), by_chance)
-            self.keep(self.comparison)
-        finally:  # after Ctrl-C nothing is waited for
+                self.save(self.comparison)
+            rounding_only = reference.result().rounding_only
+            self.comparison.reference = Reference(losses.result(), single.result(), rounding_only)
+            self.save(self.comparison)
+        finally:  # after Ctrl-C do not wait for the proofs
             pool.shutdown(wait=False, cancel_futures=True)
             group.kill()
 
-    def reference(self) -> parity.Expected:
+    def compute_reference(self) -> parity.ReferenceTensors:
         try:
-            return parity.reference(self.model, self.data / "expected")
+            return parity.compute_reference(self.model, self.data / "expected")
         except OSError as error:
-            raise no_room(self.data.parent, error) from None
+            raise no_space_error(self.data.parent, error) from None
 
     def prove(
-        self, result: CellResult, expected: Future[parity.Expected], group: WorkerGroup
+        self, result: CellResult, reference: Future[parity.ReferenceTensors], group: WorkerGroup
     ) -> Parity:
         with group.start(self.tasks[result.name], self.settings.timeout) as worker:
-            return worker.ask("parity", expected.result())
+            return worker.ask("parity", reference.result())
 
     def reference_losses(self, dtype: str) -> dict[str, list[float]]:
-        """Return the losses that the first steps of the timed epochs must have."""
+        """Return the losses that the first steps of the timed epochs must have, by epoch."""
         task = next(iter(self.tasks.values()))
         weights = self.model.initial_weights(task.seed)
         return evidence.reference_losses(self.model, weights, epoch_batches(task), dtype)
 
-    def at_a_time(self) -> int:
-        """Three workers, or as many as there are CPUs: each builds and compiles the model twice.
-        Of a large model one: in float64, with its gradients and the optimizer's state, each takes
-        some 10 GB.
+    def concurrent_proofs(self) -> int:
+        """Return three, or the number of CPUs if that is larger; one for a large model.
+
+        Each proof builds and compiles the model twice. A large model takes some 10 GB in float64,
+        with its gradients and the optimizer's state.
         """
-        large = parity.proof_model(self.model).parameter_count > LARGE
+        large = parity.proof_model(self.model).parameter_count > LARGE_MODEL
         return 1 if large else max(3, len(usable_cpus()))
 
-    def round(self, number: int, results: list[CellResult]) -> None:
-        """A first epoch of each in turn, then the steady ones, interleaved; kept as a whole."""
+    def run_round(self, number: int, results: list[CellResult]) -> None:
+        """Run the first epochs of all cells, then the steady ones, interleaved.
+
+        The round is kept only if it is finished.
+        """
         rounds = self.settings.rounds or "as many as needed"
         shuffle = random.Random(f"{self.settings.seed} {number}").shuffle
         reference = self.comparison.reference
-        assert reference is not None  # from prove_all
+        assert reference is not None  # set by prove_all
         with ExitStack() as stack:
-            cells = [RoundOfCell(result, number, reference) for result in results]
+            cells = [CellRound(result, number, reference) for result in results]
             for epoch in range(1 + self.settings.epochs):
                 shuffle(cells)
                 for cell in cells:
                     if cell.failed:
                         continue
-                    what = f"epoch {epoch} of {self.settings.epochs}" if epoch else "first epoch"
-                    self.progress(f"{cell.result.name}: round {number} of {rounds}, {what}")
-                    with _failing(f"in round {number}", cell.result):
+                    name = f"epoch {epoch} of {self.settings.epochs}" if epoch else "first epoch"
+                    self.progress(f"{cell.result.name}: round {number} of {rounds}, {name}")
+                    with _fail_cell_on_error(f"in round {number}", cell.result):
                         if epoch == 0:
                             cell.start(stack.enter_context(self.worker(cell.result)))
                         cell.train(epoch)
             for cell in cells:
-                with _failing(f"in round {number}", cell.result):
+                with _fail_cell_on_error(f"in round {number}", cell.result):
                     if not cell.failed:
                         cell.finish()
-            self.keep(self.comparison)
+            self.save(self.comparison)
             for cell in cells:
-                if not cell.failed and not (cell.result.peak or cell.result.no_peak):
+                if not cell.failed and not (cell.result.peak or cell.result.peak_problem):
                     self.progress(f"{cell.result.name}: matrix product and copy")
                     cell.measure_peak()
-                    self.keep(self.comparison)
+                    self.save(self.comparison)
+
+    def measure_low_peaks_again(self) -> None:
+        """Measure the peak again where a cell is over it: something may have slowed the product."""
+        for _ in range(PEAK_ATTEMPTS):
+            for result in self.pending():
+                if over_peak(self.comparison, result) is None:
+                    continue
+                self.progress(f"{result.name}: matrix product and copy once more")
+                with suppress(WorkerFailure), self.worker(result) as worker:
+                    worker.ask("start")
+                    measured, before = worker.ask("peak"), result.peak or Peak(0.0, 0.0)
+                    result.peak = Peak(
+                        max(measured.gflops, before.gflops),
+                        max(measured.copy_gigabytes, before.copy_gigabytes),
+                    )
+                self.save(self.comparison)
 
     def train_to_accuracy(self, result: CellResult) -> None:
-        """Kept as a whole: what was interrupted starts anew."""
-        target, epochs = self.settings.target_accuracy or 1.0, list[Trained]()
+        """Train a cell from the initial weights until its target accuracy or the time limit.
+
+        An interrupted training starts again from the beginning when the run is resumed.
+        """
+        target, epochs = self.settings.target_accuracy or 1.0, list[AccuracyEpoch]()
         with self.worker(result) as worker:
             worker.ask("start")
             while sum(epoch.wall_seconds for epoch in epochs) < self.settings.max_seconds:
-                what = f"epoch {len(epochs) + 1} to an accuracy of {target:.0%}"
-                self.progress(f"{result.name}: {what}")
-                epochs.append(worker.ask("train_on", len(epochs)))
+                name = f"epoch {len(epochs) + 1} to an accuracy of {target:.0%}"
+                self.progress(f"{result.name}: {name}")
+                epochs.append(worker.ask("accuracy_epoch", len(epochs)))
                 if epochs[-1].accuracy >= target:
                     break
         result.to_accuracy = epochs
 
-    def trace(self, result: CellResult) -> None:
-        """In a process of its own: tracing slows down what comes after it."""
-        self.progress(f"{result.name}: what an epoch allocates")
+    def trace_memory(self, result: CellResult) -> None:
+        """Trace what an epoch allocates, in a new process: tracing slows down what follows it."""
+        self.progress(f"{result.name}: memory that an epoch allocates")
         with self.worker(result) as worker:
             worker.ask("start")
             result.allocated = worker.ask("allocated")
 
     def worker(self, result: CellResult) -> WorkerProcess:
+        """Start a worker process for a cell."""
         return WorkerProcess(self.tasks[result.name], self.settings.timeout)
 
 
-class RoundOfCell:
-    """One cell in one round: its process, and what is to be kept when the round is done."""
+class CellRound:
+    """Run one round of one cell in its process, and keep the results when the round is finished."""
 
     def __init__(self, result: CellResult, number: int, reference: Reference) -> None:
         self.result, self.number, self.reference = result, number, reference
@@ -259,52 +295,59 @@ class RoundOfCell:
         return self.result.status != "pending"
 
     def start(self, worker: WorkerProcess) -> None:
+        """Build the model in the worker; WorkerFailure where its details changed."""
         clock = Clock.start()
         self.worker = worker
-        started: Started = worker.ask("start")
+        started: StartReply = worker.ask("start")
         if not self.result.epochs:
             self.result.start_seconds, _ = clock.seconds()
             self.result.details = started.details
             self.result.threads_reported = started.threads
         if started.details != self.result.details:
-            raise WorkerFailure("its versions are others than in the rounds before")
+            raise WorkerFailure("package versions changed since an earlier round")
 
     def train(self, epoch: int) -> None:
+        """Train and time one epoch; WorkerFailure where its figures have other names."""
         with Sampler(self.worker.process.pid, self.gpu) as sampler:
-            done: Epoch = self.worker.ask("epoch", self.number, epoch)
+            timed: Epoch = self.worker.ask("epoch", self.number, epoch)
         for before in (self.result.epochs or self.epochs)[:1]:
-            if wrong := other_names(before.figures, done.figures):
+            if wrong := changed_figures(before.figures, timed.figures):
                 raise WorkerFailure(wrong)
-        self.epochs.append(done)
-        if epoch > 0 and (usage := sampler.usage(done)):
+        self.epochs.append(timed)
+        if epoch > 0 and (usage := sampler.usage(timed)):
             self.usage.append(usage)
 
     def finish(self) -> None:
-        result, trail = self.result, self.worker.ask("trail")
+        """Move the round's results to the cell's; WorkerFailure where its weights changed otherwise
+        than in the first round.
+        """
+        result, final_stats = self.result, self.worker.ask("final_stats")
         if not result.epochs:
             result.test_accuracy = self.worker.ask("test_accuracy")
-            result.changes = trail.changes
+            result.changes = final_stats.changes
             if self.reference.masked:
                 result.masked_losses = self.worker.ask("masked_losses")
         steps = len(self.epochs[0].losses)
-        if other := difference(self.reference, steps, trail.changes, result.changes):
-            raise WorkerFailure(f"{other} than in the first round")
+        changes = final_stats.changes
+        if differs := change_difference(self.reference, steps, changes, result.changes):
+            raise WorkerFailure(f"{differs} than in the first round")
         result.epochs += self.epochs
         result.usage += self.usage
-        if trail.peak_memory is not None:
-            result.peak_memory = max(result.peak_memory or 0, trail.peak_memory)
-        result.cpus_allowed = trail.cpus_allowed
+        if final_stats.peak_memory is not None:
+            result.peak_memory = max(result.peak_memory or 0, final_stats.peak_memory)
+        result.cpus_allowed = final_stats.cpus_allowed
 
     def measure_peak(self) -> None:
-        """After the round was kept: where there is no memory for it, only the peak is missing."""
+        """Measure the peak after the round was kept, so that a failure costs only the peak."""
         try:
             self.result.peak = self.worker.ask("peak")
         except WorkerFailure as failure:
-            self.result.no_peak = str(failure)
+            self.result.peak_problem = str(failure)
 
 
 @contextmanager
-def _failing(where: str, result: CellResult) -> Iterator[None]:
+def _fail_cell_on_error(where: str, result: CellResult) -> Iterator[None]:
+    """Record a WorkerFailure in the cell's result; where: when it happened."""
     try:
         yield
     except WorkerFailure as failure:

@@ -1,7 +1,8 @@
-"""What a worker and the GPU are doing, watched from the parent while an epoch runs.
+"""Sample a worker process and its GPU from the parent while an epoch runs.
 
-For what no counter of usage.py adds up: the cores in use at a time, and a GPU's use, memory, power
-and clock. A sample reads two files and, for a GPU, some NVML values; what that costs is recorded.
+Samples give what the counters of usage.py do not: the cores in use at a time, and the utilization,
+memory, power and clock of a GPU. A sample reads two files and, for a GPU, some NVML values; the
+cost of that is recorded.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ import psutil
 import pynvml
 
 from ..results.records import Epoch, Usage
-from .timing import LEAST_SECONDS
+from .timing import MIN_TIMED_SECONDS
 
 INTERVAL = 0.1
 """Seconds between samples."""
-GAP = 0.5
-"""Seconds between samples that are taken for a stop: the sampler's own process did not run either.
+MAX_GAP = 0.5
+"""Seconds between two samples; a longer gap counts as stopped, since the sampler did not run then.
 """
-LEAST_SHARE = 0.8
-"""The share of the span that must have been timed for a GPU's use and power to be given: NVML's
-figures are means of up to a second, and include what happens between the repetitions."""
+MIN_TIMED_SHARE = 0.8
+"""Share of the span that must have been timed for a GPU's utilization and power to be given: NVML's
+figures are means over up to a second, and include the time between the repetitions."""
 THROTTLING = {
     pynvml.nvmlClocksEventReasonSwPowerCap: "power cap",
     pynvml.nvmlClocksEventReasonHwSlowdown: "hardware slowdown",
@@ -36,13 +37,14 @@ THROTTLING = {
     pynvml.nvmlClocksEventReasonHwThermalSlowdown: "thermal slowdown by the hardware",
     pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown: "power brake",
 }
-"""The reasons for a lower clock that are not the user's or an idle GPU's."""
+"""Reasons for a lower clock, without those of user settings and of an idle GPU."""
 
 
 @dataclass(frozen=True)
 class GpuSample:
-    """What NVML tells at one moment; None where it does not. busy: a fraction. memory: bytes that
-    the process holds. throttling: bits of THROTTLING.
+    """Hold what NVML reports at one moment; None where it does not.
+
+    busy: a fraction. memory: bytes that the process holds. throttling: bits of THROTTLING.
     """
 
     busy: float | None = None
@@ -54,7 +56,10 @@ class GpuSample:
 
 @dataclass(frozen=True)
 class Sample:
-    """at: of time.perf_counter, which all processes of a machine share."""
+    """Hold what is known of the process at one moment.
+
+    at: seconds of time.perf_counter, which all processes of a machine share. resident: bytes.
+    """
 
     at: float
     cpu_seconds: float
@@ -64,7 +69,7 @@ class Sample:
 
 
 class Sampler:
-    """Samples a process in a thread of its own, for as long as the context lasts.
+    """Sample a process in a thread of its own, as long as the context lasts.
 
     gpu: NVML's handle of the GPU that the process uses, or None.
     """
@@ -88,7 +93,7 @@ class Sampler:
         self.seconds = time.perf_counter() - self.start
 
     def usage(self, epoch: Epoch) -> Usage | None:
-        """Return what was sampled while the epoch ran; None where nothing was."""
+        """Return what was sampled while the epoch ran; None where there is no sample."""
         end = epoch.started + epoch.span_seconds
         within = [sample for sample in self.samples if epoch.started <= sample.at <= end]
         if not within:
@@ -98,8 +103,8 @@ class Sampler:
             for sample, later in itertools.pairwise(within)
         ]
         gpu = [sample.gpu for sample in within]
-        timed = epoch.timed_seconds >= max(LEAST_SECONDS, LEAST_SHARE * epoch.span_seconds)
-        megahertz = _known(sample.megahertz for sample in gpu)
+        timed = epoch.timed_seconds >= max(MIN_TIMED_SECONDS, MIN_TIMED_SHARE * epoch.span_seconds)
+        megahertz = _without_none(sample.megahertz for sample in gpu)
         throttling = {
             reason for bit, reason in THROTTLING.items() for s in gpu if s.throttling & bit
         }
@@ -110,7 +115,7 @@ class Sampler:
             cores_peak=max(cores, default=None),
             resident_peak=max(s.resident for s in within),
             gpu_busy=_mean(s.busy for s in gpu) if timed else None,
-            gpu_memory_peak=max(_known(s.memory for s in gpu), default=None),
+            gpu_memory_peak=max(_without_none(s.memory for s in gpu), default=None),
             gpu_watts=_mean(s.watts for s in gpu) if timed else None,
             gpu_megahertz=_mean(megahertz),
             gpu_megahertz_lowest=min(megahertz, default=None),
@@ -119,16 +124,16 @@ class Sampler:
         )
 
     def _stopped_seconds(self, start: float, end: float) -> float:
-        """Return for how long the process was stopped (SIGSTOP, Ctrl-Z, a frozen container)."""
+        """Return the seconds that the process was stopped (SIGSTOP, Ctrl-Z, a frozen container)."""
         stopped = 0.0
         for sample, later in itertools.pairwise(self.samples):
             seconds = min(later.at, end) - max(sample.at, start)
-            if seconds > 0 and (later.stopped or seconds > GAP):
+            if seconds > 0 and (later.stopped or seconds > MAX_GAP):
                 stopped += seconds
         return stopped
 
     def _run(self) -> None:
-        with suppress(psutil.Error, OSError):  # the process has ended, or there is no /proc
+        with suppress(psutil.Error, OSError):  # the process has exited, or there is no /proc
             process = psutil.Process(self.pid)
             while not self.end.wait(self.interval):
                 self.samples.append(self._sample(process))
@@ -144,31 +149,31 @@ class Sampler:
 
 
 def sample_gpu(gpu: Any, pid: int) -> GpuSample:
-    """Return what NVML tells of a GPU, and of the memory that a process holds there."""
-    running = _asked(pynvml.nvmlDeviceGetComputeRunningProcesses, gpu) or []
-    busy = _asked(pynvml.nvmlDeviceGetUtilizationRates, gpu)
-    watts = _asked(pynvml.nvmlDeviceGetPowerUsage, gpu)
+    """Return NVML's figures of a GPU, and the memory that a process holds there."""
+    running = _nvml(pynvml.nvmlDeviceGetComputeRunningProcesses, gpu) or []
+    busy = _nvml(pynvml.nvmlDeviceGetUtilizationRates, gpu)
+    watts = _nvml(pynvml.nvmlDeviceGetPowerUsage, gpu)
     return GpuSample(
         busy=None if busy is None else busy.gpu / 100,
-        # in a container NVML may tell other numbers of the processes: then there is none
+        # in a container NVML may report other PIDs: then the memory is not known
         memory=next((p.usedGpuMemory for p in running if p.pid == pid), None),
         watts=None if watts is None else watts / 1e3,
-        megahertz=_asked(pynvml.nvmlDeviceGetClockInfo, gpu, pynvml.NVML_CLOCK_SM),
-        throttling=_asked(pynvml.nvmlDeviceGetCurrentClocksEventReasons, gpu) or 0,
+        megahertz=_nvml(pynvml.nvmlDeviceGetClockInfo, gpu, pynvml.NVML_CLOCK_SM),
+        throttling=_nvml(pynvml.nvmlDeviceGetCurrentClocksEventReasons, gpu) or 0,
     )
 
 
-def _asked(question: Callable[..., Any], *arguments: Any) -> Any:
-    """Return NVML's answer, or None where the GPU or the driver has none."""
+def _nvml(query: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the result of the NVML query, or None where the GPU or the driver has none."""
     with suppress(pynvml.NVMLError):
-        return question(*arguments)
+        return query(*arguments)
     return None
 
 
-def _known(values: Iterable[Any]) -> list[Any]:
+def _without_none(values: Iterable[Any]) -> list[Any]:
     return [value for value in values if value is not None]
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    known = _known(values)
+    known = _without_none(values)
     return fmean(known) if known else None

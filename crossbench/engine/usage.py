@@ -1,6 +1,7 @@
-"""What a process uses and what the machine does meanwhile, read from inside the process.
+"""Measure what a process uses and what the machine does meanwhile, from inside the process.
 
-All of it are counters that run anyway: they are read before and after an epoch, never during it.
+All figures come from counters that run anyway: they are read before and after an epoch, never
+during it.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from typing import Any
 import psutil
 import pynvml
 
-from ..results.records import Surroundings
+from ..results.records import SystemActivity
 
 RAPL = Path("/sys/class/powercap")
 CPUS = Path("/sys/devices/system/cpu")
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
-HELD_BACK = {"throttled_usec": 1e6, "throttled_time": 1e9}
-"""What a control group of version 2 and of version 1 calls the time that a quota took, and how many
-of its units make a second."""
+THROTTLED_TIME = {"throttled_usec": 1e6, "throttled_time": 1e9}
+"""Name of the time that a control group's CPU quota throttled its threads, in cgroup version 2 and
+in version 1, and the units in a second."""
 
 
 @dataclass(frozen=True)
 class Clock:
-    """Wall and CPU seconds of this process (all its threads), from the moment it is made."""
+    """Measure wall and CPU seconds of this process (all its threads) since start()."""
 
     wall: float
     cpu: float
@@ -41,48 +42,51 @@ class Clock:
         return cls(time.perf_counter(), time.process_time())
 
     def seconds(self) -> tuple[float, float]:
+        """Return the wall and the CPU seconds since start()."""
         return time.perf_counter() - self.wall, time.process_time() - self.cpu
 
 
 @dataclass(frozen=True)
 class Counters:
-    """Counters of the machine, since some moment in the past; None where there is no such one."""
+    """Hold the machine's counters since some moment in the past; None where one does not exist."""
 
     busy_cpu_seconds: float | None
     own_cpu_seconds: float
     stolen_cpu_seconds: float | None
-    held_back_seconds: float | None
-    throttle_events: float | None
+    throttled_seconds: float | None
+    thermal_throttle_events: float | None
     cpu_joules: float | None
     gpu_joules: float | None
 
     @classmethod
     def read(cls, gpu: Any) -> Counters:
-        """gpu: NVML's handle, or None."""
+        """Read all counters. gpu: NVML's handle, or None."""
         busy, stolen = _cpu_seconds()
         joules = None if gpu is None else _gpu_joules(gpu)
         own = time.process_time()
-        return cls(busy, own, stolen, _held_back(), _throttle_events(), _cpu_joules(), joules)
+        return cls(
+            busy, own, stolen, _throttled_seconds(), _throttle_events(), _cpu_joules(), joules
+        )
 
-    def until(self, later: Counters) -> Surroundings:
-        """What happened between the two."""
-        busy, own, stolen, held_back, throttled, cpu, gpu = (
-            None if a is None or b is None or b < a else b - a  # less: a counter has wrapped
+    def activity_until(self, later: Counters) -> SystemActivity:
+        """Return what the machine did between these counters and later ones."""
+        busy, own, stolen, throttled, events, cpu, gpu = (
+            None if a is None or b is None or b < a else b - a  # b < a: the counter has wrapped
             for a, b in zip(astuple(self), astuple(later), strict=True)
         )
         others = None if busy is None or own is None else max(0.0, busy - own)
-        events = None if throttled is None else int(throttled)
-        return Surroundings(others, stolen, held_back, events, cpu, gpu)
+        events = None if events is None else int(events)
+        return SystemActivity(others, stolen, throttled, events, cpu, gpu)
 
 
 def reset_peak_resident() -> None:
-    """Forget the peak so far; where the system cannot (not Linux), it stays since the start."""
+    """Reset the peak of the resident memory; without Linux it remains the peak since the start."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
 def peak_resident() -> int:
-    """The most resident memory since reset_peak_resident, in bytes."""
+    """Return the peak of the resident memory since reset_peak_resident, in bytes."""
     with suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
@@ -92,13 +96,16 @@ def peak_resident() -> int:
 
 
 def cpus_allowed() -> int | None:
-    """On how many CPUs any thread of this process may run; None where the system cannot tell."""
+    """Return the number of CPUs that any thread of this process may run on.
+
+    None where the system does not tell.
+    """
     if not hasattr(os, "sched_getaffinity"):
         return None
     cpus: set[int] = set()
     with suppress(FileNotFoundError):  # no /proc
         for thread in os.listdir("/proc/self/task"):
-            with suppress(ProcessLookupError):  # it ended meanwhile
+            with suppress(ProcessLookupError):  # the thread has ended
                 cpus |= os.sched_getaffinity(int(thread))
     return len(cpus) or None
 
@@ -110,36 +117,41 @@ def _own_cpus() -> list[int]:
 
 
 def _cpu_seconds() -> tuple[float | None, float | None]:
-    """Return the busy and stolen seconds of the CPUs that this process may use (the kernel's ticks:
-    10 ms each); None where the kernel does not tell of every one of them.
+    """Return the busy and the stolen seconds of the CPUs that this process may use.
+
+    They have the resolution of the kernel's ticks, 10 ms; None where the kernel does not report
+    every one of these CPUs.
     """
     try:
         times = psutil.cpu_times(percpu=True)
         own = [times[cpu] for cpu in _own_cpus()]
-    except (OSError, psutil.Error, ValueError, LookupError):  # no /proc/stat, or not a whole one
+    except (OSError, psutil.Error, ValueError, LookupError):  # no /proc/stat, or an incomplete one
         return None, None
-    kinds = ("user", "nice", "system", "irq", "softirq")  # guests are in user and nice
+    kinds = ("user", "nice", "system", "irq", "softirq")  # user and nice include guests
     busy = sum(getattr(cpu, kind, 0.0) for cpu in own for kind in kinds)
     stolen = sum(cpu.steal for cpu in own) if hasattr(own[0], "steal") else None
     return busy, stolen
 
 
-def _held_back() -> float | None:
-    """Return the seconds that the CPU quota of this process's control group took; None where it has
-    none to tell of.
+def _throttled_seconds() -> float | None:
+    """Return the seconds that the control group's CPU quota throttled this process's threads.
+
+    None where the control group does not report them.
     """
     for file in _cpu_statistics():
         with suppress(OSError):
             for line in file.read_text().splitlines():
                 name, _, value = line.partition(" ")
-                if name in HELD_BACK:
-                    return int(value) / HELD_BACK[name]
+                if name in THROTTLED_TIME:
+                    return int(value) / THROTTLED_TIME[name]
     return None
 
 
 def _cpu_statistics() -> Iterator[Path]:
-    """Yield where the control group's may be. Its line is "0::GROUP" in version 2 and
-    "1:cpu,cpuacct:GROUP" in version 1; a container may see its own group as the root.
+    """Yield the paths where the control group's cpu.stat may be.
+
+    The group's line in OWN_CGROUPS is "0::GROUP" in version 2 and "1:cpu,cpuacct:GROUP" in version
+    1; a container may see its own group as the root.
     """
     with suppress(OSError):
         for line in OWN_CGROUPS.read_text().splitlines():
@@ -150,6 +162,7 @@ def _cpu_statistics() -> Iterator[Path]:
 
 
 def _throttle_events() -> float | None:
+    """Return how often heat throttled the CPUs that this process may use; None where unknown."""
     found = None
     for cpu in _own_cpus():
         with suppress(OSError):
@@ -159,7 +172,7 @@ def _throttle_events() -> float | None:
 
 
 def _cpu_joules() -> float | None:
-    """Of all processor packages, where the counters may be read: by default only by root."""
+    """Return the joules of all processor packages, or None: by default only root may read them."""
     found = None
     for domain in sorted(RAPL.glob("intel-rapl:*")):  # AMD's have the same name
         with suppress(OSError):

@@ -1,7 +1,7 @@
-"""The worker process: one framework on one device, doing what the parent asks, one thing at a time.
+"""Run in the worker process: one framework on one device answers one request at a time.
 
-Requests are pickled on the standard input; replies.py says how the answers go to the standard
-output. What a framework prints goes to the standard error.
+Requests are pickled on the standard input; replies.py encodes the answers for the standard output.
+What a framework prints goes to the standard error.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from .. import adapters
 from ..data import Dataset, Split
 from ..gpus import find_gpus
 from ..models import Weights
-from ..results.records import Count, Epoch, Parity, Peak, Positive, Trained
+from ..results.records import AccuracyEpoch, Count, Epoch, Parity, Peak, Positive
 from ..words import clean
 from ..workload import Batches, Job, Unavailable, Workload
 from . import evidence, parity, replies, usage
 from .batches import AugmentedBatches, array_batches, as_inputs
 from .checked import AdapterError, CheckedWorkload, check_seconds
-from .timing import best_seconds, finite, repeated_epoch, timed, timed_epoch
+from .timing import best_seconds, finite_or_none, repeated_epoch, timed, timed_epoch
 
-MATRIX = {"cpu": 2048, "gpu": 8192}
-"""Rows and columns of the matrices of the peak: 0.02 and 1.1 TFLOP a product."""
+MATRIX_SIZE = {"cpu": 2048, "gpu": 8192}
+"""Rows and columns of the matrices of the peak: 0.02 and 1.1 TFLOP per product."""
 COPY_BYTES = {"cpu": 2**28, "gpu": 2**31}
-"""Bytes of the copy: more than any cache holds, and enough to hide the wait for its end."""
-TRACEBACK = 2**16
-"""Characters of the end of a traceback that are kept."""
+"""Bytes of the copy: more than any cache holds, and enough to hide the synchronization."""
+MAX_TRACEBACK = 2**16
+"""Characters that are kept of the end of a traceback."""
 
 Accuracy = Annotated[float, Meta(ge=0, le=1)]
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker is for.
+    """Describe what a worker runs.
 
-    data: the directory of the arrays that save_arrays wrote. batches: of an epoch. gpu: its index
-    among the visible ones; None on the CPU.
+    data: the directory that save_arrays wrote to. batches: their number in an epoch. gpu: its index
+    among the visible GPUs; None on the CPU.
     """
 
     framework: str
@@ -58,29 +58,34 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Started:
+class StartReply:
+    """Hold what a workload reports when it is built."""
+
     details: dict[str, str]
     threads: Positive | None
 
 
 @dataclass(frozen=True)
-class Trail:
-    """What a process that has trained leaves to be read: bytes, and CPUs."""
+class FinalStats:
+    """Hold what is read from a process after a round.
+
+    peak_memory: bytes. cpus_allowed: the number of CPUs that its threads may run on.
+    """
 
     peak_memory: Positive | None
     cpus_allowed: Positive | None
     changes: dict[str, list[float | None]]
-    """Of each parameter over the first steady epoch, as evidence.sketch gives them."""
+    """Change of each parameter in the first steady epoch, from evidence.sketch."""
 
 
 def save_arrays(dataset: Dataset, directory: Path) -> None:
-    """Write the data once for all workers, who map it into their memory."""
+    """Write the data once for all workers, which map it into their memory."""
     for name, split in (("train", dataset.train), ("test", dataset.test)):
         np.save(directory / f"{name}_inputs.npy", split.inputs)
         np.save(directory / f"{name}_labels.npy", split.labels)
 
 
-def split(task: Task, name: str) -> Split:
+def load_split(task: Task, name: str) -> Split:
     """Return the "train" or "test" examples, mapped from the files of save_arrays."""
     inputs, labels = (
         np.load(task.data / f"{name}_{part}.npy", mmap_mode="r") for part in ("inputs", "labels")
@@ -89,16 +94,17 @@ def split(task: Task, name: str) -> Split:
 
 
 def epoch_batches(task: Task) -> Batches:
-    """Return the batches of an epoch."""
-    train, augmentation = split(task, "train"), task.job.model.data.augmentation
+    """Return the batches of an epoch: prepared arrays, or augmented in each epoch."""
+    train, augmentation = load_split(task, "train"), task.job.model.data.augmentation
     if augmentation is None:
         return array_batches(train, task.batch_size, task.batches)
     return AugmentedBatches(train, task.batch_size, task.batches, augmentation, task.seed)
 
 
 class Worker:
-    """The requests that a worker answers: its public methods, by name. What they return is decoded
-    in the parent as the type that they declare.
+    """Answer requests: each names a public method.
+
+    The parent decodes an answer as the return type that the method declares.
     """
 
     def __init__(self, task: Task) -> None:
@@ -107,7 +113,7 @@ class Worker:
         self.peak_resident = 0
         self.changes: dict[str, list[float | None]] = {}
         self.repetitions = 0
-        # this process is shown one GPU alone
+        # the environment shows this process a single GPU
         self.gpu = None if task.gpu is None else find_gpus().handle(0)
 
     def to_install(self) -> str | None:
@@ -116,62 +122,64 @@ class Worker:
     def install(self) -> None:
         self.adapter.install(self.task.job.device)
 
-    def parity(self, expected: parity.Expected) -> Parity:
+    def parity(self, expected: parity.ReferenceTensors) -> Parity:
         return parity.prove(self._build, self.task.job, expected)
 
-    def start(self) -> Started:
+    def start(self) -> StartReply:
         """Build the workload and bring the data to the device."""
         self.workload = self._build(self.task.job)
         self.initial = self.task.job.model.initial_weights(self.task.seed)
         self.workload.load_weights(self.initial)
-        self.workload.weights()  # compiled before the first epoch, after which it is timed
+        self.workload.weights()  # compiles it before the first epoch, after which it is timed
         self.batches = epoch_batches(self.task)
         self.workload.place(self.batches)
         gc.collect()
-        gc.freeze()  # what is there stays: to look through it before every epoch takes 0.1 s
-        return Started(self.workload.details(), self.workload.threads())
+        gc.freeze()  # all of this stays: scanning it before every epoch takes 0.1 s
+        return StartReply(self.workload.details(), self.workload.threads())
 
     def epoch(self, number: int, epoch: int) -> Epoch:
-        """Time the round's first epoch, or a further one, and see whether it was over.
+        """Time an epoch (0 is the round's first), and check that it was over when it returned.
 
-        The first one starts from the initial weights, the next from evidence.STEADY times these.
+        The first one starts from the initial weights, the next from these times STEADY_SCALE.
         """
         usage.reset_peak_resident()
         if self.task.gpu is not None and epoch > 0:
             rewind = partial(self._rewind, epoch)
-            done = repeated_epoch(self.workload, rewind, self.gpu, number, epoch)
-            self._rewind(epoch, evidence.STEADY)  # once more, from where it starts on a CPU
-            done = replace(done, losses=finite(self.workload.train_epoch()))
+            result = repeated_epoch(self.workload, rewind, self.gpu, number, epoch)
+            # the losses that are compared are those from the weights that a CPU starts from
+            self._rewind(epoch, evidence.STEADY_SCALE)
+            result = replace(result, losses=finite_or_none(self.workload.train_epoch()))
         else:
             if epoch <= 1:
-                self.workload.load_weights(self._start(epoch))
-            self._draw(max(0, epoch - 1))  # the first two have the same data
-            done = timed_epoch(self.workload, self.gpu, number, epoch)
+                self.workload.load_weights(self._start_weights(epoch))
+            self._set_augmentation_epoch(max(0, epoch - 1))  # the first two have the same data
+            result = timed_epoch(self.workload, self.gpu, number, epoch)
         self.peak_resident = max(self.peak_resident, usage.peak_resident())
-        return replace(done, **self._after(epoch))
+        return replace(result, **self._check_finished(epoch))
 
-    def trail(self) -> Trail:
+    def final_stats(self) -> FinalStats:
+        """Return the figures of the process after a round."""
         peak = self.peak_resident if self.task.gpu is None else self.workload.peak_memory()
-        return Trail(peak, usage.cpus_allowed(), self.changes)
+        return FinalStats(peak, usage.cpus_allowed(), self.changes)
 
     def masked_losses(self) -> list[float | None]:
         """Train the first steps of the first epoch once more, with given dropout masks."""
         self.workload.load_weights(self.initial)
-        self._draw(0)
+        self._set_augmentation_epoch(0)
         self.workload.place(evidence.first_batches(self.task.job.model, self.batches))
-        return finite(self.workload.train_epoch())
+        return finite_or_none(self.workload.train_epoch())
 
-    def train_on(self, number: int) -> Trained:
-        """One epoch more towards an accuracy, the first, 0, from the initial weights."""
+    def accuracy_epoch(self, number: int) -> AccuracyEpoch:
+        """Train one more epoch towards an accuracy; number 0 starts from the initial weights."""
         if number == 0:
             self.workload.load_weights(self.initial)
-        self._draw(number)
+        self._set_augmentation_epoch(number)
         epoch = timed_epoch(self.workload, self.gpu, 1, 0)
-        return Trained(epoch.wall_seconds, epoch.cpu_seconds, self.test_accuracy())
+        return AccuracyEpoch(epoch.wall_seconds, epoch.cpu_seconds, self.test_accuracy())
 
     def peak(self) -> Peak:
-        """What the framework reaches without a model: the best of several, after a first one."""
-        size, copied = MATRIX[self.task.job.device], COPY_BYTES[self.task.job.device]
+        """Return the fastest matrix product and copy of the framework, without a model."""
+        size, copied = MATRIX_SIZE[self.task.job.device], COPY_BYTES[self.task.job.device]
         try:
             product = best_seconds(self.workload.matrix_product(size))
             check_seconds("matrix_product()", product)
@@ -182,30 +190,31 @@ class Worker:
         return Peak(2 * size**3 / product / 1e9, 2 * copied / copy / 1e9)
 
     def allocated(self) -> Count | None:
+        """Return the bytes that an epoch allocates; None where the framework cannot tell."""
         return self.workload.allocated()
 
     def test_accuracy(self) -> Accuracy:
-        """Of the weights as they are, as a fraction."""
-        test, size = split(self.task, "test"), self.task.batch_size
-        predictions, right = self.task.job.model.loss.predictions, 0
+        """Return the accuracy on the test examples with the current weights, as a fraction."""
+        test, size = load_split(self.task, "test"), self.task.batch_size
+        predictions, correct = self.task.job.model.loss.predictions, 0
         for i in range(0, len(test), size):
             logits = self.workload.predict(as_inputs(test.inputs[i : i + size]))
-            right += int((predictions(logits) == test.labels[i : i + size]).sum())
-        return right / len(test)
+            correct += int((predictions(logits) == test.labels[i : i + size]).sum())
+        return correct / len(test)
 
     def _build(self, job: Job) -> Workload:
         return CheckedWorkload(self.adapter.build(job), job.model)
 
-    def _start(self, epoch: int, factor: float = evidence.STEADY) -> Weights:
-        """Return the weights that a round's epoch starts from; factor: of a steady one."""
-        return evidence.scaled(self.initial, factor) if epoch else self.initial
+    def _start_weights(self, epoch: int, factor: float = evidence.STEADY_SCALE) -> Weights:
+        """Return the weights that epoch 0 or 1 of a round starts from; factor: that of epoch 1."""
+        return evidence.scale_weights(self.initial, factor) if epoch else self.initial
 
-    def _after(self, epoch: int) -> dict[str, Any]:
-        """Return whether the epoch that has just ended was over, as fields of Epoch."""
+    def _check_finished(self, epoch: int) -> dict[str, Any]:
+        """Return whether the epoch was over when it returned, as the fields of Epoch for that."""
         first, seconds = timed(self.workload.weights)
         again, idle_seconds = timed(self.workload.weights)
         if epoch == 1:
-            start = self._start(epoch)
+            start = self._start_weights(epoch)
             self.changes = {n: evidence.sketch(start[n], again[n]) for n in again}
         if self.task.gpu is not None:
             self.workload.free_memory()
@@ -217,31 +226,32 @@ class Worker:
         }
 
     def _rewind(self, epoch: int, factor: float | None = None) -> None:
-        """Go to where a steady epoch begins: its start, or what those before it left.
+        """Bring the workload to the state that a steady epoch starts from.
 
-        Without a factor each call has another start, so that no repetition is like one before.
+        For a later epoch that includes training the ones before it. Without a factor each call
+        starts from other weights, so that no repetition equals an earlier one.
         """
         if factor is None:
-            self.repetitions = (self.repetitions + 1) % evidence.REPETITIONS
-            factor = evidence.STEADY + self.repetitions * evidence.REPETITION
-        self.workload.load_weights(self._start(epoch, factor))
-        for before in range(epoch - 1):
-            self._draw(before)
+            self.repetitions = (self.repetitions + 1) % evidence.DISTINCT_REPETITIONS
+            factor = evidence.STEADY_SCALE + self.repetitions * evidence.REPETITION_INCREMENT
+        self.workload.load_weights(self._start_weights(epoch, factor))
+        for earlier in range(epoch - 1):
+            self._set_augmentation_epoch(earlier)
             self.workload.train_epoch()
-        self._draw(epoch - 1)
+        self._set_augmentation_epoch(epoch - 1)
 
-    def _draw(self, epoch: int) -> None:
-        """Of the augmentation, for that epoch after the initial weights."""
+    def _set_augmentation_epoch(self, epoch: int) -> None:
+        """Choose the random augmentation of an epoch, counted from the initial weights."""
         if isinstance(self.batches, AugmentedBatches):
             self.batches.epoch = epoch
 
 
 def answer(worker: Worker, request: tuple[str, tuple[Any, ...]]) -> bytes:
-    """Return the frame of the answer, whatever the adapter raises."""
+    """Return the encoded answer, a Failure for whatever the adapter raises."""
     name, arguments = request
     try:
         return replies.encode(replies.Answer(getattr(worker, name)(*arguments)))
-    except BaseException as error:  # SystemExit too: the row's reason is what was raised
+    except BaseException as error:  # SystemExit too: it becomes the cell's reason
         return replies.encode(_failure(error))
 
 
@@ -250,14 +260,15 @@ def _failure(error: BaseException) -> replies.Failure:
         return replies.Failure(clean(str(error)), unavailable=isinstance(error, Unavailable))
     try:
         lines = str(error).strip().splitlines()[:1]
-    except Exception:  # of an adapter's own class
+    except Exception:  # raised by the __str__ of an adapter's own class
         lines = []
-    trace = traceback.format_exc()[-TRACEBACK:].encode(errors="backslashreplace").decode()
+    trace = traceback.format_exc()[-MAX_TRACEBACK:].encode(errors="backslashreplace").decode()
     return replies.Failure(clean(": ".join([type(error).__name__, *lines])), trace)
 
 
 def main() -> None:
-    # the pipes are the engine's alone: frameworks print, and Julia makes its stdin non-blocking
+    """Answer the requests on the standard input until it is closed."""
+    # only the engine uses the pipes: frameworks print, and Julia makes its stdin non-blocking
     requests: BinaryIO = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -266,10 +277,10 @@ def main() -> None:
     while True:
         try:
             request = pickle.load(requests)
-        except EOFError:  # the parent is done, or gone
+        except EOFError:  # the parent has finished, or is gone
             return
         frame = answer(worker, request)
-        if os.getpid() != process:  # a copy that the adapter has forked: it has nothing to say
+        if os.getpid() != process:  # a process that the adapter forked must not answer
             os._exit(1)
         answers.write(frame)
         answers.flush()

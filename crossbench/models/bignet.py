@@ -1,8 +1,8 @@
-"""The CNN of 58 million parameters of DATAmadness' "TensorFlow 2 - CPU vs GPU Performance
-Comparison" (2019): 58,091,396 parameters, of which 2,880 are not trained.
+"""Describe the large CNN of DATAmadness' "TensorFlow 2 - CPU vs GPU Performance Comparison" (2019).
 
-The post gives shapes and counts; the activations, rates and paddings are those of the CNN that it
-follows (activation before the batch norm, dropout of a quarter, a half before the last layer).
+It has 58,091,396 parameters, of which 2,880 are not trained. The post gives shapes and parameter
+counts; activations, dropout rates and padding are those of the CNN that the post follows
+(activation before the batch norm, dropout 0.25, and 0.5 before the last layer).
 """
 
 from ..data.sources import Augmentation, Pictures

@@ -1,4 +1,7 @@
-"""The bidirectional LSTM of minimaxir's keras-cntk-benchmark (2017), from Keras' examples."""
+"""Describe the bidirectional LSTM of minimaxir's keras-cntk-benchmark.
+
+The benchmark (2017) took it from Keras' examples.
+"""
 
 from ..data.sources import IMDB
 from .layers import LSTM, Dense, Dropout, Embedding

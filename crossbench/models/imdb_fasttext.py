@@ -1,7 +1,8 @@
-"""fastText on IMDB of minimaxir's keras-cntk-benchmark (2017), from Keras' examples.
+"""Describe fastText on IMDB of minimaxir's keras-cntk-benchmark.
 
-The vocabulary is 20,000 words and all bigrams of the training reviews. The catalogue counts
-1,200,000, a round number; a run takes the data's own.
+The benchmark (2017) took it from Keras' examples. The vocabulary is 20,000 words and all bigrams of
+the training reviews. The catalogue's model has a round number of token ids, 1,200,000; a run takes
+the number of its data.
 """
 
 import dataclasses

@@ -1,12 +1,11 @@
-"""Layers without a framework: what they compute, their shapes, parameters and FLOPs.
+"""Describe layers without a framework: what they compute, their shapes, parameters and FLOPs.
 
 Shapes leave out the batch axis. Images are (channels, height, width), sequences (length, features),
-or (length,) where they are numbers of a vocabulary, from 0. Parameters have one canonical form,
-torch's axis order: a convolution's kernel is (out, in, height, width) and slides without flipping;
-a dense weight is (out, in).
+token ids (length,) from 0. Parameters have one canonical form, torch's axis order: a convolution's
+kernel is (out, in, height, width) and is not flipped; a dense weight is (out, in).
 
-To add a layer: a frozen dataclass here, and its translation in each adapter. Its annotations name
-the rules that its fields are checked by (crossbench/checks.py).
+To add a layer, write a frozen dataclass here and its translation in each adapter. Its annotations
+name the rules that check its fields (crossbench/checks.py).
 """
 
 from __future__ import annotations
@@ -17,14 +16,25 @@ from typing import Annotated
 
 import numpy as np
 
-from ..checks import LARGEST, Below1, Checked, Over0, Pair, PairFrom0, Size, Truth, one_of, several
+from ..checks import (
+    LARGEST,
+    Below1,
+    Boolean,
+    Checked,
+    Over0,
+    Pair,
+    PairFrom0,
+    Size,
+    instance_of,
+    tuple_of,
+)
 
 Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Zeros:
-    """Initial values of 0."""
+    """Initializes with 0."""
 
     def sample(self, random: np.random.Generator, shape: Shape) -> np.ndarray:
         return np.zeros(shape, np.float32)
@@ -32,7 +42,7 @@ class Zeros:
 
 @dataclass(frozen=True)
 class Ones:
-    """Initial values of 1."""
+    """Initializes with 1."""
 
     def sample(self, random: np.random.Generator, shape: Shape) -> np.ndarray:
         return np.ones(shape, np.float32)
@@ -40,7 +50,7 @@ class Ones:
 
 @dataclass(frozen=True)
 class Uniform:
-    """Uniform in ±bound."""
+    """Initializes uniformly in ±bound."""
 
     bound: float
 
@@ -50,7 +60,7 @@ class Uniform:
 
 @dataclass(frozen=True)
 class Orthogonal:
-    """Orthonormal columns: Keras' default of recurrent weights (Saxe et al., 2013)."""
+    """Makes the columns orthonormal: Keras' default for recurrent weights (Saxe et al., 2013)."""
 
     def sample(self, random: np.random.Generator, shape: Shape) -> np.ndarray:
         q, r = np.linalg.qr(random.standard_normal(shape))
@@ -59,8 +69,8 @@ class Orthogonal:
 
 @dataclass(frozen=True)
 class ForgetGateOnes:
-    """Of an LSTM's bias: 1 for the forget gate, the second of four, 0 for the others: Keras'
-    default (Jozefowicz et al., 2015).
+    """Initializes an LSTM's bias with 1 for the forget gate, the second of four, and 0 for the
+    others: Keras' default (Jozefowicz et al., 2015).
     """
 
     def sample(self, random: np.random.Generator, shape: Shape) -> np.ndarray:
@@ -69,7 +79,9 @@ class ForgetGateOnes:
 
 @dataclass(frozen=True)
 class GlorotUniform:
-    """Uniform in ±sqrt(6 / (fan_in + fan_out)): Flux's default (Glorot and Bengio, 2010)."""
+    """Initializes uniformly in ±sqrt(6 / (fan_in + fan_out)): Flux's default (Glorot and Bengio,
+    2010).
+    """
 
     fan_in: int
     fan_out: int
@@ -79,17 +91,19 @@ class GlorotUniform:
         return random.uniform(-bound, bound, shape).astype(np.float32)
 
 
-Initial = Zeros | Ones | Uniform | Orthogonal | ForgetGateOnes | GlorotUniform
+Initializer = Zeros | Ones | Uniform | Orthogonal | ForgetGateOnes | GlorotUniform
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One array of a layer: its canonical shape, where its values start, and whether the optimizer
-    changes them; what it does not change (a batch norm's running statistics) changes by itself.
+    """Describes one array of a layer: its canonical shape and its initial values.
+
+    trained: whether the optimizer updates it; the layer itself updates one that is not trained (a
+    batch norm's running statistics).
     """
 
     shape: Shape
-    initial: Initial
+    initializer: Initializer
     trained: bool = True
 
     @property
@@ -98,45 +112,50 @@ class Parameter:
 
 
 class Layer(Checked):
-    """One layer. The defaults are those of a layer without parameters that keeps the shape."""
+    """Describes a layer; by default one that has no parameters and keeps the shape."""
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        """The shape after this layer; ValueError where the input does not fit it."""
+        """Return the shape after this layer; raise ValueError if the input does not fit it."""
         return input_shape
 
     def parameters(self, input_shape: Shape) -> dict[str, Parameter]:
-        """The layer's parameters by name ("weight", "bias")."""
+        """Return the layer's parameters by name ("weight", "bias")."""
         return {}
 
     def forward_flops(self, input_shape: Shape) -> int:
-        """Floating-point operations for one example, a multiply-add counted as two.
+        """Return the floating-point operations for one example, a multiply-add counted as two.
 
-        Only the products are counted, as is the custom: biases, activations and pools are not.
+        Only matrix multiplications and convolutions are counted, as usual: biases, activations and
+        pools are not.
         """
         return 0
 
     def input_gradient_flops(self, input_shape: Shape) -> int:
-        """Those of the backward pass that only the gradient with respect to the input needs."""
+        """Return the FLOPs of the backward pass that only the input's gradient needs."""
         return self.forward_flops(input_shape)
 
     def training_flops(self, input_shape: Shape, input_gradient: bool) -> int:
-        """Forward and backward: the products once more for the parameters' gradient, and once more
-        for the input's, where a layer before needs it.
+        """Return the FLOPs of the forward and backward pass for one example.
+
+        The backward pass takes as many as the forward pass for the parameters' gradient, and as
+        many again for the input's. input_gradient: whether a layer before needs the latter.
         """
-        needless = 0 if input_gradient else self.input_gradient_flops(input_shape)
-        return 3 * self.forward_flops(input_shape) - needless
+        skipped = 0 if input_gradient else self.input_gradient_flops(input_shape)
+        return 3 * self.forward_flops(input_shape) - skipped
 
 
-LAYERS = several("a tuple of layers, at least one", one_of("a layer", Layer), range(1, LARGEST))
+LAYERS = tuple_of(
+    "a tuple of layers, at least one", instance_of("a layer", Layer), range(1, LARGEST)
+)
 Layers = Annotated[tuple[Layer, ...], LAYERS]
-AnyLayers = Annotated[
-    tuple[Layer, ...], several("a tuple of layers", one_of("a layer", Layer), range(LARGEST))
+OptionalLayers = Annotated[
+    tuple[Layer, ...], tuple_of("a tuple of layers", instance_of("a layer", Layer), range(LARGEST))
 ]
 
 
 @dataclass(frozen=True)
 class Conv(Layer):
-    """2-D cross-correlation with zero padding on both sides: (C, H, W) to (features, H', W')."""
+    """Cross-correlates in 2-D, zero-padded on both sides: (C, H, W) to (features, H', W')."""
 
     features: Size
     kernel: Pair
@@ -144,43 +163,43 @@ class Conv(Layer):
     padding: PairFrom0 = (0, 0)
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        _, *size = _image(self, input_shape)
-        return (self.features, *_windows(self, size, self.kernel, self.stride, self.padding))
+        _, *size = _require_image(self, input_shape)
+        return (self.features, *_count_windows(self, size, self.kernel, self.stride, self.padding))
 
     def parameters(self, input_shape: Shape) -> dict[str, Parameter]:
         channels = input_shape[0]
         area = math.prod(self.kernel)
-        initial = GlorotUniform(channels * area, self.features * area)
+        initializer = GlorotUniform(channels * area, self.features * area)
         return {
-            "weight": Parameter((self.features, channels, *self.kernel), initial),
+            "weight": Parameter((self.features, channels, *self.kernel), initializer),
             "bias": Parameter((self.features,), Zeros()),
         }
 
     def forward_flops(self, input_shape: Shape) -> int:
-        per_output = 2 * input_shape[0] * math.prod(self.kernel)
-        return per_output * math.prod(self.output_shape(input_shape))
+        per_output_value = 2 * input_shape[0] * math.prod(self.kernel)
+        return per_output_value * math.prod(self.output_shape(input_shape))
 
 
 @dataclass(frozen=True)
 class MaxPool(Layer):
-    """The maximum of each window, without padding: (C, H, W) to (C, H', W')."""
+    """Takes the maximum of each window, without padding: (C, H, W) to (C, H', W')."""
 
     window: Pair
     stride: Pair
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        channels, *size = _image(self, input_shape)
-        return (channels, *_windows(self, size, self.window, self.stride, (0, 0)))
+        channels, *size = _require_image(self, input_shape)
+        return (channels, *_count_windows(self, size, self.window, self.stride, (0, 0)))
 
 
 @dataclass(frozen=True)
 class ReLU(Layer):
-    """max(x, 0)."""
+    """Computes max(x, 0)."""
 
 
 @dataclass(frozen=True)
 class Flatten(Layer):
-    """All axes into one, the last running fastest: (C, H, W) to (C * H * W,)."""
+    """Joins all axes into one, the last running fastest: (C, H, W) to (C * H * W,)."""
 
     def output_shape(self, input_shape: Shape) -> Shape:
         return (math.prod(input_shape),)
@@ -188,7 +207,7 @@ class Flatten(Layer):
 
 @dataclass(frozen=True)
 class Dense(Layer):
-    """weight @ x + bias: (in,) to (features,)."""
+    """Computes weight @ x + bias: (in,) to (features,)."""
 
     features: Size
 
@@ -210,12 +229,12 @@ class Dense(Layer):
 
 @dataclass(frozen=True)
 class BatchNorm(Layer):
-    """weight * (x - mean) / sqrt(variance + epsilon) + bias, channel by channel: of (C, H, W) over
-    the batch and the picture, of (F,) over the batch.
+    """Computes weight * (x - mean) / sqrt(variance + epsilon) + bias for each channel: of (C, H, W)
+    over the batch and the image, of (F,) over the batch.
 
-    In training mean and variance are the batch's, the variance divided by n. The running ones,
-    which serve in prediction, become momentum * running + (1 - momentum) * the batch's, where the
-    variance is divided by n - 1 (torch, Flux and TensorFlow's fused kernel do so).
+    Training uses the mean and variance of the batch, with the variance divided by n. Prediction
+    uses the running statistics, which training updates to momentum * running + (1 - momentum) *
+    batch, with the variance divided by n - 1 (as in torch, Flux and TensorFlow's fused kernel).
     """
 
     epsilon: Over0
@@ -233,8 +252,8 @@ class BatchNorm(Layer):
 
 @dataclass(frozen=True)
 class Dropout(Layer):
-    """In training each value is 0 with probability `rate`, else divided by 1 - rate; in prediction
-    nothing changes.
+    """In training, sets each value to 0 with probability `rate` and divides the others by 1 - rate;
+    in prediction, changes nothing.
     """
 
     rate: Below1
@@ -242,23 +261,23 @@ class Dropout(Layer):
 
 @dataclass(frozen=True)
 class GlobalAveragePool(Layer):
-    """The mean of each channel of a picture (C, H, W), or of each feature of a sequence (L, F)."""
+    """Takes the mean of each channel of an image (C, H, W) or feature of a sequence (L, F)."""
 
     def output_shape(self, input_shape: Shape) -> Shape:
         if len(input_shape) == 2:
             return input_shape[1:]
-        return _image(self, input_shape)[:1]
+        return _require_image(self, input_shape)[:1]
 
 
 @dataclass(frozen=True)
 class Embedding(Layer):
-    """A row of the weight (vocabulary, features) for each number: (L,) to (L, features)."""
+    """Looks up the weight's (vocabulary, features) row of each token id: (L,) to (L, features)."""
 
     vocabulary: Size
     features: Size
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        return (*_numbers(self, input_shape), self.features)
+        return (*_require_token_ids(self, input_shape), self.features)
 
     def parameters(self, input_shape: Shape) -> dict[str, Parameter]:
         return {"weight": Parameter((self.vocabulary, self.features), Uniform(0.05))}
@@ -266,39 +285,39 @@ class Embedding(Layer):
 
 @dataclass(frozen=True)
 class OneHot(Layer):
-    """1 at the place of each number, else 0: (L,) to (L, vocabulary)."""
+    """Sets 1 at the index of each token id, else 0: (L,) to (L, vocabulary)."""
 
     vocabulary: Size
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        return (*_numbers(self, input_shape), self.vocabulary)
+        return (*_require_token_ids(self, input_shape), self.vocabulary)
 
 
 @dataclass(frozen=True)
 class Recurrent(Layer):
-    """A cell that goes along a sequence, from a state of 0; its last output: (L, F) to (features,).
+    """Runs a cell along a sequence from a state of 0, to its last output: (L, F) to (features,).
 
-    Each of its gates has features rows of weight_ih (for the input), weight_hh (for the last
-    output) and bias, in the order of the gates. Bidirectional: a second cell goes from the end to
-    the start, its parameters end in _reverse, and its last output follows the first's.
+    Each gate has `features` rows of weight_ih (for the input), weight_hh (for the previous output)
+    and bias, in the order of the gates. bidirectional: a second cell runs from the end to the
+    start; its parameters' names end in _reverse, and its last output is appended to the first's.
     """
 
     features: Size
-    bidirectional: Truth = False
+    bidirectional: Boolean = False
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        _sequence(self, input_shape)
+        _require_sequence(self, input_shape)
         return (self._directions * self.features,)
 
     def parameters(self, input_shape: Shape) -> dict[str, Parameter]:
         rows, (_, inputs) = self._gates * self.features, input_shape
-        one = {
+        forward = {
             "weight_ih": Parameter((rows, inputs), GlorotUniform(inputs, rows)),
             "weight_hh": Parameter((rows, self.features), Orthogonal()),
-            "bias": Parameter((rows,), self._initial_bias),
+            "bias": Parameter((rows,), self._bias_initializer),
         }
-        other = {f"{name}_reverse": parameter for name, parameter in one.items()}
-        return one | other if self.bidirectional else one
+        reverse = {f"{name}_reverse": parameter for name, parameter in forward.items()}
+        return forward | reverse if self.bidirectional else forward
 
     def forward_flops(self, input_shape: Shape) -> int:
         _, inputs = input_shape
@@ -317,14 +336,14 @@ class Recurrent(Layer):
         raise NotImplementedError
 
     @property
-    def _initial_bias(self) -> Initial:
+    def _bias_initializer(self) -> Initializer:
         return Zeros()
 
 
 @dataclass(frozen=True)
 class LSTM(Recurrent):
-    """Gates input, forget, cell, output: c = sigmoid(f) * c + sigmoid(i) * tanh(g);
-    h = sigmoid(o) * tanh(c) (Hochreiter and Schmidhuber, 1997; Gers et al., 2000).
+    """Computes c = sigmoid(f) * c + sigmoid(i) * tanh(g); h = sigmoid(o) * tanh(c) (Hochreiter and
+    Schmidhuber, 1997; Gers et al., 2000). The gates' order is input i, forget f, cell g, output o.
     """
 
     @property
@@ -332,14 +351,16 @@ class LSTM(Recurrent):
         return 4
 
     @property
-    def _initial_bias(self) -> Initial:
+    def _bias_initializer(self) -> Initializer:
         return ForgetGateOnes()
 
 
 @dataclass(frozen=True)
 class GRU(Recurrent):
-    """Gates reset, update, new: n = tanh(W x + b + sigmoid(r) * (U h)); h = (1 - sigmoid(z)) * n
-    + sigmoid(z) * h. One bias a gate; cuDNN's form has another inside the reset.
+    """Computes n = tanh(W x + b + sigmoid(r) * (U h)); h = (1 - sigmoid(z)) * n + sigmoid(z) * h.
+
+    The gates' order is reset r, update z, new n. Each gate has one bias; cuDNN's form has a second
+    one inside the reset.
     """
 
     @property
@@ -349,52 +370,54 @@ class GRU(Recurrent):
 
 @dataclass(frozen=True)
 class Residual(Layer):
-    """The sum of two ways from the input: the layers of the body, and those of the shortcut (none:
-    the input itself).
+    """Adds the outputs of two branches: the body's layers, and the shortcut's (by default none: the
+    input itself).
     """
 
     body: Layers
-    shortcut: AnyLayers = ()
+    shortcut: OptionalLayers = ()
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        ways = [_through(layers, input_shape) for layers in (self.body, self.shortcut)]
-        if ways[0] != ways[1]:
-            raise ValueError(f"a residual's body gives {ways[0]}, its shortcut {ways[1]}")
-        return ways[0]
+        body, shortcut = (
+            _output_shape_through(layers, input_shape) for layers in (self.body, self.shortcut)
+        )
+        if body != shortcut:
+            raise ValueError(f"a residual's body gives {body}, its shortcut {shortcut}")
+        return body
 
 
-def _through(layers: tuple[Layer, ...], shape: Shape) -> Shape:
+def _output_shape_through(layers: tuple[Layer, ...], shape: Shape) -> Shape:
     for layer in layers:
         shape = layer.output_shape(shape)
     return shape
 
 
-def _numbers(layer: Layer, shape: Shape) -> Shape:
+def _require_token_ids(layer: Layer, shape: Shape) -> Shape:
     if len(shape) != 1:
-        raise ValueError(f"{layer} takes (length,) numbers, not the shape {shape}")
+        raise ValueError(f"{layer} takes token ids (length,), not the shape {shape}")
     return shape
 
 
-def _sequence(layer: Layer, shape: Shape) -> Shape:
+def _require_sequence(layer: Layer, shape: Shape) -> Shape:
     if len(shape) != 2:
         raise ValueError(f"{layer} takes (length, features), not the shape {shape}")
     return shape
 
 
-def _image(layer: Layer, shape: Shape) -> Shape:
+def _require_image(layer: Layer, shape: Shape) -> Shape:
     if len(shape) != 3:
         raise ValueError(f"{layer} takes (channels, height, width), not the shape {shape}")
     return shape
 
 
-def _windows(
+def _count_windows(
     layer: Layer,
     size: list[int],
     window: tuple[int, int],
     stride: tuple[int, int],
     padding: tuple[int, int],
 ) -> Shape:
-    """How many windows fit along each axis; a remainder at the end is not covered."""
+    """Return the number of windows along each axis; a remainder at the end is left out."""
     counts = tuple(
         (n + 2 * p - w) // s + 1 for n, w, s, p in zip(size, window, stride, padding, strict=True)
     )

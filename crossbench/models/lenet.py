@@ -1,6 +1,6 @@
-"""The LeNet-style CNN for CIFAR-10 of the Flux.jl post (2021): 39,558 parameters.
+"""Describe the LeNet-style CNN for CIFAR-10 of the Flux.jl post (2021): 39,558 parameters.
 
-There is no activation between the dense layers: so it was published.
+The published model has no activation between the dense layers.
 """
 
 from .layers import Conv, Dense, Flatten, MaxPool, ReLU

@@ -1,4 +1,7 @@
-"""The CNN for MNIST of minimaxir's keras-cntk-benchmark (2017), from Keras' examples."""
+"""Describe the CNN for MNIST of minimaxir's keras-cntk-benchmark.
+
+The benchmark (2017) took it from Keras' examples.
+"""
 
 from ..data.sources import MNIST
 from .layers import Conv, Dense, Dropout, Flatten, MaxPool, ReLU

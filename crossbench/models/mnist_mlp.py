@@ -1,4 +1,7 @@
-"""The multilayer perceptron of minimaxir's keras-cntk-benchmark (2017), from Keras' examples."""
+"""Describe the multilayer perceptron of minimaxir's keras-cntk-benchmark.
+
+The benchmark (2017) took it from Keras' examples.
+"""
 
 from ..data.sources import MNIST
 from .layers import Dense, Dropout, Flatten, ReLU

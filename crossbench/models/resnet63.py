@@ -1,7 +1,7 @@
-"""The residual network of hideyukiinada's benchmark1 (2019): 63 convolutions, 10 blocks a stage.
+"""Describe the ResNet of hideyukiinada's benchmark1 (2019): 63 convolutions, 10 blocks per stage.
 
-The post trains on one batch of 64, four times. Keras pads a stride of 2 behind only; here it is
-both sides, as torch and Flux do: the sizes and the products are the same.
+The post trains on one batch of 64, four times. With a stride of 2, Keras pads at the end only; here
+both sides are padded, as torch and Flux do: the output sizes and the FLOPs are the same.
 """
 
 from ..data.sources import CIFAR10
@@ -9,7 +9,7 @@ from .layers import BatchNorm, Conv, Dense, GlobalAveragePool, Layer, ReLU, Resi
 from .model import Model
 from .training import Adam, SoftmaxCrossEntropy
 
-BLOCKS = 10  # of each stage
+BLOCKS = 10  # per stage
 NORM = BatchNorm(epsilon=1e-3, momentum=0.99)  # Keras' defaults
 
 

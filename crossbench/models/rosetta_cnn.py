@@ -1,6 +1,7 @@
-"""The CNN of ilkarman's DeepLearningFrameworks (2017), "a Rosetta Stone": 3,441,592 parameters.
+"""Describe the CNN of ilkarman's DeepLearningFrameworks (2017).
 
-There is no activation between a stage's second convolution and its pool: so it was published.
+The repository is "a Rosetta Stone" of frameworks. The published model has 3,441,592 parameters, and
+no activation between a stage's second convolution and its pool.
 """
 
 from ..data.sources import CIFAR10

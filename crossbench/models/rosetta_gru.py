@@ -1,4 +1,4 @@
-"""The GRU on IMDB of ilkarman's DeepLearningFrameworks (2017), "a Rosetta Stone"."""
+"""Describe the GRU on IMDB of ilkarman's DeepLearningFrameworks (2017), "a Rosetta Stone"."""
 
 from ..data.sources import IMDB
 from .layers import GRU, Dense, Embedding

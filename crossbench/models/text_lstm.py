@@ -1,6 +1,7 @@
-"""The LSTM that writes text of minimaxir's keras-cntk-benchmark (2017), from Keras' examples.
+"""Describe the text-generating LSTM of minimaxir's keras-cntk-benchmark.
 
-The catalogue counts 57 characters, as Nietzsche's text there has; a run takes the data's own.
+The benchmark (2017) took it from Keras' examples. The catalogue's model has 57 characters, as
+Nietzsche's text has; a run takes the number of its data.
 """
 
 import dataclasses

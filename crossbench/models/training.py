@@ -1,4 +1,4 @@
-"""Losses and optimizers without a framework: what is minimised, and by which rule."""
+"""Describe losses and optimizers without a framework: what is minimised, and by which rule."""
 
 from __future__ import annotations
 
@@ -10,62 +10,62 @@ from ..checks import Below1, Checked, NotNegative, Over0
 
 
 class Loss:
-    """What the optimizer makes smaller, a number for a batch of examples."""
+    """Describes what the optimizer minimises: one number for a batch of examples."""
 
     def classes(self, output_shape: tuple[int, ...]) -> int:
-        """How many labels the model tells apart; ValueError where it ends in something else."""
+        """Return the number of classes; raise ValueError if the model's output does not fit."""
         raise NotImplementedError
 
     def predictions(self, logits: np.ndarray) -> np.ndarray:
-        """The label of each row of what the model gives for n examples."""
+        """Return the predicted label of each of n examples, (n,) int64, from the model's output."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class SoftmaxCrossEntropy(Loss):
-    """-log softmax(logits)[label], the mean over the batch. The model ends in logits."""
+    """Is -log softmax(logits)[label], the mean over the batch. The model ends in logits."""
 
     def classes(self, output_shape: tuple[int, ...]) -> int:
-        """How many labels the model tells apart; ValueError where it ends in something else."""
+        """Return the number of classes; raise ValueError if the model's output does not fit."""
         if len(output_shape) != 1:
             raise ValueError(f"{self} takes a vector of logits, not the shape {output_shape}")
         return output_shape[0]
 
     def predictions(self, logits: np.ndarray) -> np.ndarray:
-        """The label of each row of (n, classes)."""
+        """Return the predicted label of each row of logits (n, classes)."""
         return logits.argmax(1)
 
 
 @dataclass(frozen=True)
 class BinaryCrossEntropy(Loss):
-    """-log sigmoid(logit) for the label 1, -log(1 - sigmoid(logit)) for 0, the mean over the batch.
-    The model ends in one logit.
+    """Is -log sigmoid(logit) for the label 1 and -log(1 - sigmoid(logit)) for 0, the mean over the
+    batch. The model ends in one logit.
     """
 
     def classes(self, output_shape: tuple[int, ...]) -> int:
-        """How many labels the model tells apart; ValueError where it ends in something else."""
+        """Return the number of classes; raise ValueError if the model's output does not fit."""
         if output_shape != (1,):
             raise ValueError(f"{self} takes one logit, not the shape {output_shape}")
         return 2
 
     def predictions(self, logits: np.ndarray) -> np.ndarray:
-        """The label of each row of (n, 1)."""
+        """Return the predicted label, 0 or 1, of each row of logits (n, 1)."""
         return (logits[:, 0] > 0).astype(np.int64)
 
 
 class Optimizer(Checked):
-    """How a gradient g changes a weight; learning_rate is every rule's first field."""
+    """Describes how a gradient g changes a weight; learning_rate is always the first field."""
 
     learning_rate: NotNegative
 
-    def slower(self, factor: float) -> Optimizer:
-        """The same rule with a learning rate of factor times as much."""
+    def with_scaled_learning_rate(self, factor: float) -> Optimizer:
+        """Return the same optimizer with its learning rate multiplied by the factor."""
         return replace(self, learning_rate=self.learning_rate * factor)  # type: ignore[type-var]
 
 
 @dataclass(frozen=True)
 class SGD(Optimizer):
-    """velocity = momentum * velocity + g; weight -= learning_rate * velocity.
+    """Computes velocity = momentum * velocity + g; weight -= learning_rate * velocity.
 
     The velocity starts at 0: no dampening, no Nesterov, no weight decay.
     """
@@ -76,8 +76,8 @@ class SGD(Optimizer):
 
 @dataclass(frozen=True)
 class Adam(Optimizer):
-    """m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * g²; in step t, from 1:
-    weight -= learning_rate * m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + epsilon)
+    """Computes m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * g²; in step t,
+    from 1, weight -= learning_rate * m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + epsilon)
     (Kingma and Ba, 2015; m and v start at 0). Keras adds epsilon before it divides by 1 - beta2^t.
     """
 
@@ -89,9 +89,10 @@ class Adam(Optimizer):
 
 @dataclass(frozen=True)
 class RMSprop(Optimizer):
-    """v = rho * v + (1 - rho) * g²; weight -= learning_rate * g / (sqrt(v) + epsilon), v from 0.
+    """Computes v = rho * v + (1 - rho) * g²; weight -= learning_rate * g / (sqrt(v) + epsilon).
 
-    decay: in step t, from 0, the rate is learning_rate / (1 + decay * t), as Keras' `decay`.
+    v starts at 0. decay: in step t, from 0, the learning rate is learning_rate / (1 + decay * t),
+    as in Keras.
     """
 
     learning_rate: NotNegative
@@ -102,9 +103,9 @@ class RMSprop(Optimizer):
 
 @dataclass(frozen=True)
 class Adadelta(Optimizer):
-    """v = rho * v + (1 - rho) * g²; change = g * sqrt(u + epsilon) / sqrt(v + epsilon);
-    u = rho * u + (1 - rho) * change²; weight -= learning_rate * change (Zeiler, 2012; u and v from
-    0).
+    """Computes v = rho * v + (1 - rho) * g²; change = g * sqrt(u + epsilon) / sqrt(v + epsilon);
+    u = rho * u + (1 - rho) * change²; weight -= learning_rate * change (Zeiler, 2012; u and v start
+    at 0).
     """
 
     learning_rate: NotNegative

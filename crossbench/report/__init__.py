@@ -1,1 +1,1 @@
-"""Comparisons for people to read. Imports results only."""
+"""Present comparisons to people. Imports results only."""

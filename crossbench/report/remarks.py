@@ -1,5 +1,5 @@
-"""What a reader must know of one cell, in lines: why it has no figures or no rank, and what
-disturbed it.
+"""Tell what a reader must know about one row: why it has no figures or no rank, and what disturbed
+its measurement.
 """
 
 from __future__ import annotations
@@ -8,25 +8,26 @@ from statistics import median, quantiles
 
 from ..results.comparison import Comparison
 from ..results.records import CellResult, Epoch
-from ..results.statistics import LEAST
-from .figures import count
+from ..results.statistics import MIN_ROUNDS
+from .formatting import count
 
-OTHERS = 0.1
-"""CPUs that other processes or the host may use meanwhile, as a share of the cell's threads."""
-SPREAD = 0.1
-"""How far the quartiles of the rounds may lie apart, relative to the median."""
-BUSY = 0.5
-"""Of the epoch: a GPU that works for less of it waits for the host."""
-CLOCK = 0.9
-"""Of its highest clock, below which a GPU's clock has fallen."""
+MAX_LOST_SHARE = 0.1
+"""Share of the row's CPUs (one per thread) that other processes or the host may use, and of the
+time that a CPU quota may throttle its threads, without a remark."""
+MAX_INTERQUARTILE_RANGE = 0.1
+"""Interquartile range of the steady epochs, relative to their median, without a remark."""
+MIN_GPU_BUSY = 0.5
+"""Share of the time: a GPU that is busy for less of it waits for the host."""
+MIN_GPU_CLOCK = 0.9
+"""Share of the highest mean clock of a round below which the GPU's clock has fallen."""
 
 
 def remarks(comparison: Comparison, result: CellResult) -> list[str]:
-    """Failures first, then threads, then noise, each with what to do next."""
+    """Return one line for each problem: failures, threads, significance, GPU, noise."""
     return [
         *_status(comparison, result),
         *_threads(result),
-        *_no_difference(comparison, result),
+        *_insignificance(comparison, result),
         *_gpu(result),
         *_noise(result),
     ]
@@ -42,42 +43,47 @@ def _status(comparison: Comparison, result: CellResult) -> list[str]:
         lines.append("interrupted before its last round")
     if result.parity and (reason := comparison.doubt(result)):
         lines.append(f"not ranked, {reason}")
-    if result.no_peak:
-        lines.append(f"its matrix product and copy were not measured: {result.no_peak}")
+    if result.peak_problem:
+        lines.append(
+            f"the speed of its matrix product and copy was not measured: {result.peak_problem}"
+        )
     return lines
 
 
 def _threads(result: CellResult) -> list[str]:
     threads, cell, lines = result.threads_reported, result.cell, []
     if cell.device == "cpu" and threads is not None and threads != cell.threads:
-        lines.append(f"{count(cell.threads, 'thread')} asked for, but it uses {threads}")
+        lines.append(
+            f"it reports {count(threads, 'thread')} instead of the {cell.threads} requested"
+        )
     if result.cpus_allowed is not None and result.cpus_allowed > cell.threads:
-        lines.append(f"its threads may run on {result.cpus_allowed} CPUs: {cell.threads} asked for")
+        cpus = count(result.cpus_allowed, "CPU")
+        lines.append(f"its threads may run on {cpus} instead of the {cell.threads} requested")
     return lines
 
 
-def _no_difference(comparison: Comparison, result: CellResult) -> list[str]:
+def _insignificance(comparison: Comparison, result: CellResult) -> list[str]:
     base, ratio = comparison.base(result), comparison.ratio(result)
     if base is None or base is result or ratio is None or ratio.low is None:
         return []
-    return [] if ratio.excludes(1) else [f"no difference from {base.name} is shown"]
+    return [] if ratio.excludes(1) else [f"not significantly different from {base.name}"]
 
 
 def _gpu(result: CellResult) -> list[str]:
-    """Say whether the GPU waited for the host or lowered its clock in the steady epochs."""
+    """Tell whether the GPU waited for the host or lowered its clock in the steady epochs."""
     lines = []
     busy = [usage.gpu_busy for usage in result.usage if usage.gpu_busy is not None]
-    if busy and median(busy) < BUSY:
+    if busy and median(busy) < MIN_GPU_BUSY:
         lines.append(
-            f"limited by the host: the GPU worked for {median(busy):.0%} of the time; a larger "
-            "--batch-size gives it more to do at a time"
+            f"limited by the host: the GPU was busy for {median(busy):.0%} of the time; use a "
+            "larger --batch-size"
         )
     means = [usage.gpu_megahertz for usage in result.usage if usage.gpu_megahertz]
     lows = [usage.gpu_megahertz_lowest for usage in result.usage if usage.gpu_megahertz_lowest]
     reasons = ", ".join(sorted({why for usage in result.usage for why in usage.gpu_throttled}))
     why = f" ({reasons})" if reasons else ""
     advice = "cool it, raise its power limit or lock its clocks"
-    if lows and means and min(lows) < CLOCK * max(means):
+    if lows and means and min(lows) < MIN_GPU_CLOCK * max(means):
         lines.append(
             f"the GPU's clock fell to {min(lows):,.0f} MHz, from {max(means):,.0f} in its fastest "
             f"round{why}: {advice}"
@@ -89,41 +95,42 @@ def _gpu(result: CellResult) -> list[str]:
 
 
 def _noise(result: CellResult) -> list[str]:
-    """From the steady epochs, taken together."""
+    """Tell what disturbed the steady epochs, all of them taken together."""
     epochs = result.steady
     if not epochs:
         return []
     lines = []
     wall = sum(epoch.timed_seconds for epoch in epochs)
-    if (others := _total(epochs, "others_cpu_seconds") / wall) > OTHERS * result.cell.threads:
+    allowed = MAX_LOST_SHARE * result.cell.threads
+    if (others := _total(epochs, "other_processes_cpu_seconds") / wall) > allowed:
         lines.append(
-            f"other processes used {others:.1f} of its CPUs meanwhile: end them and run again"
+            f"other processes used {others:.1f} CPUs during its epochs: stop them and run again"
         )
-    if (stolen := _total(epochs, "stolen_cpu_seconds") / wall) > OTHERS * result.cell.threads:
+    if (stolen := _total(epochs, "stolen_cpu_seconds") / wall) > allowed:
         lines.append(
-            f"the virtual machine's host took {stolen:.1f} of its CPUs meanwhile: run again when "
-            "the host is quiet, or on a machine of your own"
+            f"the host of this virtual machine took {stolen:.1f} CPUs during its epochs: run again "
+            "when the host is quiet, or on a dedicated machine"
         )
-    if (held := _total(epochs, "held_back_seconds") / wall) > OTHERS:
+    if (throttled := _total(epochs, "throttled_seconds") / wall) > MAX_LOST_SHARE:
         lines.append(
-            f"a CPU quota held its threads back for {held:.0%} of the time: raise the quota of "
-            "the container, or give --threads fewer"
+            f"a CPU quota throttled its threads for {throttled:.0%} of the time: raise the quota "
+            "of the container or reduce --threads"
         )
-    if events := _total(epochs, "throttle_events"):
-        lines.append(f"the processor throttled for heat {events:.0f} times: cool it and run again")
+    if events := _total(epochs, "thermal_throttle_events"):
+        lines.append(f"the CPU throttled {events:.0f} times because of heat: cool it and run again")
     if stopped := sum(usage.stopped_seconds for usage in result.usage):
-        lines.append(f"its process was stopped for {stopped:.1f} s meanwhile: run again")
+        lines.append(f"its process was stopped for {stopped:.1f} s during its epochs: run again")
     seconds = [epoch.wall_seconds for epoch in epochs]
-    if len(seconds) >= LEAST:
+    if len(seconds) >= MIN_ROUNDS:
         low, middle, high = quantiles(seconds, n=4)
-        if (spread := (high - low) / middle) > SPREAD:
+        if (relative_range := (high - low) / middle) > MAX_INTERQUARTILE_RANGE:
             lines.append(
-                f"the middle half of its rounds lies {spread:.0%} apart: the machine is noisy; "
-                "use --rounds auto, or a quieter time"
+                f"the interquartile range of its epochs is {relative_range:.0%} of the median: "
+                "the machine is noisy; use --rounds auto, or run again when it is quieter"
             )
     return lines
 
 
 def _total(epochs: list[Epoch], figure: str) -> float:
-    """Of the epochs, 0 where the machine does not tell."""
-    return sum(getattr(epoch.surroundings, figure) or 0 for epoch in epochs)
+    """Return the sum over the epochs; what the machine does not report counts as 0."""
+    return sum(getattr(epoch.system_activity, figure) or 0 for epoch in epochs)

@@ -1,4 +1,6 @@
-"""The tables below the table, each where it was asked for: threads, cost, time to accuracy."""
+"""Draw the tables that follow the main one where they apply: thread scaling, cost, time to accuracy
+and resource usage.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +10,19 @@ from statistics import median
 from ..results.comparison import Comparison
 from ..results.records import CellResult
 from ..results.statistics import Estimate
-from .figures import NOTHING, count, grid, lines, number, percent, spread, whole
+from .formatting import EMPTY_CELL, count, grid, integer, lines, number, percent, with_interval
 
 
 def sections(comparison: Comparison) -> list[str]:
-    found = [threads(comparison), cost(comparison), accuracy(comparison)]
+    """Return the tables that apply to the comparison."""
+    tables = [threads(comparison), cost(comparison), accuracy(comparison)]
     if any(r.cell.on_gpu for r in comparison.results) or _has_energy(comparison):
-        found.append(usage(comparison))
-    return [section for section in found if section]
+        tables.append(usage(comparison))
+    return [section for section in tables if section]
 
 
 def threads(comparison: Comparison) -> str | None:
-    """Speed-up by threads, for frameworks that ran with several numbers of them on the CPU."""
+    """Return the speed-up by number of CPU threads, or None if no framework ran with several."""
     scaled = [r for r in comparison.results if comparison.thread_speedup(r)]
     if not scaled:
         return None
@@ -36,18 +39,18 @@ def threads(comparison: Comparison) -> str | None:
         {
             "framework": r.cell.title,
             "threads": str(r.cell.threads),
-            "steady epoch s": spread(comparison.steady(r)),
-            "speed-up": spread(comparison.thread_speedup(r)),
-            "efficiency": spread(comparison.efficiency(r)),
+            "steady epoch s": with_interval(comparison.steady(r)),
+            "speed-up": with_interval(comparison.thread_speedup(r)),
+            "efficiency": with_interval(comparison.efficiency(r)),
         }
         for r in cells
     ]
-    slower = _slower(comparison, cells)
+    slower = _slower_with_more_threads(comparison, cells)
     return "\n".join([grid(rows), lines(slower)]) if slower else grid(rows)
 
 
-def _slower(comparison: Comparison, cells: list[CellResult]) -> list[str]:
-    """Where more threads take longer than the next fewer."""
+def _slower_with_more_threads(comparison: Comparison, cells: list[CellResult]) -> list[str]:
+    """Say where more threads are slower than the next fewer."""
     found = []
     for fewer, more in pairwise(cells):
         ratio = comparison.paired(more, fewer)
@@ -60,7 +63,7 @@ def _slower(comparison: Comparison, cells: list[CellResult]) -> list[str]:
 
 
 def cost(comparison: Comparison) -> str | None:
-    """Of a steady epoch, by the price of the device."""
+    """Return the cost of steady epochs by the price of the device, or None without prices."""
     prices = comparison.settings.prices
     if not prices:
         return None
@@ -70,21 +73,26 @@ def cost(comparison: Comparison) -> str | None:
             "device": r.cell.device,
             "threads": str(r.cell.threads),
             "price of an hour": number(prices.get(r.cell.device_type)),
-            "cost of 1,000 epochs": spread(_thousand(comparison, r)),
-            f"× {comparison.settings.baseline or 'cheapest'}": spread(comparison.cost_ratio(r)),
+            "cost of 1,000 epochs": with_interval(_cost_of_1000_epochs(comparison, r)),
+            f"× {comparison.settings.baseline or 'cheapest'}": with_interval(
+                comparison.cost_ratio(r)
+            ),
         }
         for r in comparison.results
     ]
     return grid(rows)
 
 
-def _thousand(comparison: Comparison, result: CellResult) -> Estimate | None:
+def _cost_of_1000_epochs(comparison: Comparison, result: CellResult) -> Estimate | None:
     cost = comparison.cost(result)
     return cost.scaled(1000) if cost else None
 
 
 def accuracy(comparison: Comparison) -> str | None:
-    """Seconds of training, without the tests between the epochs, until the target was reached."""
+    """Return the training time until the target accuracy, or None without a target.
+
+    The tests between the epochs are not part of it.
+    """
     target = comparison.settings.target_accuracy
     if target is None:
         return None
@@ -98,9 +106,9 @@ def accuracy(comparison: Comparison) -> str | None:
                 "framework": r.cell.title,
                 "device": r.cell.device,
                 "threads": str(r.cell.threads),
-                f"seconds to {target:.0%}": number(seconds) if reached else NOTHING,
-                "CPU s": number(cpu) if reached else NOTHING,
-                "epochs": str(len(r.to_accuracy)) if r.to_accuracy else NOTHING,
+                f"seconds to {target:.0%}": number(seconds) if reached else EMPTY_CELL,
+                "CPU s": number(cpu) if reached else EMPTY_CELL,
+                "epochs": str(len(r.to_accuracy)) if r.to_accuracy else EMPTY_CELL,
                 "accuracy": percent(r.to_accuracy[-1].accuracy if r.to_accuracy else None),
                 "": "" if reached or not r.to_accuracy else f"given up after {number(seconds)} s",
             }
@@ -109,22 +117,23 @@ def accuracy(comparison: Comparison) -> str | None:
 
 
 def usage(comparison: Comparison) -> str:
-    """What each cell had in use in its steady epochs: medians of them; power and energy are of the
-    whole device, other processes included.
+    """Return the CPU, memory and GPU usage of each row: medians of its steady epochs.
+
+    Power and energy are those of the whole device, other processes included.
     """
     rows = [
         {
             "framework": r.cell.title,
             "device": r.cell.device,
             "cores": number(comparison.cores(r)),
-            "most cores": number(_seen(r, "cores_peak")),
-            "resident MiB": whole(_mebibytes(_seen(r, "resident_peak"))),
-            "GPU busy": percent(_seen(r, "gpu_busy")),
-            "GPU MiB": whole(_mebibytes(_seen(r, "gpu_memory_peak"))),
-            "GPU MHz": whole(_seen(r, "gpu_megahertz")),
-            "GPU W": number(_seen(r, "gpu_watts")),
-            "CPU J": number(_joules(r, "cpu_joules")),
-            "GPU J": number(_joules(r, "gpu_joules")),
+            "most cores": number(_median_usage(r, "cores_peak")),
+            "resident MiB": integer(_mebibytes(_median_usage(r, "resident_peak"))),
+            "GPU busy": percent(_median_usage(r, "gpu_busy")),
+            "GPU MiB": integer(_mebibytes(_median_usage(r, "gpu_memory_peak"))),
+            "GPU MHz": integer(_median_usage(r, "gpu_megahertz")),
+            "GPU W": number(_median_usage(r, "gpu_watts")),
+            "CPU J": number(_joules_per_epoch(r, "cpu_joules")),
+            "GPU J": number(_joules_per_epoch(r, "gpu_joules")),
         }
         for r in comparison.results
     ]
@@ -133,16 +142,16 @@ def usage(comparison: Comparison) -> str:
 
 def _has_energy(comparison: Comparison) -> bool:
     kinds = ("cpu_joules", "gpu_joules")
-    return any(_joules(r, kind) is not None for r in comparison.results for kind in kinds)
+    return any(_joules_per_epoch(r, kind) is not None for r in comparison.results for kind in kinds)
 
 
-def _seen(result: CellResult, figure: str) -> float | None:
+def _median_usage(result: CellResult, figure: str) -> float | None:
     return _median([getattr(u, figure) for u in result.usage])
 
 
-def _joules(result: CellResult, figure: str) -> float | None:
-    """Return the joules of one epoch."""
-    totals = [(getattr(e.surroundings, figure), e.repeats) for e in result.steady]
+def _joules_per_epoch(result: CellResult, figure: str) -> float | None:
+    """Return the median joules of one steady epoch, of its repetitions the mean."""
+    totals = [(getattr(e.system_activity, figure), e.repeats) for e in result.steady]
     return _median([None if total is None else total / repeats for total, repeats in totals])
 
 

@@ -1,4 +1,4 @@
-"""The comparison as a table in plain text, with what is needed to judge it."""
+"""Draw a comparison as a plain-text table, with what is needed to judge it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 from ..results.comparison import Comparison
 from ..results.records import FLOAT64_BOUND, CellResult, worst
-from ..results.statistics import LEAST
-from .figures import NOTHING, count, grid, lines, number, percent, spread, whole
+from ..results.statistics import MIN_ROUNDS
+from .formatting import EMPTY_CELL, count, grid, integer, lines, number, percent, with_interval
 from .remarks import remarks
 from .sections import sections
 
 
 def table(comparison: Comparison) -> str:
-    """What was done, the times, what was done in them, and notes on what a reader must know."""
+    """Return the heading, the times, the work done, the further tables and the notes."""
     comparison = comparison.frozen()
     hidden = set()
     if not any(result.cell.on_gpu for result in comparison.results):
@@ -25,7 +25,7 @@ def table(comparison: Comparison) -> str:
         hidden.add("allocated MiB")
     grids = [
         grid([row(comparison, result) for result in comparison.results], hidden)
-        for row in (_times, _work)
+        for row in (_time_row, _work_row)
     ]
     heading, notes = lines(_heading(comparison)), lines(_notes(comparison))
     return "\n\n".join([heading, *grids, *sections(comparison), notes])
@@ -42,15 +42,15 @@ def _heading(comparison: Comparison) -> list[str]:
         f"Data: {data.name}, {data.train_examples:,} examples to train on, "
         f"{data.test_examples:,} to test on",
         f"Machine: {machine.cpu}, {count(machine.cpus, 'CPU')}, "
-        f"{machine.memory_bytes / 2**30:.0f} GiB; {_gpus(comparison)}; "
+        f"{machine.memory_bytes / 2**30:.0f} GiB; {_gpu_names(comparison)}; "
         f"{machine.system}; Python {machine.python}",
         f"{_threads(comparison)}; {_rounds(comparison)}; {comparison.created}; "
         f"crossbench {comparison.crossbench}",
     ]
 
 
-def _gpus(comparison: Comparison) -> str:
-    """Return the GPUs' names; of several the measured ones, with their number."""
+def _gpu_names(comparison: Comparison) -> str:
+    """Return the GPUs' names; if there are several, of the measured ones with their index."""
     names = comparison.machine.gpus
     used = sorted({r.cell.gpu_index for r in comparison.results if r.cell.on_gpu})
     if not names:
@@ -63,20 +63,20 @@ def _gpus(comparison: Comparison) -> str:
 
 def _threads(comparison: Comparison) -> str:
     numbers = sorted({r.cell.threads for r in comparison.results})
-    return count(numbers[0], "thread") if len(numbers) == 1 else f"{_list(numbers)} threads"
+    return count(numbers[0], "thread") if len(numbers) == 1 else f"{_joined(numbers)} threads"
 
 
 def _rounds(comparison: Comparison) -> str:
-    """Those that were finished."""
+    """Return how many rounds were finished."""
     done = {max((e.round for e in r.epochs), default=0) for r in comparison.results if r.epochs}
     return count(max(done, default=0), "interleaved round")
 
 
-def _list(values: Iterable[object]) -> str:
+def _joined(values: Iterable[object]) -> str:
     return ", ".join(map(str, values))
 
 
-def _cell(result: CellResult) -> dict[str, str]:
+def _row_labels(result: CellResult) -> dict[str, str]:
     return {
         "framework": result.cell.title,
         "device": result.cell.device,
@@ -84,32 +84,32 @@ def _cell(result: CellResult) -> dict[str, str]:
     }
 
 
-def _times(comparison: Comparison, result: CellResult) -> dict[str, str]:
+def _time_row(comparison: Comparison, result: CellResult) -> dict[str, str]:
     cpu = comparison.steady(result, "cpu_seconds")
-    return _cell(result) | {
-        "first epoch s": spread(comparison.first_epoch(result)),
-        "steady epoch s": spread(comparison.steady(result)),
+    return _row_labels(result) | {
+        "first epoch s": with_interval(comparison.first_epoch(result)),
+        "steady epoch s": with_interval(comparison.steady(result)),
         "min s": number(min((e.wall_seconds for e in result.steady), default=None)),
         "CPU s": number(cpu.median if cpu else None),
         "cores": number(comparison.cores(result)),
         "examples/s": number(comparison.examples_per_second(result)),
-        f"× {comparison.settings.baseline or 'fastest'}": spread(comparison.ratio(result)),
-        "GPU speed-up": spread(comparison.gpu_speedup(result)),
+        f"× {comparison.settings.baseline or 'fastest'}": with_interval(comparison.ratio(result)),
+        "GPU speed-up": with_interval(comparison.gpu_speedup(result)),
     }
 
 
-def _work(comparison: Comparison, result: CellResult) -> dict[str, str]:
+def _work_row(comparison: Comparison, result: CellResult) -> dict[str, str]:
     losses = result.epochs[0].losses if result.epochs else []
     gflops, peak = comparison.gflops(result), comparison.peak(result)
     memory = result.peak_memory
-    return _cell(result) | {
+    return _row_labels(result) | {
         "GFLOP/s": number(gflops),
         "of peak": percent(gflops / peak.gflops if gflops and peak else None),
-        "loss": f"{_loss(losses[0])} → {_loss(losses[-1])}" if losses else NOTHING,
+        "loss": f"{_loss(losses[0])} → {_loss(losses[-1])}" if losses else EMPTY_CELL,
         "accuracy": percent(result.test_accuracy),
         "deviation": _deviation(result),
-        "peak MiB": whole(memory and memory / 2**20),
-        "allocated MiB": whole(result.allocated and result.allocated / 2**20),
+        "peak MiB": integer(memory and memory / 2**20),
+        "allocated MiB": integer(result.allocated and result.allocated / 2**20),
     }
 
 
@@ -119,20 +119,20 @@ def _notes(comparison: Comparison) -> list[str]:
     left_over = data.train_examples - data.batches * data.batch_size
     if data.cut:
         notes.append(
-            f"The epoch is cut to the first {count(data.batches, 'batch', 'batches')} of "
-            f"{data.train_examples // data.batch_size:,}, and the test to as many examples."
+            f"The epoch is limited to the first {count(data.batches, 'batch', 'batches')} of "
+            f"{data.train_examples // data.batch_size:,}, and the test set to as many examples."
         )
     elif left_over:
-        notes.append(f"{left_over:,} examples, less than a batch, were left over.")
+        notes.append(f"{left_over:,} training examples, less than a batch, are not used.")
     if comparison.model["data"]["augmentation"]:
         notes.append(
-            "The pictures are augmented, the same for all: an epoch's seconds hold that, and each "
-            "batch's way to the device."
+            "All frameworks get the same augmented pictures: the seconds of an epoch include the "
+            "augmentation and the copy of each batch to the device."
         )
-    if "Dropout" in _kinds(comparison.model["layers"]):
+    if "Dropout" in _layer_types(comparison.model["layers"]):
         notes.append(
-            "Each framework draws what its dropouts keep, so the losses differ by chance too; in "
-            "the proof of sameness the draws are given."
+            "Each framework draws its own dropout masks, so the losses also differ by chance; in "
+            "the parity check all frameworks get the same dropout masks."
         )
     for result in results:
         notes += [f"{result.name}: {line}" for line in remarks(comparison, result)]
@@ -141,48 +141,50 @@ def _notes(comparison: Comparison) -> list[str]:
     ]
     notes += [_parity_note(results), _peak_note(results)]
     notes += [
-        "first epoch: of a cold process, with compilation; steady epoch: after it; each the "
-        f"rounds' median and (its 95 % interval, bootstrap) or, of fewer than {LEAST} rounds, "
-        "[their range]. ×: of steady epochs, paired by round. A round is a new process.",
-        "CPU s: of all threads, in a steady epoch; cores: CPU s by the epoch's seconds. loss: of "
-        "an epoch's first and last batch. accuracy: on the test examples, after the first round's "
-        "steady epochs. min s: the fastest steady epoch of all.",
-        "deviation: in float32, of the tensor furthest from the reference, ‖a - b‖ / ‖b‖. "
-        "peak MiB: resident memory on the CPU; on a GPU the most that the framework's allocator "
-        "had given out at a time, garbage included that was not collected yet.",
+        "first epoch: in a new process, with compilation; steady epoch: the epochs after it. Both "
+        "are the median of the rounds with (its 95 % bootstrap interval) or, for fewer than "
+        f"{MIN_ROUNDS} rounds, [the range]. ×: ratio of the steady epochs, paired by round. Each "
+        "round starts a new process.",
+        "CPU s: CPU time of all threads in a steady epoch; cores: CPU s divided by the epoch's "
+        "seconds. loss: of the first and the last batch of the first epoch. accuracy: on the test "
+        "examples, after the steady epochs of the first round. min s: the fastest of all steady "
+        "epochs.",
+        "deviation: ‖a - b‖ / ‖b‖ in float32 of the tensor that differs most from the reference. "
+        "peak MiB: on the CPU the peak of the resident memory; on a GPU the peak of the "
+        "framework's allocator, including garbage not collected yet.",
     ]
     notes.append(_repeats_note(results))
     return [note for note in notes if note]
 
 
-def _kinds(layers: list[dict[str, Any]]) -> set[str]:
-    """Of all layers, those inside of others too."""
+def _layer_types(layers: list[dict[str, Any]]) -> set[str]:
+    """Return the types of all layers, including those nested in others."""
     inner = [layer.get(way, []) for layer in layers for way in ("body", "shortcut")]
-    return {layer["type"] for layer in layers}.union(*map(_kinds, inner))
+    return {layer["type"] for layer in layers}.union(*map(_layer_types, inner))
 
 
 def _details(comparison: Comparison, result: CellResult) -> str:
-    """Versions and BLAS, then what only the framework's runtime can tell."""
-    words = [", ".join(f"{name} {value}" for name, value in result.details.items())]
-    words.append(f"{number(result.start_seconds)} s from its start to the data in place")
+    """Return versions, BLAS, start time, and what only the framework's runtime reports."""
+    parts = [", ".join(f"{name} {value}" for name, value in result.details.items())]
+    parts.append(f"{number(result.start_seconds)} s from process start to the data on the device")
     if first := comparison.first_epoch(result, "cpu_seconds"):
-        words.append(f"{number(first.median)} CPU s in the first epoch")
-    words += [
+        parts.append(f"{number(first.median)} CPU s in the first epoch")
+    parts += [
         f"{name} {number(first)} in the first epoch, {number(steady)} in a steady one"
         for name, (first, steady) in comparison.runtime_figures(result).items()
     ]
-    return "; ".join(words) + "."
+    return "; ".join(parts) + "."
 
 
 def _parity_note(results: list[CellResult]) -> str:
     proved = [r for r in results if r.parity and r.parity.agrees]
     if not proved:
         return ""
-    furthest = max(worst(r.parity.float64)[1] or 0.0 for r in proved if r.parity)
+    largest = max(worst(r.parity.float64)[1] or 0.0 for r in proved if r.parity)
     return (
-        f"Parity: {', '.join(r.name for r in proved)} proved the same as the NumPy reference in "
-        f"float64: logits, loss, gradients, weights after several steps within {FLOAT64_BOUND:.0e} "
-        f"(furthest: {furthest:.0e})."
+        "Parity with the NumPy reference in float64 was proved for "
+        f"{', '.join(r.name for r in proved)}: logits, loss, gradients and weights after several "
+        f"steps are within {FLOAT64_BOUND:.0e} (largest deviation: {largest:.0e})."
     )
 
 
@@ -192,9 +194,8 @@ def _repeats_note(results: list[CellResult]) -> str:
         return ""
     times = f"{min(repeats)}" if min(repeats) == max(repeats) else f"{min(repeats)}–{max(repeats)}"
     return (
-        "On a GPU a steady epoch begins after half a second of training that is not timed, and is "
-        f"repeated until a second is timed (here {times} times): its "
-        "seconds are the mean."
+        "On a GPU a steady epoch starts after half a second of untimed warm-up and is repeated "
+        f"until a second is timed (here {times} times): its seconds are the mean."
     )
 
 
@@ -207,14 +208,15 @@ def _peak_note(results: list[CellResult]) -> str:
     if not peaks:
         return ""
     return (
-        f"GFLOP/s: the model's products, forward and backward. of peak: of the most that a float32 "
-        f"matrix product reached on the device (product and copy: {'; '.join(peaks)})."
+        "GFLOP/s: the model's matrix multiplications and convolutions, forward and backward. of "
+        "peak: relative to the fastest float32 matrix product on the device (matrix product and "
+        f"copy: {'; '.join(peaks)})."
     )
 
 
 def _deviation(result: CellResult) -> str:
     if result.parity is None:
-        return NOTHING
+        return EMPTY_CELL
     value = worst(result.parity.float32)[1]
     return "differs" if not result.parity.agrees or value is None else f"{value:.1e}"
 

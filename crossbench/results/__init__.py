@@ -1,1 +1,1 @@
-"""Records of a comparison, its statistics, and its file. Imports nothing of the engine."""
+"""Hold the records of a comparison, its statistics and its file. Imports nothing of the engine."""

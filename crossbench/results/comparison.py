@@ -1,4 +1,4 @@
-"""A Comparison: everything that was measured, the figures drawn from it, and its file."""
+"""Define Comparison: everything that was measured, the figures derived from it, and its file."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from .records import CellResult, Data, Machine, Peak, Reference, Settings
 from .statistics import Estimate, estimate, paired_ratio
 from .validation import check
 
-SCHEMA = 6
+SCHEMA = 7
 UNREADABLE = (msgspec.MsgspecError, RecursionError, TypeError, ValueError, OverflowError)
-"""What msgspec raises for JSON, or for values, that are no comparison; the deepest nesting ends in
-a RecursionError."""
+"""What msgspec raises for JSON, or for values, that are not a comparison; nesting that is too deep
+raises RecursionError."""
 
 
 @dataclass
 class Comparison:
-    """The result of `crossbench.run`; `crossbench.load` gives the same back from a file."""
+    """Hold the result of `crossbench.run`; `crossbench.load` reads the same from a file."""
 
     schema: int
     crossbench: str
@@ -40,128 +40,131 @@ class Comparison:
     reference: Reference | None = None
     """None until it is computed, before the first round."""
     resumed: list[str] = field(default_factory=list)
-    """When it was gone on with after an interruption; UTC, ISO 8601."""
+    """When it was resumed after an interruption; UTC, ISO 8601."""
 
     def __repr__(self) -> str:
         cells = ", ".join(f"{r.name}: {r.status}" for r in self.results)
         return clean(f"<Comparison of {self.model['name']} ({cells})>")
 
     def first_epoch(self, result: CellResult, figure: str = "wall_seconds") -> Estimate | None:
-        """Seconds of a cold process' first epoch, with compilation, over the rounds."""
+        """Return the seconds of a new process' first epoch, with compilation, over the rounds."""
         seconds = [getattr(epoch, figure) for epoch in result.cold]
         return estimate(seconds) if seconds else None
 
     def steady(self, result: CellResult, figure: str = "wall_seconds") -> Estimate | None:
-        """Seconds of a steady epoch over the rounds; None where no round was finished."""
+        """Return the seconds of a steady epoch over the rounds; None without a finished round."""
         seconds = self.seconds(result, figure)
         return estimate(seconds) if seconds else None
 
     def frozen(self) -> Comparison:
-        """Return the same comparison, to draw figures from while nothing is added to it: each
-        is worked out once for each cell.
-        """
+        """Return a copy that computes each figure of a cell once; nothing may be added to it."""
         return _Frozen(**{field.name: getattr(self, field.name) for field in fields(self)})
 
     def seconds(self, result: CellResult, figure: str = "wall_seconds") -> list[float]:
-        """Of a steady epoch, of each round."""
+        """Return the seconds of a steady epoch, one value per round."""
         return list(self._by_round(result, figure).values())
 
     def runtime_figures(self, result: CellResult) -> dict[str, tuple[float, float | None]]:
-        """What the framework's runtime told: the medians of the first and of the steady epochs."""
-        first, steady = ([e.figures for e in some] for some in (result.cold, result.steady))
+        """Return the runtime's own figures: the medians of the first and of the steady epochs."""
+        first, steady = ([e.figures for e in epochs] for epochs in (result.cold, result.steady))
         return {
             name: (
                 median(f[name] for f in first if name in f),
-                median(told) if (told := [f[name] for f in steady if name in f]) else None,
+                median(values) if (values := [f[name] for f in steady if name in f]) else None,
             )
             for name in (first[0] if first else {})
         }
 
     def cores(self, result: CellResult) -> float | None:
-        """CPU seconds of a steady epoch by its wall seconds."""
+        """Return the CPU seconds of a steady epoch divided by its wall seconds."""
         cpu = self.seconds(result, "cpu_seconds")
         return median(cpu) / self._median(result) if cpu else None
 
     def examples_per_second(self, result: CellResult) -> float | None:
+        """Return the training examples per second of a steady epoch."""
         examples = self.data.batches * self.data.batch_size
         return examples / self._median(result) if self.seconds(result) else None
 
     def ranked(self, device: str, threads: int) -> list[CellResult]:
-        """The cells of a device and its threads that did the same work, the fastest first."""
+        """Return the ranked cells of a device and number of threads, the fastest first."""
         cells = [
             r
             for r in self.results
-            if (r.cell.device, r.cell.threads) == (device, threads) and self.counts(r)
+            if (r.cell.device, r.cell.threads) == (device, threads) and self.is_ranked(r)
         ]
         return sorted(cells, key=self._median)
 
-    def counts(self, result: CellResult) -> bool:
-        """Whether its figures may be compared: it did the same work, did not fail, and has a
-        finished round. One that was interrupted counts with the rounds that it has.
+    def is_ranked(self, result: CellResult) -> bool:
+        """Return whether the cell's figures may be compared.
+
+        It must have done the same work, not have failed, and have a finished round. An interrupted
+        cell is ranked by the rounds that it has.
         """
         runs = result.status in ("ran", "pending") and bool(self.seconds(result))
         return runs and self.doubt(result) is None
 
     def doubt(self, result: CellResult) -> str | None:
         """Return why the figures of a cell that ran are not ranked, in a line, or None."""
-        return self.own_doubt(result) or doubts.other_change(self, result)
+        return self.own_doubt(result) or doubts.differing_change(self, result)
 
     def own_doubt(self, result: CellResult) -> str | None:
-        """Return the same as far as the cell's own records tell, without the other frameworks'."""
+        """Return the same, without comparing the cell's change of the weights to that of others."""
         return doubts.own_doubt(self, result)
 
     def base(self, result: CellResult) -> CellResult | None:
-        """What a cell is compared with: the baseline, or the fastest, on its device and threads.
-
-        None where the cell itself, or the baseline, is not ranked.
+        """Return the cell that a cell is compared with: the baseline, or the fastest, on the same
+        device and threads. None where the cell itself, or the baseline, is not ranked.
         """
-        if not self.counts(result):
+        if not self.is_ranked(result):
             return None
         ranked = self.ranked(result.cell.device, result.cell.threads)
         baseline = self.settings.baseline
         return next((r for r in ranked if baseline in (None, r.cell.framework)), None)
 
     def ratio(self, result: CellResult) -> Estimate | None:
-        """Times as long as its base, paired by round; None without a base or a common round."""
+        """Return the ratio of the cell's seconds to its base's, paired by round.
+
+        None without a base or a common round.
+        """
         base = self.base(result)
         return self._ratio(result, base) if base else None
 
     def gpu_speedup(self, result: CellResult) -> Estimate | None:
-        """How many times faster a GPU cell is than its framework's CPU cell with the most threads,
-        paired by round.
+        """Return how many times faster a GPU cell is than its framework's CPU cell with the most
+        threads, paired by round.
         """
-        if not result.cell.on_gpu or not self.counts(result):
+        if not result.cell.on_gpu or not self.is_ranked(result):
             return None
         cpu = self._thread_cells(result.cell.framework)
         return self._ratio(cpu[-1], result) if cpu else None
 
     def paired(self, numerator: CellResult, denominator: CellResult) -> Estimate | None:
-        """The ratio of two cells' steady epochs, paired by round; None where either counts not."""
-        both = self.counts(numerator) and self.counts(denominator)
+        """Return the ratio of two cells' seconds, paired by round; None if one is not ranked."""
+        both = self.is_ranked(numerator) and self.is_ranked(denominator)
         return self._ratio(numerator, denominator) if both else None
 
     def thread_speedup(self, result: CellResult) -> Estimate | None:
-        """How many times faster than its framework's CPU cell with the fewest threads, paired by
-        round; None where it is that cell, or either is not ranked.
+        """Return how many times faster a CPU cell is than its framework's with the fewest threads,
+        paired by round; None where it is that cell, or either is not ranked.
         """
         cells = self._thread_cells(result.cell.framework)
-        if result.cell.device != "cpu" or not self.counts(result) or result is cells[0]:
+        if result.cell.device != "cpu" or not self.is_ranked(result) or result is cells[0]:
             return None
         return self._ratio(cells[0], result)
 
     def efficiency(self, result: CellResult) -> Estimate | None:
-        """The speed-up by the factor of the threads: 1 where they are all of use."""
+        """Return the speed-up divided by the factor of the threads: 1 is perfect scaling."""
         speedup = self.thread_speedup(result)
         fewest = self._thread_cells(result.cell.framework)
         return speedup.scaled(fewest[0].cell.threads / result.cell.threads) if speedup else None
 
     def gflops(self, result: CellResult) -> float | None:
-        """10^9 floating-point operations per second in a steady epoch, those of the model."""
+        """Return the model's 10^9 floating-point operations per second in a steady epoch."""
         examples = self.examples_per_second(result)
         return examples * self.model["training_flops"] / 1e9 if examples else None
 
     def peak(self, result: CellResult) -> Peak | None:
-        """The most that any framework reached on the cell's device and threads."""
+        """Return the highest peak of any framework on the cell's device and threads."""
         group = (result.cell.device, result.cell.threads)
         peaks = [
             r.peak for r in self.results if (r.cell.device, r.cell.threads) == group and r.peak
@@ -171,15 +174,15 @@ class Comparison:
         return Peak(max(p.gflops for p in peaks), max(p.copy_gigabytes for p in peaks))
 
     def cost(self, result: CellResult) -> Estimate | None:
-        """Of a steady epoch, by the device's price; None without a price."""
+        """Return the cost of a steady epoch at the device's price; None without a price."""
         price = self.settings.prices.get(result.cell.device_type)
         steady = self.steady(result)
         return steady.scaled(price / 3600) if price is not None and steady else None
 
     def cost_ratio(self, result: CellResult) -> Estimate | None:
-        """Times the cost of the cheapest of all ranked cells, paired by round.
+        """Return the cost relative to the cheapest of all ranked cells, paired by round.
 
-        With a baseline, of that framework's cheapest.
+        With a baseline, relative to the cheapest of that framework.
         """
         baseline, prices = self.settings.baseline, self.settings.prices
         bases = [
@@ -187,9 +190,9 @@ class Comparison:
             for r in self.results
             if baseline in (None, r.cell.framework)
             and r.cell.device_type in prices
-            and self.counts(r)
+            and self.is_ranked(r)
         ]
-        if not bases or result.cell.device_type not in prices or not self.counts(result):
+        if not bases or result.cell.device_type not in prices or not self.is_ranked(result):
             return None
         base = min(bases, key=lambda r: self._median(r) * prices[r.cell.device_type])
         factor = prices[result.cell.device_type] / prices[base.cell.device_type]
@@ -198,20 +201,21 @@ class Comparison:
 
     @property
     def precise(self) -> bool:
-        """Whether every ratio's interval is narrower than the precision that was asked for; of a
-        cell without another to compare with, that of its seconds.
+        """Return whether every ratio's interval is narrower than the requested precision.
+
+        For a cell without another to compare with, the interval is that of its seconds.
         """
         return all(
             estimate.width < self.settings.precision
             for result in self.results
-            if (estimate := self._refined(result))
+            if (estimate := self._estimate_to_narrow(result))
         )
 
     @property
     def complete(self) -> bool:
-        """Whether all that was named ran, and nothing failed or disagreed."""
+        """Return whether every cell that the user named ran, and nothing failed or disagreed."""
         return all(
-            (r.status == "ran" and self.counts(r))
+            (r.status == "ran" and self.is_ranked(r))
             or (r.status == "unavailable" and not r.cell.named)
             for r in self.results
         )
@@ -223,11 +227,11 @@ class Comparison:
             write(content)
 
     def replace(self, path: str | os.PathLike[str]) -> None:
-        """Write the file in one go: whatever happens, it holds the old comparison or this one."""
+        """Write the file atomically: whatever happens, it holds the old comparison or this one."""
         file.replace(path, self.encode())
 
     def encode(self) -> bytes:
-        """The file's content: JSON. ResultsError for what `load` would refuse."""
+        """Return the file's content, JSON; ResultsError for what `load` would refuse."""
         try:
             content = msgspec.json.format(msgspec.json.encode(self), indent=1)
             _decode(content)
@@ -239,22 +243,23 @@ class Comparison:
         return median(self.seconds(result))
 
     def _by_round(self, result: CellResult, figure: str) -> dict[int, float]:
-        """The median of the steady epochs of each round."""
+        """Return the median of the steady epochs of each round."""
         rounds: dict[int, list[float]] = {}
         for epoch in result.steady:
             rounds.setdefault(epoch.round, []).append(getattr(epoch, figure))
         return {number: median(values) for number, values in rounds.items()}
 
     def _thread_cells(self, framework: str) -> list[CellResult]:
-        """The framework's ranked CPU cells, the fewest threads first."""
+        """Return the framework's ranked CPU cells, the fewest threads first."""
         cells = [
             r
             for r in self.results
-            if (r.cell.framework, r.cell.device) == (framework, "cpu") and self.counts(r)
+            if (r.cell.framework, r.cell.device) == (framework, "cpu") and self.is_ranked(r)
         ]
         return sorted(cells, key=lambda r: r.cell.threads)
 
-    def _refined(self, result: CellResult) -> Estimate | None:
+    def _estimate_to_narrow(self, result: CellResult) -> Estimate | None:
+        """Return the estimate whose interval must reach the precision, or None."""
         base = self.base(result)
         if base is not result:
             return self.ratio(result)
@@ -267,12 +272,12 @@ class Comparison:
         )
 
 
-_KEPT = (
+_CACHED = (
     "first_epoch",
     "steady",
     "seconds",
     "ranked",
-    "counts",
+    "is_ranked",
     "own_doubt",
     "doubt",
     "ratio",
@@ -283,38 +288,38 @@ _KEPT = (
 
 @dataclass(repr=False)
 class _Frozen(Comparison):
-    """A comparison that nothing is added to."""
+    """Cache the figures of a comparison that nothing is added to."""
 
     def __post_init__(self) -> None:
-        for name in _KEPT:
+        for name in _CACHED:
             setattr(self, name, _once(getattr(self, name)))
 
 
 def _once(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Keep what a method returns, for each cell (told apart by identity: it is not hashable)."""
-    kept: dict[tuple[Any, ...], Any] = {}
+    """Cache what a method returns for each cell (by identity: a cell is not hashable)."""
+    cached: dict[tuple[Any, ...], Any] = {}
 
     def once(result: Any, *arguments: Any) -> Any:
         key = (id(result) if isinstance(result, CellResult) else result, *arguments)
-        if key not in kept:
-            kept[key] = method(result, *arguments)
-        return kept[key]
+        if key not in cached:
+            cached[key] = method(result, *arguments)
+        return cached[key]
 
     return once
 
 
 def load(path: str | os.PathLike[str]) -> Comparison:
-    """Return the Comparison of a file; raise ResultsError, in a line, where it is none."""
+    """Return the Comparison of a file; ResultsError where the file does not hold one."""
     raw = file.read(path)
     try:
         return _decode(raw)
     except UNREADABLE as error:
-        what = clean(str(error))
-        raise ResultsError(f"{path} is not a crossbench results file: {what}") from None
+        reason = clean(str(error))
+        raise ResultsError(f"{path} is not a crossbench results file: {reason}") from None
 
 
 def _decode(raw: bytes) -> Comparison:
-    """Raise one of UNREADABLE where the content is no comparison."""
+    """Return the comparison; raise one of UNREADABLE where the content is none."""
     schema = msgspec.json.decode(raw, type=_Schema).schema
     if schema != SCHEMA:
         raise msgspec.ValidationError(

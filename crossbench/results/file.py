@@ -1,6 +1,6 @@
-"""Results files on the disk: read whole, replaced in one go, and held by one run at a time.
+"""Read, replace and lock results files: each is replaced atomically and held by one run at a time.
 
-What the content means is none of this module's business.
+The meaning of the content is not known here.
 """
 
 from __future__ import annotations
@@ -19,45 +19,46 @@ from ..checks import shown
 from ..errors import ResultsError
 
 FILE_BYTES = 2**29
-"""The largest file that is read or written: 200,000 epochs of 100 steps, of 14 bytes a loss and
-1,000 bytes an epoch, which take seconds to load."""
+"""Bytes of the largest file that is read or written: 200,000 epochs of 100 steps, with 14 bytes per
+loss and 1,000 bytes per epoch, which take seconds to load."""
 
 Write = Callable[[bytes], None]
+"""Replaces the content of a file that is held."""
 
 
 def read(path: str | os.PathLike[str]) -> bytes:
-    """Return the file's content; ResultsError where it is empty, too large or no regular file."""
+    """Return the file's content; ResultsError if it is empty, too large or not a regular file."""
     path = _path(path)
     try:
-        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # else a fifo waits for a writer
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # else a fifo blocks
         try:
-            _check_regular(path, number)
-            with open(number, "rb", closefd=False) as file:
+            _check_regular(path, descriptor)
+            with open(descriptor, "rb", closefd=False) as file:
                 content = file.read(FILE_BYTES + 1)
         finally:
-            os.close(number)
+            os.close(descriptor)
     except (OSError, ValueError) as error:
         raise ResultsError(f"{path} cannot be read: {_why(error)}") from None
     if not content:
         raise ResultsError(
-            f"{path} is empty: its run was killed before it wrote anything: run that again, with "
-            "--json and this name"
+            f"{path} is empty: its run was killed before it wrote anything; start that run again "
+            "with --json and this name"
         )
-    _check_size(path, len(content), "is no results file")
+    _check_size(path, len(content), "is not a results file")
     return content
 
 
 def replace(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write the file in one go: whatever happens, it holds the old content or this one."""
+    """Write the file atomically: whatever happens, it holds the old content or this one."""
     os.close(_replace(Path(path), content))
 
 
 @contextmanager
 def new_file(path: str | os.PathLike[str]) -> Iterator[Write]:
-    """Hold a new file for a run, and remove it where nothing was written. Yield what writes it.
+    """Hold a new file for a run, and yield the function that writes it.
 
-    Nothing is overwritten: ResultsError where it exists already, unless it is empty, as a run
-    leaves it that was killed early.
+    Removes the file if nothing was written. ResultsError if it exists already, unless it is empty,
+    as after a run that was killed early.
     """
     path = _path(path)
     with _held(path, os.O_CREAT) as write:
@@ -73,7 +74,7 @@ def new_file(path: str | os.PathLike[str]) -> Iterator[Write]:
 
 @contextmanager
 def old_file(path: str | os.PathLike[str]) -> Iterator[Write]:
-    """Hold a file that is there, for a run that resumes it. Yield what writes it."""
+    """Hold an existing file for a run that resumes it, and yield the function that writes it."""
     with _held(_path(path)) as write:
         yield write
 
@@ -87,9 +88,9 @@ def _path(path: str | os.PathLike[str]) -> Path:
 
 @contextmanager
 def _held(path: Path, flags: int = 0) -> Iterator[Write]:
-    """Lock the file; every new one that replaces it is locked before it gets its name."""
+    """Lock the file; each file that replaces it is locked before it gets its name."""
     held = _lock(path, flags)
-    _remove_parts(path)
+    _remove_leftovers(path)
 
     def write(content: bytes) -> None:
         nonlocal held
@@ -103,76 +104,76 @@ def _held(path: Path, flags: int = 0) -> Iterator[Write]:
 
 
 def _lock(path: Path, flags: int) -> int:
-    """Return a descriptor of the file, locked until it is closed or its process ends."""
+    """Return a descriptor of the file, locked until it is closed or its process exits."""
     while True:
         try:
-            number = os.open(path, os.O_RDWR | os.O_NONBLOCK | flags, 0o666)
+            descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | flags, 0o666)
         except (OSError, ValueError) as error:
-            does = "written" if flags else "read"
-            raise ResultsError(f"{path} cannot be {does}: {_why(error)}") from None
+            action = "written" if flags else "read"
+            raise ResultsError(f"{path} cannot be {action}: {_why(error)}") from None
         try:
-            _check_regular(path, number)
-            if not _try_lock(number):
+            _check_regular(path, descriptor)
+            if not _try_lock(descriptor):
                 raise ResultsError(
-                    f"{path} is being written by another run{_holder(number)}: wait for it, or "
+                    f"{path} is being written by another run{_holder(descriptor)}: wait for it, or "
                     "name another file"
                 )
             with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(number), path.stat()):
-                    return number
+                if os.path.samestat(os.fstat(descriptor), path.stat()):
+                    return descriptor
         except BaseException:
-            os.close(number)
+            os.close(descriptor)
             raise
-        os.close(number)  # it was replaced before it was locked
+        os.close(descriptor)  # the file was replaced before it was locked
 
 
 def _replace(path: Path, content: bytes) -> int:
-    """Return a descriptor of the new file, locked."""
+    """Replace the file's content; return a locked descriptor of the new file."""
     _check_size(path, len(content), "cannot be written")
-    # the file's own name with a suffix may be too long for the file system
-    part = path.parent / f"{_part_prefix(path)}{secrets.token_hex(4)}"
+    # a name made from the file's own may be too long for the file system
+    temporary = path.parent / f"{_temporary_prefix(path)}{secrets.token_hex(4)}"
     try:
-        number = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         try:
-            _try_lock(number)
-            with open(number, "wb", closefd=False) as file:
+            _try_lock(descriptor)
+            with open(descriptor, "wb", closefd=False) as file:
                 file.write(content)
-            os.fsync(number)
-            part.replace(path)
+            os.fsync(descriptor)
+            temporary.replace(path)
         except BaseException:
-            os.close(number)
+            os.close(descriptor)
             with suppress(OSError):
-                part.unlink()
+                temporary.unlink()
             raise
     except (OSError, ValueError) as error:
         raise ResultsError(f"{path} cannot be written: {_why(error)}") from None
-    return number
+    return descriptor
 
 
-def _part_prefix(path: Path) -> str:
+def _temporary_prefix(path: Path) -> str:
     return f".crossbench-{zlib.crc32(os.fsencode(path.name)):08x}-"
 
 
-def _remove_parts(path: Path) -> None:
-    """Remove what a killed run left half written: nobody holds its lock."""
-    for part in path.parent.glob(f"{_part_prefix(path)}*"):
-        with suppress(OSError), open(part, "rb") as file:
+def _remove_leftovers(path: Path) -> None:
+    """Remove temporary files that a killed run left: nobody holds their locks."""
+    for temporary in path.parent.glob(f"{_temporary_prefix(path)}*"):
+        with suppress(OSError), open(temporary, "rb") as file:
             if _try_lock(file.fileno()):
-                part.unlink()
+                temporary.unlink()
 
 
-def _try_lock(number: int) -> bool:
-    """Return whether nobody else holds the file. Some network file systems have no locks."""
+def _try_lock(descriptor: int) -> bool:
+    """Lock the file; return False if another run holds it. Some file systems cannot lock: True."""
     try:
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         return error.errno not in (errno.EWOULDBLOCK, errno.EACCES)
     return True
 
 
-def _holder(number: int) -> str:
-    """Return " (process N)" for the one that holds the lock, or nothing where it is not told."""
-    inode = f":{os.fstat(number).st_ino}"
+def _holder(descriptor: int) -> str:
+    """Return " (process N)" for the process that holds the lock, or "" where it is not known."""
+    inode = f":{os.fstat(descriptor).st_ino}"
     with suppress(OSError):
         for line in Path("/proc/locks").read_text().splitlines():
             # 1: FLOCK  ADVISORY  WRITE 4321 fd:01:6789 0 EOF
@@ -182,14 +183,14 @@ def _holder(number: int) -> str:
     return ""
 
 
-def _check_regular(path: str | os.PathLike[str], number: int) -> None:
-    if not stat.S_ISREG(os.fstat(number).st_mode):
-        raise ResultsError(f"{path} is no regular file: name one that crossbench wrote")
+def _check_regular(path: str | os.PathLike[str], descriptor: int) -> None:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise ResultsError(f"{path} is not a regular file: name a file that crossbench wrote")
 
 
-def _check_size(path: str | os.PathLike[str], size: int, what: str) -> None:
+def _check_size(path: str | os.PathLike[str], size: int, problem: str) -> None:
     if size > FILE_BYTES:
-        raise ResultsError(f"{path} {what}: it has more than {FILE_BYTES / 2**20:,.0f} MiB")
+        raise ResultsError(f"{path} {problem}: it has more than {FILE_BYTES / 2**20:,.0f} MiB")
 
 
 def _why(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""What a comparison leaves behind: plain values, enough to recompute every figure of the table."""
+"""Define the records of a comparison: plain values, from which all figures can be recomputed."""
 
 from __future__ import annotations
 
@@ -8,31 +8,32 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 FLOAT64_BOUND = 1e-9
-"""How far a tensor may be from the reference's in float64, as ‖a - b‖ / ‖b‖."""
-FLOAT32_TIMES = 10.0
-"""How many times as far as in the NumPy reference's own float32 a tensor may be from float64."""
-FLOAT32_ROOM, LOSS_ROOM = 2e-5, 2e-6
-"""How far it may be in any case, and a loss, which is a mean. bfloat16 and TensorFloat-32 are off
-by more than 1e-4."""
+"""The largest deviation of a tensor from the reference's in float64, ‖a - b‖ / ‖b‖."""
+FLOAT32_FACTOR = 10.0
+"""The largest deviation of a float32 tensor, as a multiple of that of the NumPy reference's own
+float32."""
+MIN_FLOAT32_BOUND, MIN_LOSS_BOUND = 2e-5, 2e-6
+"""Deviations that are always allowed to a tensor, and to a loss, which is a mean. bfloat16 and
+TensorFloat-32 deviate by more than 1e-4."""
 FLOAT64_LEVEL = 1e-9
-"""What is nearer to float64 than this in a float32 run was not computed in float32."""
-KINDS = {"logits": "logits", "gradient of ": "gradients", "losses of the steps": "losses"}
-"""How the names of what is computed begin, and what it is. The weights after the steps are not
-among them: float32 may hold them exactly."""
+"""A smaller deviation from float64 shows that a float32 run did not compute in float32."""
+TENSOR_KINDS = {"logits": "logits", "gradient of ": "gradients", "losses of the steps": "losses"}
+"""How the names of the computed tensors begin, and what they are called in messages. The weights
+after the steps are not among them: float32 may hold them exactly."""
 FULL_FLOAT32_BOUND = 1e-5
-"""How far one float32 convolution or matrix product may be from float64, as ‖a - b‖ / ‖b‖. With a
-mantissa of 10 bits (TensorFloat-32) it is off by some 3e-4, which FLOAT32_BOUND cannot see."""
+"""The largest deviation of one float32 convolution or matrix product from float64, ‖a - b‖ / ‖b‖.
+With a mantissa of 10 bits (TensorFloat-32) it is some 3e-4, which float32_bound() may allow."""
 
 
 FIRST_EPOCH, STEADY_EPOCH, MASKED = "first epoch", "steady epoch", "given dropout masks"
-"""Of which first steps the reference's losses are: of a round's first epoch, of its first steady
-one, or, where the model has dropouts, of an epoch whose masks are given."""
+"""Names of the epochs whose first losses the reference computes: a round's first epoch, its first
+steady one, or, for models with dropouts, an epoch whose masks are given."""
 
-# checked where a file is read
+# msgspec checks these bounds when it reads a file
 Positive = Annotated[int, Meta(gt=0, le=2**63 - 1)]
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Over0 = Annotated[float, Meta(gt=0)]
-AtLeast0 = Annotated[float, Meta(ge=0, le=1e18)]
+NonNegative = Annotated[float, Meta(ge=0, le=1e18)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Deviation = Annotated[float, Meta(ge=0)] | None
 Deviations = Annotated[dict[str, Deviation], Meta(min_length=1)]
@@ -40,47 +41,49 @@ Deviations = Annotated[dict[str, Deviation], Meta(min_length=1)]
 
 @dataclass(frozen=True)
 class Parity:
-    """How far each tensor was from the NumPy float64 reference's: ‖a - b‖ / ‖b‖ by name.
+    """Hold the deviation of each tensor from the NumPy float64 reference's: ‖a - b‖ / ‖b‖ by name.
 
-    Of a gradient that is nothing but rounding, ‖a - b‖ / ‖all gradients‖. A value that is not
-    finite is kept as None.
+    For a gradient that is only rounding it is ‖a - b‖ / ‖all gradients‖. A value that is not finite
+    is kept as None.
     """
 
     float64: Deviations
     float32: Deviations
     reference_float32: Deviations
-    """The same of the NumPy reference itself, run in float32."""
+    """Deviations of the NumPy reference itself, run in float32."""
     full_float32: dict[str, float | None] = field(default_factory=dict)
-    """Of one float32 convolution and one float32 matrix product, by name; empty on the CPU."""
+    """Deviations of one float32 convolution and one matrix product; empty on the CPU."""
     dropout: dict[str, float | None] = field(default_factory=dict)
-    """Of the framework's own dropout masks, by what is counted: how far they are from what they
-    should be, 1 for as far as is allowed; empty where the model has no dropout."""
+    """Errors of the dropout masks that the framework draws, by property of the masks; 1 is the
+    largest error allowed. Empty where the model has no dropout."""
 
     @property
     def agrees(self) -> bool:
+        """Return whether every deviation is within its bound."""
         return self.disagreement is None
 
     @property
     def disagreement(self) -> str | None:
-        """Where it differs and by how much, in a line, or None: float64 first, then float32."""
+        """Return where it differs and by how much, or None: float64 first, then float32."""
         return (
             _over("float64", self.float64, dict.fromkeys(self.float64, FLOAT64_BOUND))
             or self._reduced_precision
             or _over("float32", self.float32, {n: self.float32_bound(n) for n in self.float32})
             or self._float64_in_disguise
-            or self._other_dropout
+            or self._wrong_dropout
         )
 
     def float32_bound(self, name: str) -> float:
-        """Return how far a tensor may be off in float32."""
-        room = LOSS_ROOM if name.startswith("loss") else FLOAT32_ROOM
-        return max(room, FLOAT32_TIMES * (self.reference_float32.get(name) or 0.0))
+        """Return the largest deviation that a tensor may have in float32."""
+        minimum = MIN_LOSS_BOUND if name.startswith("loss") else MIN_FLOAT32_BOUND
+        return max(minimum, FLOAT32_FACTOR * (self.reference_float32.get(name) or 0.0))
 
     @property
     def _float64_in_disguise(self) -> str | None:
-        for start, kind in KINDS.items():
-            found = [value for name, value in self.float32.items() if name.startswith(start)]
-            if found and max(value or 0.0 for value in found) < FLOAT64_LEVEL:
+        """Return which tensors of the float32 run were computed in float64, or None."""
+        for start, kind in TENSOR_KINDS.items():
+            values = [value for name, value in self.float32.items() if name.startswith(start)]
+            if values and max(value or 0.0 for value in values) < FLOAT64_LEVEL:
                 return f"the {kind} are computed in float64, not in float32"
         return None
 
@@ -92,142 +95,143 @@ class Parity:
         name, value = worst(self.full_float32)
         if value is not None and value <= FULL_FLOAT32_BOUND:
             return None
-        by = "is not finite" if value is None else f"is off by {value:.1e}"
+        verdict = "is not finite" if value is None else f"is off by {value:.1e}"
         return (
-            f"a float32 {name} {by} (at most {FULL_FLOAT32_BOUND:.0e} is allowed): "
+            f"a float32 {name} {verdict} (at most {FULL_FLOAT32_BOUND:.0e} is allowed): "
             "it computes in TensorFloat-32 or a lower precision"
         )
 
     @property
-    def _other_dropout(self) -> str | None:
+    def _wrong_dropout(self) -> str | None:
+        """Return which property of the dropout masks is wrong, or None."""
         if not self.dropout:
             return None
         name, value = worst(self.dropout)
         if value is not None and value <= 1:
             return None
-        by = "not finite" if value is None else f"off by {value:.1f} times what chance allows"
-        return f"the dropout masks that it draws are wrong: {name} is {by}"
+        verdict = "not finite" if value is None else f"off by {value:.1f} times what chance allows"
+        return f"the dropout masks that it draws are wrong: {name} is {verdict}"
 
 
 def _over(
     precision: str, deviations: dict[str, float | None], bounds: dict[str, float]
 ) -> str | None:
-    """Return the tensor that is furthest over its bound, in a line, or None."""
+    """Return the tensor that exceeds its bound most, in a line, or None."""
     shares = {n: None if v is None else v / bounds[n] for n, v in deviations.items()}
     name, share = worst(shares)
     if share is not None and share <= 1:
         return None
     value = deviations[name]
-    by = "is not finite" if value is None else f"differs by {value:.1e}"
-    return f"{name} {by} in {precision} (at most {bounds[name]:.0e} is allowed)"
+    verdict = "is not finite" if value is None else f"differs by {value:.1e}"
+    return f"{name} {verdict} in {precision} (at most {bounds[name]:.0e} is allowed)"
 
 
 def worst(deviations: dict[str, float | None]) -> tuple[str, float | None]:
-    """The largest deviation and the tensor it is at; one that is not finite is the largest."""
+    """Return the tensor with the largest deviation, and that deviation; None is the largest."""
     return max(deviations.items(), key=lambda item: float("inf") if item[1] is None else item[1])
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What the machine did while an epoch ran, all its repetitions together; None where it does not
-    tell.
-    """
+class SystemActivity:
+    """Hold what the machine did during an epoch, all repetitions together; None where not known."""
 
-    others_cpu_seconds: AtLeast0 | None
-    """Of other processes, on the CPUs that this one may use."""
-    stolen_cpu_seconds: AtLeast0 | None
-    """That a virtual machine's host took from those CPUs."""
-    held_back_seconds: AtLeast0 | None
-    """That a quota of the control group kept this process's threads waiting."""
-    throttle_events: Count | None
-    """Of those CPUs, for heat."""
-    cpu_joules: AtLeast0 | None
-    """Of the whole processor packages (RAPL), so of other processes too."""
-    gpu_joules: AtLeast0 | None
-    """Of the GPU (NVML)."""
+    other_processes_cpu_seconds: NonNegative | None
+    """CPU seconds of other processes on the CPUs that this one may use."""
+    stolen_cpu_seconds: NonNegative | None
+    """CPU seconds that a virtual machine's host took from those CPUs."""
+    throttled_seconds: NonNegative | None
+    """Seconds that the control group's CPU quota throttled this process's threads."""
+    thermal_throttle_events: Count | None
+    """How often heat throttled those CPUs."""
+    cpu_joules: NonNegative | None
+    """Energy of the whole processor packages (RAPL), other processes included."""
+    gpu_joules: NonNegative | None
+    """Energy of the GPU (NVML)."""
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """One timed epoch. Rounds count from 1, and each has a process of its own: its epoch 0 is cold
-    and holds compilation, the others are steady. On a GPU a steady epoch is repeated from the same
-    weights; the seconds and figures are then the mean of the repetitions.
+    """Hold one timed epoch.
+
+    Rounds count from 1, and each has a process of its own: its epoch 0 is cold and includes
+    compilation, the others are steady. On a GPU a steady epoch is repeated from the same weights;
+    the seconds and figures are then the mean of the repetitions.
     """
 
     round: Positive
     epoch: Count
     started: float
-    """Seconds of a clock that all processes of the machine share, from some moment."""
+    """Seconds of a clock that all processes of the machine share; its zero is arbitrary."""
     wall_seconds: Over0
     cpu_seconds: Annotated[float, Meta(ge=0)]
     losses: list[float | None]
-    """Of each step; None where it was not finite."""
+    """Loss of each step; None where it was not finite."""
     figures: dict[str, float]
-    """What only the framework's runtime can tell, by name with its unit."""
-    surroundings: Surroundings
+    """Figures that only the framework's runtime knows, by name with its unit."""
+    system_activity: SystemActivity
     repeats: Positive = 1
-    """How often it was trained and timed."""
+    """Number of timed repetitions."""
     untimed_seconds: Annotated[float, Meta(ge=0)] = 0.0
-    """Between the repetitions."""
+    """Seconds between the repetitions."""
     late_seconds: Annotated[float, Meta(ge=0)] = 0.0
-    """How much longer the weights took to come to the host right after the clock had stopped than
-    once more: time that the device still worked."""
+    """By how many seconds copying the weights to the host took longer right after the clock stopped
+    than a second time: the time that the device still worked."""
     still_training: bool = False
-    """Whether the weights changed after the clock had stopped."""
+    """Whether the weights changed after the clock stopped."""
 
     @property
     def timed_seconds(self) -> float:
-        """Wall seconds of all repetitions together."""
+        """Return the wall seconds of all repetitions together."""
         return self.wall_seconds * self.repeats
 
     @property
     def span_seconds(self) -> float:
-        """From the start of the first repetition to the end of the last."""
+        """Return the seconds from the start of the first repetition to the end of the last."""
         return self.timed_seconds + self.untimed_seconds
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What was seen of a worker from outside, during a steady epoch; None: not told."""
+    """Hold what was sampled of a worker during a steady epoch; None where not known."""
 
     round: Positive
     samples: Positive
-    sampler_cores: AtLeast0
-    """What the sampling itself took, in CPU seconds per second."""
-    cores_peak: AtLeast0 | None
+    sampler_cores: NonNegative
+    """CPU seconds per second that the sampling itself took."""
+    cores_peak: NonNegative | None
     """The most cores in use from one sample to the next."""
     resident_peak: Count
-    """Bytes."""
+    """Bytes of resident memory."""
     gpu_busy: Share | None
-    """The mean share of the time in which the GPU worked (NVML's utilisation). It and gpu_watts are
-    None for less than a second of work, or where too much of the span was not timed."""
+    """The mean utilization of the GPU: the share of time in which it worked (NVML). It and
+    gpu_watts are None for less than a second of work, or if too much of the span was not timed."""
     gpu_memory_peak: Count | None
     """Bytes that the worker's process holds on the GPU (NVML)."""
-    gpu_watts: AtLeast0 | None
+    gpu_watts: NonNegative | None
     """The mean power of the whole GPU."""
-    gpu_megahertz: AtLeast0 | None
+    gpu_megahertz: NonNegative | None
     """The mean clock of the GPU's multiprocessors."""
-    gpu_megahertz_lowest: AtLeast0 | None
-    """Its lowest clock."""
+    gpu_megahertz_lowest: NonNegative | None
+    """The lowest clock of the GPU's multiprocessors."""
     gpu_throttled: list[str]
     """Why the GPU lowered its clock, in NVML's terms: "power cap", "thermal slowdown"."""
-    stopped_seconds: AtLeast0 = 0.0
-    """For how long the process was stopped: by a signal, or together with crossbench's own."""
+    stopped_seconds: NonNegative = 0.0
+    """Seconds that the process was stopped: by a signal, or together with crossbench itself."""
 
 
 @dataclass(frozen=True)
 class Peak:
-    """What a framework reaches on a device without a model: the roofline's two edges."""
+    """Hold what a framework reaches on a device without a model: the two limits of the roofline."""
 
     gflops: Over0
     """10^9 FLOPs per second of a large float32 matrix product."""
     copy_gigabytes: Over0
-    """10^9 bytes per second of a large copy, read and written counted each."""
+    """10^9 bytes per second of a large copy, reads and writes both counted."""
 
 
 @dataclass(frozen=True)
-class Trained:
-    """One epoch on the way to the target accuracy, and the accuracy after it."""
+class AccuracyEpoch:
+    """Hold one epoch of the training to the target accuracy, and the accuracy after it."""
 
     wall_seconds: Over0
     cpu_seconds: Annotated[float, Meta(ge=0)]
@@ -236,18 +240,19 @@ class Trained:
 
 @dataclass(frozen=True)
 class Cell:
-    """What was asked for: one framework on one device, and why it cannot run, if it cannot."""
+    """Describe one framework on one device, and why it cannot run there, if it cannot."""
 
     name: str
-    """How the table's notes call it: "torch cpu". Unique in a comparison."""
+    """Name in the table's notes: "torch cpu". Unique in a comparison."""
     framework: str
     title: str
     device: Annotated[str, Meta(pattern=r"^(cpu|gpu(:[0-9]{1,4})?)\Z")]
-    """As the user names it: "cpu", "gpu", or "gpu:1" for the second of several."""
+    """Device as the user names it: "cpu", "gpu", or "gpu:1" for the second of several."""
     threads: Positive
     named: bool
-    """Whether the user named it: then its absence is a failure."""
+    """Whether the user named it: then it is a failure if it cannot run."""
     unavailable: str | None = None
+    """Why it cannot run, in a line."""
 
     @property
     def on_gpu(self) -> bool:
@@ -260,45 +265,45 @@ class Cell:
 
     @property
     def gpu_index(self) -> int:
-        """Return the GPU's place among those that are visible, from 0."""
+        """Return the GPU's index among the visible ones, from 0."""
         return int(self.device.partition(":")[2] or 0)
 
 
 @dataclass
 class CellResult:
-    """What became of a cell. reason: why it is unavailable or failed, in a line."""
+    """Hold all results of a cell. reason: why it is unavailable or failed, in a line."""
 
     cell: Cell
     status: Literal["pending", "ran", "unavailable", "failed"] = "pending"
     reason: str | None = None
     traceback: str | None = None
     parity: Parity | None = None
-    start_seconds: AtLeast0 | None = None
-    """From the start of the first round's process to the data in place, wall."""
+    start_seconds: NonNegative | None = None
+    """Wall seconds from the start of the first round's process to the data on the device."""
     epochs: list[Epoch] = field(default_factory=list)
     test_accuracy: Share | None = None
-    """After the first round, as a fraction."""
+    """Accuracy on the test examples after the first round, as a fraction."""
     peak_memory: Positive | None = None
-    """Bytes in training: on a GPU the allocator's figure, on the CPU the resident peak. None where
-    the allocator does not tell."""
+    """Bytes in training: on a GPU the allocator's peak, on the CPU that of the resident memory.
+    None where the allocator does not report it."""
     threads_reported: Positive | None = None
-    """What the framework itself says."""
+    """CPU threads that the framework itself reports."""
     cpus_allowed: Positive | None = None
     """CPUs on which any of the process's threads may run, read while it trained."""
     details: dict[str, str] = field(default_factory=dict)
     usage: list[Usage] = field(default_factory=list)
-    """Of each steady epoch that was long enough to be sampled."""
+    """Samples of each steady epoch that was long enough."""
     allocated: Count | None = None
-    """Bytes that an epoch allocates on the device, all in all, where it was asked for."""
+    """Bytes that an epoch allocates on the device in total, if trace_memory is set."""
     peak: Peak | None = None
-    no_peak: str | None = None
+    peak_problem: str | None = None
     """Why the peak could not be measured, in a line."""
     masked_losses: list[float | None] = field(default_factory=list)
-    """Of the first steps of an epoch whose dropout masks are given; empty without dropouts."""
+    """Losses of the first steps with given dropout masks; empty for models without dropouts."""
     changes: dict[str, list[float | None]] = field(default_factory=dict)
-    """What the first steady epoch changed in each parameter, by evidence.sketch."""
-    to_accuracy: list[Trained] = field(default_factory=list)
-    """The epochs from the initial weights until the target accuracy was reached, or given up."""
+    """Change of each parameter in the first steady epoch, from evidence.sketch."""
+    to_accuracy: list[AccuracyEpoch] = field(default_factory=list)
+    """The epochs from the initial weights until the target accuracy or the time limit."""
 
     @property
     def name(self) -> str:
@@ -306,12 +311,12 @@ class CellResult:
 
     @property
     def cold(self) -> list[Epoch]:
-        """The first epoch of each round."""
+        """Return the first epoch of each round."""
         return [epoch for epoch in self.epochs if epoch.epoch == 0]
 
     @property
     def steady(self) -> list[Epoch]:
-        """The other epochs of all rounds."""
+        """Return the other epochs of all rounds."""
         return [epoch for epoch in self.epochs if epoch.epoch > 0]
 
     def has_round(self, number: int) -> bool:
@@ -320,34 +325,34 @@ class CellResult:
 
 @dataclass(frozen=True)
 class Reference:
-    """What the NumPy reference gives for the timed epochs."""
+    """Hold the NumPy reference's results for the timed epochs."""
 
     first_losses: dict[str, list[float]]
-    """Of the first steps of FIRST_EPOCH and STEADY_EPOCH, or of MASKED, in float64."""
+    """Losses of the first steps of FIRST_EPOCH and STEADY_EPOCH, or of MASKED, in float64."""
     float32_losses: dict[str, list[float]]
-    """The same in float32."""
-    by_chance: list[str]
-    """Parameters whose gradients are nothing but rounding, as that of a bias before a batch norm:
-    what an epoch changes in them differs by chance."""
+    """The same losses in float32."""
+    rounding_only: list[str]
+    """Parameters whose gradients are only rounding, such as that of a bias before a batch norm:
+    their change in an epoch differs by chance."""
 
     @property
     def masked(self) -> bool:
-        """Whether the model has dropouts, so that the timed losses differ by chance."""
+        """Return whether the model has dropouts, so that the timed losses differ by chance."""
         return MASKED in self.first_losses
 
 
 @dataclass(frozen=True)
 class Data:
-    """Which data it was."""
+    """Describe the data of a run."""
 
     name: str
     sha256: str
     train_examples: Positive
     test_examples: Positive
-    """Those that the accuracy is of."""
+    """Number of examples that the accuracy is measured on."""
     batch_size: Positive
     batches: Positive
-    """Of an epoch, whole ones: a rest is left over, and what lies behind them where it is cut."""
+    """Number of full batches in an epoch; the remaining examples are not used."""
     cut: bool
     """Whether the data has more batches than an epoch takes."""
     note: str | None = None
@@ -355,13 +360,13 @@ class Data:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where it ran. cpus: those that this process may use."""
+    """Describe the machine of a run. cpus: how many this process may use."""
 
     cpu: str
     cpus: Positive
     memory_bytes: Positive
     gpus: list[str]
-    """Their names, of those that CUDA_VISIBLE_DEVICES shows, in its order."""
+    """Names of the GPUs that CUDA_VISIBLE_DEVICES shows, in its order."""
     gpu_problem: str | None
     """Why gpus is empty or NVML's figures are missing, in a line; None where there is no driver."""
     system: str
@@ -371,24 +376,24 @@ class Machine:
 
 @dataclass(frozen=True)
 class Settings:
-    """What was asked for, as far as it is not in the model, the data and the cells."""
+    """Hold the settings of a run that are not in the model, the data and the cells."""
 
     model: str
-    """As it was asked for: a name of the catalogue, or FILE.py:NAME."""
+    """Model as the user named it: a name of the catalogue, or FILE.py:NAME."""
     rounds: Positive | None
-    """None: until the ratios' intervals are narrower than precision, or max_seconds are used up."""
+    """None: until the ratios' intervals are narrower than precision, or max_seconds have passed."""
     precision: Over0
     max_seconds: Over0
     epochs: Positive
-    """Steady ones of each round."""
+    """Steady epochs per round."""
     seed: Count
     timeout: Over0
     data: str
-    """As it was asked for: auto, synthetic, or a directory."""
+    """Data as the user named it: auto, synthetic, or a directory."""
     baseline: str | None
     """The framework that the others are compared with; None for the fastest."""
     prices: dict[Annotated[str, Meta(pattern=r"^(cpu|gpu)\Z")], Over0]
-    """Of an hour, by device."""
+    """Price of an hour, by device."""
     target_accuracy: Annotated[float, Meta(gt=0, le=1)] | None
-    """On the test examples, as a fraction; None to train for the epochs only."""
+    """Accuracy on the test examples to train to, as a fraction; None to train the epochs only."""
     trace_memory: bool

@@ -1,4 +1,4 @@
-"""The statistics of the table: small functions of plain numbers."""
+"""Compute the statistics of the table, from plain numbers."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from statistics import NormalDist, median
 from typing import Any
 
 CONFIDENCE = 0.95
-LEAST = 6
+MIN_ROUNDS = 6
 """Values that an interval needs. The bootstrapped median of n values lies between their extremes,
-which hold the true median with 1 - 2 / 2^n: 94 % for five, 97 % for six."""
+which contain the true median with probability 1 - 2 / 2^n: 94 % for five values, 97 % for six."""
 RESAMPLES = 9999
-FEWEST_RESAMPLES = 999
-DRAWS = 10_000_000
-"""Values drawn for one interval, a quarter of a second's work: more than 1,000 values get fewer
-resamples, more than 10,000 the fewest. An end of the interval then moves by some 4 % of its
-width."""
-DRAWS_AT_A_TIME = 4_000_000
-"""Some 100 MB: the draws, the values drawn, and the copy that the median partitions."""
+MIN_RESAMPLES = 999
+MAX_DRAWN_VALUES = 10_000_000
+"""Values drawn for one interval, which takes a quarter of a second. More than 1,000 measurements
+get fewer resamples, more than 10,000 get MIN_RESAMPLES: an end of the interval then varies by some
+4 % of its width."""
+DRAWN_VALUES_PER_CHUNK = 4_000_000
+"""Values drawn at a time, which take some 100 MB: the random indices, the values, and the copy that
+the median partitions."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Several measurements of one thing: their median, its 95 % interval, and the extremes.
+    """Summarize measurements of one thing: their median, its 95 % interval, and the extremes.
 
-    low and high are None where there are fewer than LEAST values.
+    low and high are None where there are fewer than MIN_ROUNDS values.
     """
 
     median: float
@@ -38,17 +39,17 @@ class Estimate:
 
     @property
     def width(self) -> float:
-        """Of the interval, relative to the median; infinite where there is none."""
+        """Return the interval's width relative to the median; infinite where there is none."""
         if self.low is None or self.high is None:
             return math.inf
         return (self.high - self.low) / self.median
 
     def is_over(self, value: float) -> bool:
-        """Whether the interval, or the range where there is none, lies above the value."""
+        """Return whether the interval, or the range if there is none, lies above the value."""
         return (self.minimum if self.low is None else self.low) > value
 
     def scaled(self, factor: float) -> Estimate:
-        """In another unit; factor is over 0."""
+        """Return the estimate in another unit; factor is over 0."""
         return Estimate(
             self.median * factor,
             None if self.low is None else self.low * factor,
@@ -59,15 +60,15 @@ class Estimate:
         )
 
     def excludes(self, value: float) -> bool:
-        """Whether there is an interval, and the value is outside of it."""
+        """Return whether there is an interval and the value is outside of it."""
         return self.low is not None and self.high is not None and not self.low <= value <= self.high
 
 
 def estimate(values: list[float]) -> Estimate:
-    """Raise ValueError where there is no value."""
+    """Return the estimate of the values; ValueError where there is none."""
     middle, smallest, largest = median(values), min(values), max(values)
     low = high = None
-    if len(values) >= LEAST:
+    if len(values) >= MIN_ROUNDS:
         low, high = _interval(values) if smallest < largest else (smallest, largest)
     return Estimate(middle, low, high, smallest, largest, len(values))
 
@@ -75,16 +76,17 @@ def estimate(values: list[float]) -> Estimate:
 def paired_ratio(
     numerator: Mapping[int, float], denominator: Mapping[int, float]
 ) -> Estimate | None:
-    """The ratio within each round that both have: a drift of the machine cancels. None where they
-    have no round in common.
+    """Return the estimate of the ratios within each common round; None without one.
+
+    A drift of the machine cancels in them.
     """
     rounds = sorted(numerator.keys() & denominator.keys())
     return estimate([numerator[r] / denominator[r] for r in rounds]) if rounds else None
 
 
 def unpaired_ratio(numerator: list[float], denominator: list[float]) -> Estimate:
-    """The ratio of the medians of two runs, which have no rounds in common."""
-    enough = min(len(numerator), len(denominator)) >= LEAST
+    """Return the ratio of the medians of two runs, which have no rounds in common."""
+    enough = min(len(numerator), len(denominator)) >= MIN_ROUNDS
     low, high = _interval(numerator, denominator) if enough else (None, None)
     return Estimate(
         median(numerator) / median(denominator),
@@ -97,9 +99,11 @@ def unpaired_ratio(numerator: list[float], denominator: list[float]) -> Estimate
 
 
 def _interval(*samples: list[float]) -> tuple[float, float]:
-    """The expanded percentile bootstrap (T. Hesterberg, "What Teachers Should Know About the
-    Bootstrap", The American Statistician 69, 2015) of the median, or of two medians' ratio: the
-    plain one is too narrow for few values. Its seed is fixed: the same values give the same.
+    """Return the bootstrap interval of the median, or of the ratio of two medians.
+
+    It is the percentile bootstrap with a small-sample correction ("expanded"; T. Hesterberg, "What
+    Teachers Should Know About the Bootstrap", The American Statistician 69, 2015): the plain one is
+    too narrow for few values. The seed is fixed, so the same values give the same interval.
     """
     import numpy as np
     from scipy import stats
@@ -114,8 +118,8 @@ def _interval(*samples: list[float]) -> tuple[float, float]:
     found = stats.bootstrap(
         samples,
         statistic,
-        n_resamples=min(RESAMPLES, max(FEWEST_RESAMPLES, DRAWS // most)),
-        batch=max(1, DRAWS_AT_A_TIME // most),
+        n_resamples=min(RESAMPLES, max(MIN_RESAMPLES, MAX_DRAWN_VALUES // most)),
+        batch=max(1, DRAWN_VALUES_PER_CHUNK // most),
         confidence_level=1 - 2 * NormalDist().cdf(-z),
         method="percentile",
         rng=0,

@@ -1,6 +1,6 @@
-"""What a comparison must be beside its types: bounded, free of contradictions, fit to be shown.
+"""Check what the types of a comparison do not: that it is bounded and free of contradictions.
 
-`check` is run on what is read and on what is to be written, so that one can always be the other.
+`check` runs before a file is written and after one is read, so every file written can be read.
 """
 
 from __future__ import annotations
@@ -19,28 +19,29 @@ from .records import CellResult, Count, Data, Epoch
 if TYPE_CHECKING:
     from .comparison import Comparison
 
-CELLS = 500
-"""In a comparison: a table of 500 rows takes seconds to draw, and nobody reads more."""
-ROUNDS = 20_000
-"""Of a cell: the intervals of 20,000 rounds take seconds to compute."""
-EPOCHS = 200_000
-"""In a comparison: they take seconds to draw."""
-FIGURES = 100
-"""Of an epoch, told by the framework's runtime: Julia's tells three."""
-LOSSES = 1_000_000
-"""Of an epoch, which has one for each step: the longest published one has some thousand."""
-ENTRIES = 10_000
-"""Of a list or a table of names, such as the tensors of the proof: a model has hundreds."""
-TEXT = 100_000
-"""Characters of a text but a traceback, which is not shown: a long reason has some hundred."""
-DEPTH = 50
+MAX_CELLS = 500
+"""Cells of a comparison: a table of 500 rows takes seconds to draw, and nobody reads more."""
+MAX_ROUNDS = 20_000
+"""Rounds of a cell: the intervals of 20,000 rounds take seconds to compute."""
+MAX_EPOCHS = 200_000
+"""Epochs of a comparison: they take seconds to draw."""
+MAX_FIGURES = 100
+"""Figures of an epoch from the framework's runtime: Julia's gives three."""
+MAX_LOSSES = 1_000_000
+"""Losses of an epoch, one per step: the longest published epoch has some thousand."""
+MAX_ENTRIES = 10_000
+"""Entries of a list or dict, such as the tensors of the proof: a model has hundreds."""
+MAX_CHARACTERS = 100_000
+"""Characters of a text, except for a traceback, which is not shown: a long reason has some hundred.
+"""
+MAX_DEPTH = 50
 """Levels of nesting in the model: each residual block within another one has two."""
-SECONDS = (1e-9, 1e9)
-"""What an epoch may take: from the clock's resolution to thirty years."""
-INTEGER = 2**63
-"""What a whole number is less than: bytes, FLOPs and parameters are."""
-CLOCK_ERROR = 1e-3
-"""Seconds by which the rounding of sums may let an epoch begin before the one before it ended."""
+EPOCH_SECONDS = (1e-9, 1e9)
+"""The shortest and the longest epoch: from the clock's resolution to thirty years."""
+INTEGER_LIMIT = 2**63
+"""Whole numbers (bytes, FLOPs, parameters) are below this."""
+CLOCK_TOLERANCE = 1e-3
+"""Seconds by which an epoch may begin before the previous one ended, as sums are rounded."""
 
 
 class _Layer(msgspec.Struct):
@@ -54,7 +55,7 @@ class _Source(msgspec.Struct):
 
 
 class _Model(msgspec.Struct):
-    """What is read of a model's description; it may hold more."""
+    """Hold what is read of a model's description; it may have more fields."""
 
     name: str
     parameters: Count
@@ -65,7 +66,7 @@ class _Model(msgspec.Struct):
 
 
 def check(comparison: Comparison) -> None:
-    """Raise msgspec.ValidationError, which says what is wrong and where."""
+    """Raise msgspec.ValidationError where the comparison is not valid; it says what and where."""
     _check_sizes(comparison)
     _check_model(comparison.model)
     _check_data(comparison.data)
@@ -74,7 +75,7 @@ def check(comparison: Comparison) -> None:
     seen: set[str] = set()
     for at, result in _numbered("results", comparison.results):
         if result.name in seen:
-            raise _error(f"Two cells of the name {result.name!r}", f"{at}.cell.name")
+            raise _error(f"Two cells have the name {result.name!r}", f"{at}.cell.name")
         seen.add(result.name)
         _check_result(result, at, len(comparison.resumed))
 
@@ -83,35 +84,35 @@ def _check_sizes(comparison: Comparison) -> None:
     results, rounds = comparison.results, comparison.settings.rounds
     if not results:
         raise _error("Expected at least one cell", "results")
-    _at_most(CELLS, len(results), "cells", "results")
-    _at_most(ROUNDS, rounds or 0, "rounds", "settings.rounds")
-    _at_most(EPOCHS, sum(len(result.epochs) for result in results), "epochs", "results")
+    _at_most(MAX_CELLS, len(results), "cells", "results")
+    _at_most(MAX_ROUNDS, rounds or 0, "rounds", "settings.rounds")
+    _at_most(MAX_EPOCHS, sum(len(result.epochs) for result in results), "epochs", "results")
     for at, result in _numbered("results", results):
-        _at_most(len(result.epochs), len(result.usage), "of them: one an epoch", f"{at}.usage")
+        _at_most(len(result.epochs), len(result.usage), "of them: one per epoch", f"{at}.usage")
         for epoch_at, epoch in _numbered(f"{at}.epochs", result.epochs):
-            _at_most(LOSSES, len(epoch.losses), "losses", f"{epoch_at}.losses")
-            _at_most(FIGURES, len(epoch.figures), "figures", f"{epoch_at}.figures")
+            _at_most(MAX_LOSSES, len(epoch.losses), "losses", f"{epoch_at}.losses")
+            _at_most(MAX_FIGURES, len(epoch.figures), "figures", f"{epoch_at}.figures")
     _check_values(comparison, "", 0)
 
 
 def _check_values(value: Any, at: str, depth: int) -> None:
-    """Bound every text, whole number, list and level beside the epochs'."""
-    _at_most(DEPTH, depth, "levels", at)
+    """Check the size of every text, integer and list, and the nesting, except for the epochs."""
+    _at_most(MAX_DEPTH, depth, "levels", at)
     if is_dataclass(value):
         for name, inner in vars(value).items():
             if name not in ("epochs", "usage", "traceback"):
                 _check_values(inner, f"{at}.{name}", depth + 1)
     elif isinstance(value, str):
-        _at_most(TEXT, len(value), "characters", at)
-    elif isinstance(value, int) and abs(value) >= INTEGER:
+        _at_most(MAX_CHARACTERS, len(value), "characters", at)
+    elif isinstance(value, int) and abs(value) >= INTEGER_LIMIT:
         raise _error("Expected a number of at most 63 bits", at)
     elif isinstance(value, dict):
-        _at_most(ENTRIES, len(value), "entries", at)
+        _at_most(MAX_ENTRIES, len(value), "entries", at)
         for name, inner in value.items():
-            _at_most(TEXT, len(name), "characters", at)
+            _at_most(MAX_CHARACTERS, len(name), "characters", at)
             _check_values(inner, f"{at}.{name}", depth + 1)
     elif isinstance(value, list):
-        _at_most(ENTRIES, len(value), "entries", at)
+        _at_most(MAX_ENTRIES, len(value), "entries", at)
         for at_inner, inner in _numbered(at, value):
             _check_values(inner, at_inner, depth + 1)
 
@@ -128,22 +129,22 @@ def _check_model(model: dict[str, Any]) -> None:
 
 def _check_data(data: Data) -> None:
     if data.batches * data.batch_size > data.train_examples:
-        raise _error("Expected batches of no more than the training examples", "data.batches")
+        raise _error("Expected no more examples than the training set has", "data.batches")
 
 
 def _check_moment(moment: str, at: str) -> None:
     try:
         datetime.fromisoformat(moment)
     except ValueError:
-        raise _error("Expected a time as ISO 8601 writes it", at) from None
+        raise _error("Expected a time in the format of ISO 8601", at) from None
 
 
 def _check_result(result: CellResult, at: str, resumptions: int) -> None:
     steady = any(epoch.epoch for epoch in result.epochs)
     if result.status == "ran" and not (result.parity and steady):
-        raise _error("Expected the proof and a steady epoch of a cell that ran", at)
+        raise _error("Expected a parity and a steady epoch of a cell that ran", at)
     if result.status in ("unavailable", "failed") and not result.reason:
-        raise _error(f"Expected why the cell is {result.status}", f"{at}.reason")
+        raise _error(f"Expected the reason why the cell is {result.status}", f"{at}.reason")
     for epoch_at, epoch in _numbered(f"{at}.epochs", result.epochs):
         _check_epoch(epoch, epoch_at)
     _check_order(result.epochs, f"{at}.epochs", resumptions)
@@ -154,8 +155,8 @@ def _check_result(result: CellResult, at: str, resumptions: int) -> None:
 
 
 def _check_epoch(epoch: Epoch, at: str) -> None:
-    _at_most(ROUNDS, epoch.round, "rounds", f"{at}.round")
-    shortest, longest = SECONDS
+    _at_most(MAX_ROUNDS, epoch.round, "rounds", f"{at}.round")
+    shortest, longest = EPOCH_SECONDS
     for name in ("wall_seconds", "cpu_seconds"):
         if getattr(epoch, name) > longest:
             raise _error(f"Expected at most {longest:.0e} seconds", f"{at}.{name}")
@@ -166,29 +167,31 @@ def _check_epoch(epoch: Epoch, at: str) -> None:
 
 
 def _check_order(epochs: list[Epoch], at: str, resumptions: int) -> None:
-    """They follow one another in number and in time. The clock begins anew when the machine does,
-    and then the run was resumed.
+    """Check that the epochs follow one another in number and in time.
+
+    The clock starts again when the machine restarts; then the run must have been resumed.
     """
-    for (earlier, _), (later, epoch_at) in pairwise(zip(epochs, _places(at), strict=False)):
+    for (earlier, _), (later, epoch_at) in pairwise(zip(epochs, _item_paths(at), strict=False)):
         if (later.round, later.epoch) <= (earlier.round, earlier.epoch):
             raise _error("Expected each epoch once and in order", epoch_at)
-        if later.started + CLOCK_ERROR < earlier.started + earlier.span_seconds:
+        if later.started + CLOCK_TOLERANCE < earlier.started + earlier.span_seconds:
             resumptions -= 1
             if resumptions < 0 or later.round == earlier.round:
-                raise _error("Expected a start after the epoch before", f"{epoch_at}.started")
+                raise _error("Expected a start after the previous epoch", f"{epoch_at}.started")
 
 
 def _numbered(at: str, values: Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    return zip(_places(at), values, strict=False)
+    """Return pairs of a value's path in the file and the value."""
+    return zip(_item_paths(at), values, strict=False)
 
 
-def _places(at: str) -> Iterator[str]:
+def _item_paths(at: str) -> Iterator[str]:
     return (f"{at}[{number}]" for number in count())
 
 
-def _at_most(most: int, number: int, things: str, at: str) -> None:
-    if number > most:
-        raise _error(f"Expected at most {most:,} {things}", at)
+def _at_most(limit: int, number: int, things: str, at: str) -> None:
+    if number > limit:
+        raise _error(f"Expected at most {limit:,} {things}", at)
 
 
 def _error(message: str, at: str) -> ValidationError:

@@ -1,8 +1,10 @@
 """
-One model, described without a framework, as an ordinary Flux `Chain`, trained by an ordinary
-Flux loop. Called from Python through juliacall; nothing here knows Python.
+Build a model from a description without a framework, as an ordinary Flux `Chain`, and train
+it with an ordinary Flux loop. Python calls this package through juliacall; nothing here
+knows Python.
 
-An array crosses as the same memory: what is C-ordered (N, C, H, W) there is (W, H, C, N) here.
+Arrays are shared with Python, not copied: what is C-ordered (N, C, H, W) there is
+(W, H, C, N) here.
 """
 module CrossBenchFlux
 

@@ -1,50 +1,70 @@
-# Where a workload is. The GPU's methods are in ext/CUDAExt.jl, loaded when CUDA.jl and cuDNN are.
+# The devices that a workload can be on. The GPU's methods are in ext/CUDAExt.jl, which
+# Julia loads when CUDA.jl and cuDNN are loaded.
 
 """
-    mover(name) -> device
+    select_device(name) -> device
 
-A function that moves arrays, and whatever holds arrays, to the device of that name, and keeps their
-element type: Float64 stays Float64.
+Return the device of that name ("cpu" or "gpu"): a function that moves arrays, and whatever
+holds arrays, there. It keeps their element type: Float64 stays Float64.
 """
-mover(name::AbstractString) = mover(Val(Symbol(name)))
-mover(::Val{:cpu}) = cpu_device()
-mover(::Val{D}) where {D} = error("the device $D needs CUDA.jl and cuDNN, which are not loaded")
+select_device(name::AbstractString) = select_device(Val(Symbol(name)))
+select_device(::Val{:cpu}) = cpu_device()
+select_device(::Val{D}) where {D} =
+    error("the device $D needs CUDA.jl and cuDNN, which are not loaded")
 
 """
-    moved(device, x) -> array on the device
+    to_device(device, x) -> array on the device
 
-`device(x)`, of the same element type, or an error.
+Return `device(x)`; raise an error if its element type is not that of `x`.
 """
-function moved(device, x)
-    there = device(x)
-    eltype(there) == eltype(x) || error("$device makes $(eltype(there)) of $(eltype(x))")
-    return there
+function to_device(device, x)
+    moved = device(x)
+    eltype(moved) == eltype(x) || error("$device converts $(eltype(x)) to $(eltype(moved))")
+    return moved
 end
 
-"""What a batch on the device is made of: a copy. On the CPU moving makes none."""
-owned(device, batch) = batch
-owned(::CPUDevice, batch) = deepcopy(batch)
+"""
+    copy_if_shared(device, batch) -> batch
 
-"""The moved model, with a generator in each dropout that can draw on the device. On a GPU that is the
-device's default one, which Flux's own default has become; on the CPU each dropout gets its own, which
-a copy of the model does not share."""
-with_generators(device, model) = model
-with_generators(::CPUDevice, model) = fmap(model; exclude = part -> part isa Dropout) do part
-    part isa Dropout ? Dropout(part.p, part.dims, part.active, Xoshiro(0)) : part
+Return a batch whose arrays nobody else holds: a copy on the CPU, where moving copies
+nothing.
+"""
+copy_if_shared(device, batch) = batch
+copy_if_shared(::CPUDevice, batch) = deepcopy(batch)
+
+"""
+    with_dropout_rngs(device, model) -> model
+
+Return the moved model with a random number generator in each dropout that can draw on the
+device. On a GPU that is the device's default one, which Flux's own default became when the
+model was moved; on the CPU each dropout gets its own, which a copy of the model does not
+share.
+"""
+with_dropout_rngs(device, model) = model
+function with_dropout_rngs(::CPUDevice, model)
+    return fmap(model; exclude = node -> node isa Dropout) do node
+        node isa Dropout ? Dropout(node.p, node.dims, node.active, Xoshiro(0)) : node
+    end
 end
 
-"""Wait until the device has nothing left to do. The CPU has, when a call returns."""
+"""
+Wait until the device has nothing left to do. The CPU has nothing left when a call returns.
+"""
 synchronize(device) = nothing
 
-"""The most bytes in use on the device, or `nothing` where there is no such counter."""
+"""
+Return the most bytes in use on the device so far, or `nothing` if it has no such counter.
+"""
 peak_memory(device) = nothing
 
-"""Collect the garbage of what came before an epoch. On a GPU `free_memory` does the rest."""
+"""
+Collect the garbage from before an epoch. On a GPU `free_memory` does the rest.
+"""
 collect_garbage(device) = GC.gc(false)
 collect_garbage(::CPUDevice) = GC.gc()
 
-"""Give back the memory that nothing uses, to the system or to the others that use the device."""
+"""Give unused memory back to the system, or to other processes that use the device."""
 free_memory(device) = GC.gc()
 
-"""What a reader should know of the device, by name."""
+"""Return what a reader should know of the device, such as its name and its CUDA version."""
 device_details(device) = Dict{String,String}()

@@ -1,24 +1,33 @@
-# From the description to Flux's own layers. Axes are reversed: (H, W) there is (W, H) here, and a
-# sequence (L, F) is (F, L).
+# From the description to Flux's own layers. The axes are reversed: (H, W) in the
+# description is (W, H) here, and a sequence (L, F) is (F, L).
 
 """
-    chain(layers, T) -> Chain
+    build_chain(layers, T) -> Chain
 
-The described layers, one after the other, with numbers of the type `T`.
+Build the described layers, in order, with numbers of the type `T`.
 """
-function chain(layers, T)
+function build_chain(layers, T)
     translated = Any[
         translate(Val(Symbol(layer["type"])), layer, T, activation...) for
-        (layer, activation) in joined(layers)]
-    return length(translated) > LONGEST ? Chain(translated) : Chain(translated...)
+        (layer, activation) in fuse_activations(layers)
+    ]
+    return length(translated) > MAX_TUPLE_LAYERS ? Chain(translated) : Chain(translated...)
 end
 
-# Of a tuple of layers all is compiled as one, which takes minutes for a long one; of a vector, each
-# kind of layer on its own, for a dynamic call in each step.
-const LONGEST = 24
+"""
+How many layers a `Chain` holds in a tuple at most. Julia compiles a tuple of layers as a
+whole, which takes minutes for a long one. It compiles a vector of layers one kind of layer
+at a time, at the price of a dynamic call in each step.
+"""
+const MAX_TUPLE_LAYERS = 24
 
-"""The layers, each with its activation, if any: a ReLU joins the layer before, as Flux users write."""
-function joined(layers)
+"""
+    fuse_activations(layers) -> [(layer, activation), ...]
+
+Pair each layer with `()` or, where a ReLU follows that it can apply itself, with `(relu,)`,
+as Flux users write it: `Conv(k, in => out, relu)`.
+"""
+function fuse_activations(layers)
     pairs = Tuple{Any,Tuple}[]
     for layer in layers
         if layer["type"] == "ReLU" && !isempty(pairs) && takes_activation(pairs[end]...)
@@ -29,148 +38,208 @@ function joined(layers)
     end
     return pairs
 end
+
 takes_activation(layer, activation) =
     isempty(activation) && layer["type"] in ("Conv", "Dense", "BatchNorm")
 
-translate(::Val{type}, layer, T) where {type} = error("no translation to Flux of the layer $type")
+"""
+    translate(Val(type), layer, T, activation...) -> layer of Flux
 
-# Flux's own initial values would be drawn here in vain: load_weight! replaces them all.
-blank(size...) = zeros(Float32, size...)
+Build one described layer.
+"""
+translate(::Val{type}, layer, T) where {type} =
+    error("the Flux adapter does not support the layer $type")
+
+# load_weight! replaces all initial values: drawing Flux's own would be wasted work.
+zeros_init(size...) = zeros(Float32, size...)
 
 function translate(::Val{:Conv}, layer, T, activation...)
-    channels = layer["input_shape"][1] => layer["features"]
-    return Conv(sizes(layer["kernel"]), channels, activation...;
-        stride = sizes(layer["stride"]), pad = sizes(layer["padding"]), init = blank)
+    return Conv(
+        width_height(layer["kernel"]),
+        layer["input_shape"][1] => layer["features"],
+        activation...;
+        stride = width_height(layer["stride"]),
+        pad = width_height(layer["padding"]),
+        init = zeros_init,
+    )
 end
 
 translate(::Val{:MaxPool}, layer, T) =
-    MaxPool(sizes(layer["window"]); stride = sizes(layer["stride"]))
+    MaxPool(width_height(layer["window"]); stride = width_height(layer["stride"]))
 
-sizes(pair) = (Int(pair[2]), Int(pair[1]))
+# The description has (height, width).
+width_height(pair) = (Int(pair[2]), Int(pair[1]))
 
 translate(::Val{:ReLU}, layer, T) = x -> relu.(x)
 
-# (W, H, C, N) flattens column by column, which is the canonical C, H, W row by row
+# (W, H, C, N) flattens column by column, which is the canonical C, H, W row by row.
 translate(::Val{:Flatten}, layer, T) = Flux.flatten
 
 translate(::Val{:Dense}, layer, T, activation...) =
-    Dense(layer["input_shape"][1] => layer["features"], activation...; init = blank)
+    Dense(layer["input_shape"][1] => layer["features"], activation...; init = zeros_init)
 
-# Flux's momentum is the batch's share, the description's the running value's
-translate(::Val{:BatchNorm}, layer, T, activation...) = BatchNorm(layer["input_shape"][1], activation...;
-    eps = T(layer["epsilon"]), momentum = T(1 - layer["momentum"]))
+# Flux's momentum is the weight of the new value, the description's of the running value.
+function translate(::Val{:BatchNorm}, layer, T, activation...)
+    return BatchNorm(
+        layer["input_shape"][1],
+        activation...;
+        eps = T(layer["epsilon"]),
+        momentum = T(1 - layer["momentum"]),
+    )
+end
 
 translate(::Val{:Dropout}, layer, T) = Dropout(layer["rate"])
 
-translate(::Val{:GlobalAveragePool}, layer, T) =
-    length(layer["input_shape"]) == 2 ? mean_along : Chain(GlobalMeanPool(), Flux.flatten)
+function translate(::Val{:GlobalAveragePool}, layer, T)
+    length(layer["input_shape"]) == 2 && return sequence_mean
+    return Chain(GlobalMeanPool(), Flux.flatten)
+end
 
-mean_along(x) = dropdims(mean(x; dims = 2); dims = 2)
+sequence_mean(x) = dropdims(mean(x; dims = 2); dims = 2)
 
 translate(::Val{:Embedding}, layer, T) =
-    Flux.Embedding(layer["vocabulary"] => layer["features"]; init = blank)
+    Flux.Embedding(layer["vocabulary"] => layer["features"]; init = zeros_init)
 
 translate(::Val{:OneHot}, layer, T) = OneHot{T}(1:layer["vocabulary"])
 
-# onehotbatch as numbers of the model's type, for BLAS: of Bool the product would be Julia's generic one
+"""
+Encode numbers from 1 as one-hot vectors of the type `T`, not of Bool: BLAS multiplies
+these, while Bool would take Julia's generic matrix multiplication.
+"""
 struct OneHot{T}
     vocabulary::UnitRange{Int}
 end
 Flux.Functors.@leaf OneHot
-(hot::OneHot{T})(x) where {T} = ignore_derivatives(() -> T.(Flux.onehotbatch(x, hot.vocabulary)))
+(onehot::OneHot{T})(x) where {T} =
+    ignore_derivatives(() -> T.(Flux.onehotbatch(x, onehot.vocabulary)))
 
 translate(::Val{:LSTM}, layer, T) = recurrent(layer, LSTM)
 translate(::Val{:GRU}, layer, T) = recurrent(layer, GRU)
 
+"""
+    recurrent(layer, kind) -> Chain or Parallel
+
+Build an `LSTM` or a `GRU` (`kind`) that returns the last output of each direction.
+"""
 function recurrent(layer, kind)
-    cells() = kind(layer["input_shape"][2] => layer["features"];
-        init_kernel = blank, init_recurrent_kernel = blank)
-    forward = Chain(cells(), last_output)
-    return layer["bidirectional"] ?
-        Parallel(vcat, forward, Chain(reversed, cells(), last_output)) : forward
+    build() = kind(
+        layer["input_shape"][2] => layer["features"];
+        init_kernel = zeros_init,
+        init_recurrent_kernel = zeros_init,
+    )
+    forward = Chain(build(), last_output)
+    layer["bidirectional"] || return forward
+    return Parallel(vcat, forward, Chain(reverse_sequence, build(), last_output))
 end
 
 last_output(x) = x[:, end, :]
-reversed(x) = reverse(x; dims = 2)
+reverse_sequence(x) = reverse(x; dims = 2)
 
 function translate(::Val{:Residual}, layer, T)
-    body = chain(layer["body"], T)
+    body = build_chain(layer["body"], T)
     isempty(layer["shortcut"]) && return SkipConnection(body, +)
-    return Parallel(+, body, chain(layer["shortcut"], T))
+    return Parallel(+, body, build_chain(layer["shortcut"], T))
 end
 
 """
-    ways(layers) -> [(layer, way), ...]
+    layer_paths(layers) -> [(layer, path), ...]
 
-Every described layer with a place of its own in the `Chain`, those inside of others too, and the
-way there: the names of fields and the indices, one after the other.
+Return every described layer that has a place of its own in the `Chain`, nested ones too,
+and its path there: field names and indices, such as `(:layers, 3)`.
 """
-function ways(layers, way = ())
+function layer_paths(layers, root = ())
     found = Tuple{Any,Tuple}[]
-    for (index, (layer, _)) in enumerate(joined(layers))
-        here = (way..., :layers, index)
-        push!(found, (layer, here))
+    for (index, (layer, _)) in enumerate(fuse_activations(layers))
+        path = (root..., :layers, index)
+        push!(found, (layer, path))
         layer["type"] == "Residual" || continue
         if isempty(layer["shortcut"])
-            append!(found, ways(layer["body"], (here..., :layers)))
+            append!(found, layer_paths(layer["body"], (path..., :layers)))
         else
-            append!(found, ways(layer["body"], (here..., :layers, 1)))
-            append!(found, ways(layer["shortcut"], (here..., :layers, 2)))
+            append!(found, layer_paths(layer["body"], (path..., :layers, 1)))
+            append!(found, layer_paths(layer["shortcut"], (path..., :layers, 2)))
         end
     end
     return found
 end
 
-"""The way to every parameter by its full name ("conv1.weight")."""
-parameter_ways(layers) = Dict{String,Tuple}(
-    "$(layer["name"]).$name" => (way..., inside...) for (layer, way) in ways(layers) for
-    (name, inside) in inner_ways(Val(Symbol(layer["type"])), layer))
-
-"""The way to every dropout by its name."""
-dropout_ways(layers) = Dict{String,Tuple}(
-    layer["name"] => way for (layer, way) in ways(layers) if layer["type"] == "Dropout")
-
-# From a layer on to its parameters, by the names that they have in the description.
-inner_ways(::Val, layer) = ()
-inner_ways(::Union{Val{:Conv},Val{:Dense}}, layer) = ("weight" => (:weight,), "bias" => (:bias,))
-inner_ways(::Val{:Embedding}, layer) = ("weight" => (:weight,),)
-inner_ways(::Val{:BatchNorm}, layer) =
-    ("weight" => (:γ,), "bias" => (:β,), "running_mean" => (:μ,), "running_var" => (:σ²,))
-inner_ways(::Val{:LSTM}, layer) = recurrent_ways(layer, :bias)
-inner_ways(::Val{:GRU}, layer) = recurrent_ways(layer, :b)
-
-function recurrent_ways(layer, bias)
-    one(suffix, way...) = ("weight_ih$suffix" => (way..., :cell, :Wi),
-        "weight_hh$suffix" => (way..., :cell, :Wh), "bias$suffix" => (way..., :cell, bias))
-    layer["bidirectional"] || return one("", :layers, 1)
-    return (one("", :layers, 1, :layers, 1)..., one("_reverse", :layers, 2, :layers, 2)...)
+"""Return the path of every parameter in the `Chain`, by its full name ("conv1.weight")."""
+function parameter_paths(layers)
+    return Dict{String,Tuple}(
+        "$(layer["name"]).$name" => (path..., inner...) for
+        (layer, path) in layer_paths(layers) for
+        (name, inner) in inner_paths(Val(Symbol(layer["type"])), layer)
+    )
 end
 
+"""Return the path of every dropout in the `Chain`, by its name ("dropout1")."""
+function dropout_paths(layers)
+    return Dict{String,Tuple}(
+        layer["name"] => path for
+        (layer, path) in layer_paths(layers) if layer["type"] == "Dropout"
+    )
+end
+
+"""
+    inner_paths(Val(type), layer) -> (name => path, ...)
+
+Return the path of each parameter from its layer on, by its name in the description.
+"""
+inner_paths(::Val, layer) = ()
+inner_paths(::Union{Val{:Conv},Val{:Dense}}, layer) =
+    ("weight" => (:weight,), "bias" => (:bias,))
+inner_paths(::Val{:Embedding}, layer) = ("weight" => (:weight,),)
+inner_paths(::Val{:BatchNorm}, layer) =
+    ("weight" => (:γ,), "bias" => (:β,), "running_mean" => (:μ,), "running_var" => (:σ²,))
+inner_paths(::Val{:LSTM}, layer) = recurrent_paths(layer, :bias)
+inner_paths(::Val{:GRU}, layer) = recurrent_paths(layer, :b)
+
+function recurrent_paths(layer, bias)
+    direction(suffix, path...) = (
+        "weight_ih$suffix" => (path..., :cell, :Wi),
+        "weight_hh$suffix" => (path..., :cell, :Wh),
+        "bias$suffix" => (path..., :cell, bias),
+    )
+    layer["bidirectional"] || return direction("", :layers, 1)
+    forward = direction("", :layers, 1, :layers, 1)
+    backward = direction("_reverse", :layers, 2, :layers, 2)
+    return (forward..., backward...)
+end
+
+"""Return Flux's function for the described loss, of (outputs, targets)."""
 function loss_function(loss)
     type = loss["type"]
     type == "SoftmaxCrossEntropy" && return Flux.logitcrossentropy
     type == "BinaryCrossEntropy" && return Flux.logitbinarycrossentropy
-    return error("no translation to Flux of the loss $type")
+    return error("the Flux adapter does not support the loss $type")
 end
 
-"""How labels, which count from 0, become what the loss compares the model's outputs with."""
+"""
+    targets_function(loss, outputs, T) -> function
+
+Return the function that turns labels (from 0) into the targets of the loss, for a model
+with this number of outputs.
+"""
 function targets_function(loss, outputs, T)
     loss["type"] == "BinaryCrossEntropy" && return labels -> reshape(T.(labels), 1, :)
-    return labels -> Flux.onehotbatch(labels, 0:(outputs - 1))
+    return labels -> Flux.onehotbatch(labels, 0:(outputs-1))
 end
 
+"""Return the rule of Optimisers.jl for the described optimizer."""
 rule(optimizer) = rule(Val(Symbol(optimizer["type"])), optimizer)
 rule(::Val{type}, _) where {type} =
-    error("no translation to Optimisers.jl of the optimizer $type")
-rule(::Val{:SGD}, o) =
-    o["momentum"] == 0 ? Descent(o["learning_rate"]) : Momentum(o["learning_rate"], o["momentum"])
+    error("the Flux adapter does not support the optimizer $type")
+function rule(::Val{:SGD}, o)
+    o["momentum"] == 0 && return Descent(o["learning_rate"])
+    return Momentum(o["learning_rate"], o["momentum"])
+end
 rule(::Val{:Adam}, o) = Adam(o["learning_rate"], (o["beta1"], o["beta2"]), o["epsilon"])
 rule(::Val{:RMSprop}, o) = RMSProp(o["learning_rate"], o["rho"], o["epsilon"])
-# AdaDelta has no learning rate
+# AdaDelta has no learning rate of its own.
 rule(::Val{:Adadelta}, o) =
     OptimiserChain(AdaDelta(o["rho"], o["epsilon"]), Descent(o["learning_rate"]))
 
-"""The learning rate of step t, from 0, as a function; `nothing` where it stays the same."""
+"""Return the learning rate as a function of the step (from 0), or `nothing` if constant."""
 function schedule(optimizer)
     decay = get(optimizer, "decay", 0)
     return decay == 0 ? nothing : t -> optimizer["learning_rate"] / (1 + decay * t)

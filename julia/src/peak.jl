@@ -1,8 +1,14 @@
-# What Julia reaches without a model: the two edges of the roofline, each a function to be timed.
+# What Julia reaches without a model: the two limits of the roofline, as functions to time.
 
-"""A function that multiplies two matrices, on all the threads: BLAS may have one in training."""
+"""
+    matrix_product(device, n) -> function
+
+Return a function that multiplies two Float32 matrices (n, n) on all threads, and waits for
+the device. It sets the threads of BLAS itself, which may have one in training.
+"""
 function matrix_product(device, n)
-    a, b, product = device((rand(Float32, n, n), rand(Float32, n, n), zeros(Float32, n, n)))
+    a, b, product =
+        device((rand(Float32, n, n), rand(Float32, n, n), zeros(Float32, n, n)))
     return function ()
         before = BLAS.get_num_threads()
         BLAS.set_num_threads(Threads.nthreads())
@@ -12,7 +18,12 @@ function matrix_product(device, n)
     end
 end
 
-"""A function that copies an array of `n` numbers, on all the threads."""
+"""
+    array_copy(device, n) -> function
+
+Return a function that copies an array of `n` Float32 numbers on all threads, and waits for
+the device.
+"""
 function array_copy(device, n)
     source, target = device((rand(Float32, n), zeros(Float32, n)))
     return function ()
@@ -23,8 +34,8 @@ end
 
 copy_all!(target, source) = copyto!(target, source)
 function copy_all!(target::Array, source::Array)
-    parts = Iterators.partition(eachindex(source), cld(length(source), Threads.nthreads()))
-    @sync for part in parts
-        Threads.@spawn copyto!(target, first(part), source, first(part), length(part))
+    chunk = cld(length(source), Threads.nthreads())
+    @sync for range in Iterators.partition(eachindex(source), chunk)
+        Threads.@spawn copyto!(target, first(range), source, first(range), length(range))
     end
 end

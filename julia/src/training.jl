@@ -1,9 +1,24 @@
-# The model with its optimizer and data, and its training: an epoch is one call from Python, or,
-# where each batch is made when its turn comes, one for each.
+# A model with its optimizer and data, and its training. An epoch is one call from Python,
+# or, where each batch is made only when its turn comes, one call per batch.
 
+"""
+Hold a model on a device, with its loss, its optimizer and the batches of its epoch.
+
+  - `parameters`: the path of each parameter in the model, by name ("conv1.weight")
+  - `dropouts`: the path of each dropout in the model, by name ("dropout1")
+  - `loss`: a function of (outputs, targets)
+  - `targets`: the function that turns labels, from 0, into targets
+  - `rule`: the optimizer, as a rule of Optimisers.jl
+  - `schedule`: the learning rate as a function of the step (from 0), or `nothing`
+  - `state`: the optimizer's state, as `Flux.setup` returns it
+  - `steps`: how many steps were taken since the weights were loaded
+  - `batches`: each a `Batch` on the device
+  - `counters_before`: what `counters` returned before the epoch
+  - `figures`: what the epoch added to these counters, in the unit of their name
+"""
 Base.@kwdef mutable struct Workload
     model::Chain
-    parameters::Dict{String,Tuple}  # the way to each, by name
+    parameters::Dict{String,Tuple}
     dropouts::Dict{String,Tuple}
     loss::Function
     targets::Function
@@ -11,128 +26,184 @@ Base.@kwdef mutable struct Workload
     schedule::Any
     device::Any
     state::Any = nothing
-    steps::Int = 0  # since the weights were loaded
+    steps::Int = 0
     batches::Vector{Any} = []
-    before::Dict{String,Int} = Dict()
+    counters_before::Dict{String,Int} = Dict()
     figures::Dict{String,Float64} = Dict()
 end
 
 """
-    Workload(json, device, precision)
+    Workload(json, device_name, precision)
 
-Build the described model. `device` is "cpu" or "gpu", `precision` "float32" or "float64".
+Build the model that `json` describes. `device_name` is "cpu" or "gpu", `precision`
+"float32" or "float64".
 """
-function Workload(json::AbstractString, device::AbstractString, precision::AbstractString)
-    description, T = JSON.parse(json), NUMBER[precision]
+function Workload(
+    json::AbstractString,
+    device_name::AbstractString,
+    precision::AbstractString,
+)
+    description, T = JSON.parse(json), ELTYPES[precision]
     layers, optimizer = description["layers"], description["optimizer"]
-    to, model = mover(device), chain(layers, T)
-    model = with_generators(to, to(T == Float64 ? f64(model) : f32(model)))
-    parameters = parameter_ways(layers)
-    for (name, way) in parameters
-        found = eltype(follow(model, way))
-        found == T || error("$name is of $found on $to, not of $T")
+    device, model = select_device(device_name), build_chain(layers, T)
+    model = with_dropout_rngs(device, device(T == Float64 ? f64(model) : f32(model)))
+    parameters = parameter_paths(layers)
+    for (name, path) in parameters
+        found = eltype(lookup(model, path))
+        found == T || error("$name is $found on $device, not $T")
     end
+    outputs = prod(description["output_shape"])
     return Workload(;
         model,
         parameters,
-        dropouts = dropout_ways(layers),
+        dropouts = dropout_paths(layers),
         loss = loss_function(description["loss"]),
-        targets = targets_function(description["loss"], prod(description["output_shape"]), T),
+        targets = targets_function(description["loss"], outputs, T),
         rule = rule(optimizer),
         schedule = schedule(optimizer),
-        device = to,
+        device,
     )
 end
 
-const NUMBER = Dict(
-    "float32" => Float32, "float64" => Float64, "int32" => Int32, "int64" => Int64, "bool" => Bool)
+"""The element types of the arrays that Python hands over, by NumPy's name."""
+const ELTYPES = Dict(
+    "float32" => Float32,
+    "float64" => Float64,
+    "int32" => Int32,
+    "int64" => Int64,
+    "bool" => Bool,
+)
 
-"""A Julia array on memory that somebody else keeps alive, for the time of the call."""
+"""
+    wrap(type, address, size) -> Array
+
+Return a Julia array on memory that the caller keeps alive for as long as the array is used.
+`type` is NumPy's name of the element type ("float32").
+"""
 wrap(type::AbstractString, address::Integer, size::Tuple) =
-    unsafe_wrap(Array, Ptr{NUMBER[type]}(UInt(address)), Int.(size))
+    unsafe_wrap(Array, Ptr{ELTYPES[type]}(UInt(address)), Int.(size))
 
-"""After the weights were loaded: the optimizer's state and the dropouts' random numbers anew, and no
-garbage left from before."""
-function reset!(workload)
+"""
+Reset the optimizer's state and the seeds of the dropout masks after the weights were
+loaded, and collect the garbage from before.
+"""
+function reset_state!(workload)
     workload.state = Flux.setup(workload.rule, workload.model)
     workload.steps = 0
     names = sort!(collect(keys(workload.dropouts)))
-    rngs = [follow(workload.model, workload.dropouts[name]).rng for name in names]
-    for (seed, rng) in enumerate(unique(objectid, rngs))  # on a GPU all have one
+    rngs = [lookup(workload.model, workload.dropouts[name]).rng for name in names]
+    for (seed, rng) in enumerate(unique(objectid, rngs))  # all dropouts on a GPU share one
         seed!(rng, seed)
     end
     collect_garbage(workload.device)
     return nothing
 end
 
-# The examples of a step on the device; kept: which values the dropouts keep, by name, or nothing.
-struct Batch{X,Y,K}
+"""
+Hold the examples of one step on the device.
+
+  - `inputs`: (..., batch), in the form that the model takes
+  - `targets`: what the loss compares the model's outputs with
+  - `masks`: the dropout masks by name, or `nothing` if the dropouts draw their own
+"""
+struct Batch{X,Y,M}
     inputs::X
     targets::Y
-    kept::K
+    masks::M
 end
 
-# `inputs` is (..., batch), the labels count from 0.
-function batch(workload, inputs, labels, kept)
-    masks = isnothing(kept) ? nothing :
-        Dict{String,Any}(name => moved(workload.device, mask) for (name, mask) in kept)
-    targets = moved(workload.device, workload.targets(labels))
-    return Batch(moved(workload.device, native_inputs(inputs)), targets, masks)
+"""
+    make_batch(workload, inputs, labels, masks) -> Batch
+
+Move the examples of one step to the device. `inputs` is (..., batch), labels are from 0.
+"""
+function make_batch(workload, inputs, labels, masks)
+    device = workload.device
+    moved_masks =
+        isnothing(masks) ? nothing :
+        Dict{String,Any}(name => to_device(device, mask) for (name, mask) in masks)
+    targets = to_device(device, workload.targets(labels))
+    return Batch(to_device(device, flux_inputs(inputs)), targets, moved_masks)
 end
 
-native_inputs(x) = x
-native_inputs(numbers::AbstractArray{<:Integer}) = numbers .+ one(eltype(numbers))  # from 1 here
+# Numbers of a vocabulary count from 0 in Python, from 1 in Flux.
+flux_inputs(x) = x
+flux_inputs(numbers::AbstractArray{<:Integer}) = numbers .+ one(eltype(numbers))
 
-"""Add a batch to the epoch; the arrays may be let go of afterwards."""
-function place!(workload, inputs, labels, kept = nothing)
-    push!(workload.batches, owned(workload.device, batch(workload, inputs, labels, kept)))
+"""
+    add_batch!(workload, inputs, labels, masks = nothing)
+
+Copy a batch to the device, as the last one of the epoch. `inputs` is (..., batch), labels
+are from 0, `masks` are dropout masks by name. The caller may free the arrays afterwards.
+"""
+function add_batch!(workload, inputs, labels, masks = nothing)
+    batch = make_batch(workload, inputs, labels, masks)
+    push!(workload.batches, copy_if_shared(workload.device, batch))
     return nothing
 end
 
-"""Take all batches out of the epoch."""
-clear!(workload) = (empty!(workload.batches); nothing)
+"""Remove all batches from the epoch."""
+clear_batches!(workload) = (empty!(workload.batches); nothing)
 
-"""Train on every batch once, in order: the losses. Returns when the device is idle."""
+"""
+    train_epoch!(workload) -> losses
+
+Train on every batch once, in order, wait for the device, and return the loss of each step.
+"""
 function train_epoch!(workload)
-    begin!(workload)
+    begin_epoch!(workload)
     losses = Float64[step!(workload, batch) for batch in workload.batches]
-    finish!(workload)
+    finish_epoch!(workload)
     return losses
 end
 
-"""Before the steps of an epoch, and after them: what happens between makes the figures."""
-begin!(workload) = (workload.before = counters(); nothing)
+"""Read the counters before the first step of an epoch."""
+begin_epoch!(workload) = (workload.counters_before = counters(); nothing)
 
-function finish!(workload)
+"""Wait for the device after the last step of an epoch, and set `workload.figures`."""
+function finish_epoch!(workload)
     synchronize(workload.device)
+    before = workload.counters_before
     workload.figures = Dict(
-        name => Float64(value - workload.before[name]) * unit(name) for (name, value) in counters()
+        name => Float64(value - before[name]) * unit(name) for (name, value) in counters()
     )
     return nothing
 end
 
-"""One step on a batch that is placed, or brought for this step alone: its loss."""
-step!(workload, inputs, labels, kept = nothing) =
-    step!(workload, batch(workload, inputs, labels, kept))
+"""
+    step!(workload, batch::Batch) -> loss
+    step!(workload, inputs, labels, masks = nothing) -> loss
+
+Train on one batch, which is on the device, or is moved there for this step alone.
+"""
+step!(workload, inputs, labels, masks = nothing) =
+    step!(workload, make_batch(workload, inputs, labels, masks))
 
 function step!(workload, batch::Batch)
     isnothing(workload.schedule) ||
         Flux.adjust!(workload.state, workload.schedule(workload.steps))
     workload.steps += 1
-    masked = with_masks(workload.model, workload.dropouts, batch.kept)
-    value, gradient = differentiate(masked, workload.loss, batch.inputs, batch.targets)
+    model = with_masks(workload.model, workload.dropouts, batch.masks)
+    value, gradient = differentiate(model, workload.loss, batch.inputs, batch.targets)
     Flux.update!(workload.state, workload.model, gradient)
     return Float64(value)
 end
 
-# A function of its own, so that Julia compiles it for the very types of the model. Layers that
-# train otherwise than they predict need no switch: inside withgradient they train.
+"""
+    differentiate(model, loss, x, y) -> (value, gradient)
+
+Return the loss in training and its gradient. Layers that behave differently in training
+need no switch: inside `withgradient` they train. This is a function of its own so that
+Julia compiles it for the model's exact type.
+"""
 function differentiate(model, loss, x, y)
     value, gradients = Flux.withgradient(m -> loss(m(x), y), model)
     return value, gradients[1]
 end
 
-# What Julia alone can tell of an epoch, from counters that run all the time.
+"""
+Return Julia's own counters, in bytes and in ns; they run all the time.
+"""
 function counters()
     gc = Base.gc_num()
     return Dict{String,Int}(
@@ -141,25 +212,35 @@ function counters()
         "compile s" => first(Base.cumulative_compile_time_ns()),
     )
 end
+
+# From a counter's bytes or ns to the unit in its name.
 unit(name) = endswith(name, "MiB") ? 2.0^-20 : 1e-9
 
-"""Before the first epoch: run on `n` threads at most. NNlib spreads a convolution's batch over Julia's
-threads, where BLAS would get in the way with more than one; all else that is spread is BLAS'."""
-function start!(workload, n::Integer)
+"""
+    configure_runtime!(workload, threads)
+
+Limit the training to so many threads, and have Julia count its compile time, before the
+first epoch. NNlib spreads a convolution's batch over Julia's threads, where more than one
+BLAS thread would get in the way; BLAS alone spreads everything else.
+"""
+function configure_runtime!(workload, threads::Integer)
     convolves = any(layer -> layer isa Conv, Flux.modules(workload.model))
-    BLAS.set_num_threads(convolves && Threads.nthreads() > 1 ? 1 : n)
+    BLAS.set_num_threads(convolves && Threads.nthreads() > 1 ? 1 : threads)
     Base.cumulative_compile_timing(true)
     return nothing
 end
 
-"""Versions, BLAS, threads and the device, for the reader of the figures."""
-details(device) = merge(device_details(device), Dict(
-    "Julia" => string(VERSION),
-    "Flux" => string(pkgversion(Flux)),
-    "NNlib" => string(pkgversion(Flux.NNlib)),
-    "Zygote" => string(pkgversion(Flux.Zygote)),
-    "Optimisers" => string(pkgversion(Flux.Optimisers)),
-    "BLAS" => join((basename(l.libname) for l in BLAS.get_config().loaded_libs), ", "),
-    "BLAS threads" => string(BLAS.get_num_threads()),
-    "Julia threads" => string(Threads.nthreads()),
-))
+"""Return versions, BLAS, threads and the device, by name, for whoever reads the figures."""
+function details(device)
+    runtime = Dict(
+        "Julia" => string(VERSION),
+        "Flux" => string(pkgversion(Flux)),
+        "NNlib" => string(pkgversion(Flux.NNlib)),
+        "Zygote" => string(pkgversion(Flux.Zygote)),
+        "Optimisers" => string(pkgversion(Flux.Optimisers)),
+        "BLAS" => join((basename(l.libname) for l in BLAS.get_config().loaded_libs), ", "),
+        "BLAS threads" => string(BLAS.get_num_threads()),
+        "Julia threads" => string(Threads.nthreads()),
+    )
+    return merge(device_details(device), runtime)
+end

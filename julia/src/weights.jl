@@ -1,49 +1,72 @@
-# Canonical weights are torch's, seen here with their axes reversed: a kernel (O, I, H, W) arrives
-# as (W, H, I, O), a dense weight (out, in) as (in, out).
+# Canonical weights are torch's, seen here with their axes reversed: a kernel (O, I, H, W)
+# arrives as (W, H, I, O), a dense weight (out, in) as (in, out).
 
+"""
+    to_flux(layer, array) -> array
+
+Convert a canonical parameter to the form that Flux's `layer` (or recurrent cell) has it in.
+"""
+to_flux(_, array) = array
 # Flux convolves, the others cross-correlate: the kernel is flipped along both its axes.
-native(::Conv, weight::AbstractArray{<:Any,4}) = reverse(weight; dims = (1, 2))
-native(::Union{Dense,Flux.LSTMCell,Flux.GRUCell}, weight::AbstractMatrix) = permutedims(weight)
-native(_, same) = same
+to_flux(::Conv, weight::AbstractArray{<:Any,4}) = reverse(weight; dims = (1, 2))
+to_flux(::Union{Dense,Flux.LSTMCell,Flux.GRUCell}, weight::AbstractMatrix) =
+    permutedims(weight)
 
-# Each of these is its own inverse.
-canonical(layer, array) = native(layer, array)
+"""
+Convert a parameter of Flux's `layer` to its canonical form: `to_flux` is its own inverse.
+"""
+to_canonical(layer, array) = to_flux(layer, array)
 
-"""What is at the end of the way in a model; in its gradient, `nothing` where there is none."""
-follow(tree, way) = foldl(part, way; init = tree)
+"""
+    lookup(tree, path) -> layer or array
 
-part(tree, field::Symbol) = getproperty(tree, field)
-part(tree, index::Int) = tree[index]
-part(::Nothing, ::Symbol) = nothing
-part(::Nothing, ::Int) = nothing
+Return what is at the end of the path in a model, or in its gradient, where it is `nothing`
+if there is no gradient.
+"""
+lookup(tree, path) = foldl(child, path; init = tree)
 
-# The layer, or cell, that a parameter is a field of.
-owner(model, way) = follow(model, Base.front(way))
+child(tree, field::Symbol) = getproperty(tree, field)
+child(tree, index::Int) = tree[index]
+child(::Nothing, ::Symbol) = nothing
+child(::Nothing, ::Int) = nothing
 
-"""The parameters by name ("conv1.weight"), in their canonical order of values, on the CPU."""
-weights(workload) = Dict{String,Array}(
-    name => Array(canonical(owner(workload.model, way), cpu(follow(workload.model, way)))) for
-    (name, way) in workload.parameters)
+"""Return the layer, or the recurrent cell, that a parameter is a field of."""
+owner(model, path) = lookup(model, Base.front(path))
 
-"""The same of a gradient, for what is trained."""
-gradient_arrays(workload, gradient) = Dict{String,Array}(
-    name => gradient_array(workload.model, gradient, way) for
-    (name, way) in workload.parameters if trained(workload.model, way))
+"""Return the parameters by name ("conv1.weight"), as canonical arrays on the CPU."""
+function weights(workload)
+    model = workload.model
+    return Dict{String,Array}(
+        name => Array(to_canonical(owner(model, path), cpu(lookup(model, path)))) for
+        (name, path) in workload.parameters
+    )
+end
 
-trained(model, way) = haskey(Flux.trainable(owner(model, way)), last(way))
+"""
+Return the gradients of the trained parameters by name, as canonical arrays on the CPU.
+"""
+function gradient_arrays(workload, gradient)
+    return Dict{String,Array}(
+        name => gradient_array(workload.model, gradient, path) for
+        (name, path) in workload.parameters if is_trained(workload.model, path)
+    )
+end
 
-function gradient_array(model, gradient, way)
-    array = @something follow(gradient, way) zero(follow(model, way))
-    return Array(canonical(owner(model, way), cpu(array)))
+is_trained(model, path) = haskey(Flux.trainable(owner(model, path)), last(path))
+
+# Zygote's gradient of a parameter that the loss does not depend on is `nothing`, not zeros.
+function gradient_array(model, gradient, path)
+    array = @something lookup(gradient, path) zero(lookup(model, path))
+    return Array(to_canonical(owner(model, path), cpu(array)))
 end
 
 """Copy canonical `values` into the model's parameter of that name ("conv1.weight")."""
 function load_weight!(workload, name, values)
-    way = workload.parameters[name]
-    layer, parameter = owner(workload.model, way), follow(workload.model, way)
-    fitting = native(layer, values)
-    size(fitting) == size(parameter) ||
-        error("$name has the size $(size(fitting)), not $(size(parameter))")
-    copyto!(parameter, fitting)
+    path = workload.parameters[name]
+    layer, parameter = owner(workload.model, path), lookup(workload.model, path)
+    converted = to_flux(layer, values)
+    size(converted) == size(parameter) ||
+        error("$name has the size $(size(converted)), not $(size(parameter))")
+    copyto!(parameter, converted)
     return nothing
 end

@@ -1,31 +1,36 @@
-# A device that is not the CPU, without a GPU: JLArrays.jl, GPUArrays.jl's reference of a GPU's arrays,
-# in which reading single elements is an error, as it is slow on a GPU.
+# A device that is not the CPU, without a GPU: JLArrays.jl, GPUArrays.jl's reference of a
+# GPU's arrays. Reading their single elements is an error, as it is slow on a GPU.
 using JLArrays: JLArrays, JLArray
 
 const MLDataDevices = parentmodule(CrossBenchFlux.CPUDevice)
 
+"""Move arrays to JLArrays, as a GPU's device does to its own."""
 struct JLDevice <: MLDataDevices.AbstractGPUDevice end
 Flux.Adapt.adapt_storage(::JLDevice, x::Array) = JLArray(x)
 const GENERATOR = JLArrays.GPUArrays.RNG{JLArray}(0)
 MLDataDevices.default_device_rng(::JLDevice) = GENERATOR
 MLDataDevices.Internal.get_device_name(::JLDevice) = "JL"
-CrossBenchFlux.mover(::Val{:jl}) = JLDevice()
+CrossBenchFlux.select_device(::Val{:jl}) = JLDevice()
 
-# As MLDataDevices' default does for CUDA.jl.
+"""Convert Float64 to Float32, as MLDataDevices does by default for CUDA.jl."""
 struct Narrowing <: MLDataDevices.AbstractGPUDevice end
 Flux.Adapt.adapt_storage(::Narrowing, x::Array) = x
 Flux.Adapt.adapt_storage(::Narrowing, x::Array{Float64}) = Float32.(x)
-CrossBenchFlux.mover(::Val{:narrowing}) = Narrowing()
+CrossBenchFlux.select_device(::Val{:narrowing}) = Narrowing()
 MLDataDevices.default_device_rng(::Narrowing) = GENERATOR
 MLDataDevices.Internal.get_device_name(::Narrowing) = "Narrowing"
 
-# CUDA.jl has a kernel for it, JLArrays.jl has none
+# CUDA.jl has a kernel for this, JLArrays.jl has none.
 Base.reverse(x::JLArray; dims) = JLArray(reverse(Array(x); dims))
 
 JLArrays.allowscalar(false)
 
-"""A batch norm of features, dropouts and a ReLU: what NNlib's generic convolutions would not allow here."""
-dense() = model([
+"""
+Describe a model with a batch norm of features, dropouts and a ReLU, but no convolutions:
+NNlib's generic ones do not run on JLArrays.
+"""
+dense() = model(
+    [
         layer("Dense", "dense1", [6]; features = 7),
         norm(1, [7]),
         layer("ReLU", "relu1", [7]),
@@ -33,29 +38,37 @@ dense() = model([
         layer("Dense", "dense2", [7]; features = 6),
         layer("Dropout", "dropout2", [6]; rate = 0.25),
         layer("Dense", "dense3", [6]; features = 3),
-    ], 3)
+    ],
+    3,
+)
 
-@testset "on another device in $precision: $build" for (precision, build) in
-    (("float32", dense), ("float64", bag), ("float64", words), ("float64", characters))
-
-    T = CrossBenchFlux.NUMBER[precision]
-    there, values = placed(build(), precision, "jl")
-    here, _ = placed(build(), precision)
-    parameters = [CrossBenchFlux.follow(there.model, way) for (_, way) in there.parameters]
+@testset "on another device in $precision: $build" for (precision, build) in (
+    ("float32", dense),
+    ("float64", bag),
+    ("float64", words),
+    ("float64", characters),
+)
+    T = CrossBenchFlux.ELTYPES[precision]
+    there, values = with_batches(build(), precision, "jl")
+    here, _ = with_batches(build(), precision)
+    paths = Base.values(there.parameters)
+    parameters = [CrossBenchFlux.lookup(there.model, path) for path in paths]
     @test all(a -> a isa JLArray{T}, parameters)
-    kept = masks(build(), 4)
+    masks = example_masks(build(), 4)
     x, y = examples(build(), T, 4)
-    loss, gradients = loss_and_gradients(there, x, y, kept)
-    expected, expected_gradients = loss_and_gradients(here, x, y, kept)
+    loss, gradients = loss_and_gradients(there, x, y, masks)
+    expected, expected_gradients = loss_and_gradients(here, x, y, masks)
     @test isapprox(loss, expected; rtol = sqrt(eps(T)))
-    # a bias before a batch norm has a gradient of rounding alone
+    # the gradient of a bias before a batch norm is rounding alone
     rounding = eps(T) * maximum(maximum(abs, a) for a in Base.values(expected_gradients))
-    @test all(isapprox(gradients[name], a; atol = 100rounding, rtol = sqrt(eps(T))) for
-              (name, a) in expected_gradients)
+    @test all(
+        isapprox(gradients[name], a; atol = 100rounding, rtol = sqrt(eps(T))) for
+        (name, a) in expected_gradients
+    )
     @test predict(there, x) ≈ predict(here, x)
-    foreach(clear!, (there, here))
+    foreach(clear_batches!, (there, here))
     for workload in (there, here), step in 1:3
-        place!(workload, examples(build(), T, 4; shift = 10step)..., kept)
+        add_batch!(workload, examples(build(), T, 4; shift = 10step)..., masks)
     end
     @test there.batches[1].inputs isa JLArray
     @test isapprox(train_epoch!(there), train_epoch!(here); rtol = sqrt(eps(T)))
@@ -66,21 +79,23 @@ dense() = model([
 end
 
 @testset "a dropout draws from the device's own generator" begin
-    workload, values = placed(dense(), "float32", "jl")
-    rngs = [CrossBenchFlux.follow(workload.model, way).rng for (_, way) in workload.dropouts]
+    workload, values = with_batches(dense(), "float32", "jl")
+    paths = Base.values(workload.dropouts)
+    rngs = [CrossBenchFlux.lookup(workload.model, path).rng for path in paths]
     @test all(rng -> rng isa JLArrays.GPUArrays.RNG, rngs)
     losses = train_epoch!(workload)
     load!(workload, values)
     x, y = examples(dense(), Float32, 4)
     once = loss_and_gradients(workload, x, y)
-    @test loss_and_gradients(workload, x, y) == once  # the generator did not go on
+    @test loss_and_gradients(workload, x, y) == once  # the generator did not advance
     @test train_epoch!(workload) == losses
     @test train_epoch!(workload) != losses
 end
 
 @testset "a device that rounds is an error" begin
-    @test_throws "is of Float32 on Narrowing(), not of Float64" placed(dense(), "float64", "narrowing")
-    workload, _ = placed(dense(), "float32", "narrowing")
+    message = "is Float32 on Narrowing(), not Float64"
+    @test_throws message with_batches(dense(), "float64", "narrowing")
+    workload, _ = with_batches(dense(), "float32", "narrowing")
     x, y = examples(dense(), Float64, 4)
-    @test_throws "makes Float32 of Float64" place!(workload, x, y)
+    @test_throws "converts Float64 to Float32" add_batch!(workload, x, y)
 end

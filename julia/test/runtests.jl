@@ -1,78 +1,129 @@
 using CrossBenchFlux
-using CrossBenchFlux: Workload, begin!, chain, clear!, finish!, load_weight!, loss_and_gradients, place!,
-    predict, reset!, step!, train_epoch!, weights, wrap
+using CrossBenchFlux:
+    Workload,
+    add_batch!,
+    begin_epoch!,
+    build_chain,
+    clear_batches!,
+    finish_epoch!,
+    load_weight!,
+    loss_and_gradients,
+    predict,
+    reset_state!,
+    step!,
+    train_epoch!,
+    weights,
+    wrap
 using CrossBenchFlux.Flux
 using CrossBenchFlux.JSON: JSON
 using Test
 
 layer(type, name, shape; rest...) = Dict{String,Any}(
-    "type" => type, "name" => name, "input_shape" => shape, (String(k) => v for (k, v) in rest)...)
+    "type" => type,
+    "name" => name,
+    "input_shape" => shape,
+    (String(k) => v for (k, v) in rest)...,
+)
 
 const SGD = Dict("type" => "SGD", "learning_rate" => 0.1, "momentum" => 0.9)
 
 model(layers, outputs; loss = "SoftmaxCrossEntropy", optimizer = SGD) = Dict{String,Any}(
-    "layers" => layers, "output_shape" => [outputs], "loss" => Dict("type" => loss), "optimizer" => optimizer)
+    "layers" => layers,
+    "output_shape" => [outputs],
+    "loss" => Dict("type" => loss),
+    "optimizer" => optimizer,
+)
 
-"""A small CNN with unequal sizes along the axes, so that a mixed-up axis shows."""
-small(; more = [], optimizer = SGD) = model([
-        layer("Conv", "conv1", [2, 9, 8];
-            features = 3, kernel = [3, 2], stride = [2, 1], padding = [1, 0]),
+conv_layer(number, shape, features; kernel, stride, padding) =
+    layer("Conv", "conv$number", shape; features, kernel, stride, padding)
+
+"""Describe a small CNN with unequal sizes along the axes, so that a mixed-up axis shows."""
+small(; more = [], optimizer = SGD) = model(
+    [
+        conv_layer(1, [2, 9, 8], 3; kernel = [3, 2], stride = [2, 1], padding = [1, 0]),
         layer("ReLU", "relu1", [3, 5, 7]),
         layer("MaxPool", "maxpool1", [3, 5, 7]; window = [2, 3], stride = [2, 2]),
         layer("Flatten", "flatten1", [3, 2, 3]),
         layer("Dense", "dense1", [18]; features = 5),
         more...,
-    ], 5; optimizer)
+    ],
+    5;
+    optimizer,
+)
 
-conv3x3(number, shape, features; stride = 1) = layer("Conv", "conv$number", shape;
-    features, kernel = [3, 3], stride = [stride, stride], padding = [1, 1])
-norm(number, shape) = layer("BatchNorm", "batchnorm$number", shape; epsilon = 1e-3, momentum = 0.9)
+conv3x3(number, shape, features; stride = [1, 1]) =
+    conv_layer(number, shape, features; kernel = [3, 3], stride, padding = [1, 1])
+conv1x1(number, shape, features; stride) =
+    conv_layer(number, shape, features; kernel = [1, 1], stride, padding = [0, 0])
+norm(number, shape) =
+    layer("BatchNorm", "batchnorm$number", shape; epsilon = 1e-3, momentum = 0.9)
 
-"""Batch norms with a ReLU and without, a residual of each kind, and a batch norm of features."""
-residual() = model([
+"""
+Describe batch norms with a ReLU and without, a residual of each kind, and a batch norm of
+features.
+"""
+function residual()
+    body1 = [
+        conv3x3(2, [3, 5, 4], 3),
+        norm(2, [3, 5, 4]),
+        layer("ReLU", "relu2", [3, 5, 4]),
+        conv3x3(3, [3, 5, 4], 3),
+    ]
+    body2 = [conv3x3(4, [3, 5, 4], 4; stride = [2, 2])]
+    shortcut2 = [conv1x1(5, [3, 5, 4], 4; stride = [2, 2])]
+    layers = [
         conv3x3(1, [2, 5, 4], 3),
         norm(1, [3, 5, 4]),
         layer("ReLU", "relu1", [3, 5, 4]),
-        layer("Residual", "residual1", [3, 5, 4]; shortcut = [],
-            body = [conv3x3(2, [3, 5, 4], 3), norm(2, [3, 5, 4]), layer("ReLU", "relu2", [3, 5, 4]),
-                conv3x3(3, [3, 5, 4], 3)]),
+        layer("Residual", "residual1", [3, 5, 4]; body = body1, shortcut = []),
         layer("ReLU", "relu3", [3, 5, 4]),
-        layer("Residual", "residual2", [3, 5, 4]; body = [conv3x3(4, [3, 5, 4], 4; stride = 2)],
-            shortcut = [layer("Conv", "conv5", [3, 5, 4];
-                features = 4, kernel = [1, 1], stride = [2, 2], padding = [0, 0])]),
+        layer("Residual", "residual2", [3, 5, 4]; body = body2, shortcut = shortcut2),
         layer("GlobalAveragePool", "globalaveragepool1", [4, 3, 2]),
         norm(3, [4]),
         layer("Dense", "dense1", [4]; features = 3),
-    ], 3)
+    ]
+    return model(layers, 3)
+end
 
 recurrent(type, number, shape; features = 3, bidirectional = false) =
     layer(type, "$(lowercase(type))$number", shape; features, bidirectional)
 
-"""A bidirectional LSTM over an embedding, dropout, and one logit."""
-words() = model([
+"""Describe a bidirectional LSTM over an embedding, a dropout, and one logit."""
+words() = model(
+    [
         layer("Embedding", "embedding1", [6]; vocabulary = 7, features = 4),
         recurrent("LSTM", 1, [6, 4]; bidirectional = true),
         layer("Dropout", "dropout1", [6]; rate = 0.4),
         layer("Dense", "dense1", [6]; features = 1),
-    ], 1; loss = "BinaryCrossEntropy")
+    ],
+    1;
+    loss = "BinaryCrossEntropy",
+)
 
-"""A GRU over one-hot characters."""
-characters() = model([
+"""Describe a GRU over one-hot characters."""
+characters() = model(
+    [
         layer("OneHot", "onehot1", [6]; vocabulary = 5),
         recurrent("GRU", 1, [6, 5]),
         layer("Dense", "dense1", [3]; features = 5),
-    ], 5)
+    ],
+    5,
+)
 
-"""The mean of an embedding along the sequence."""
-bag() = model([
+"""Describe the mean of an embedding along the sequence, and one logit."""
+bag() = model(
+    [
         layer("Embedding", "embedding1", [6]; vocabulary = 7, features = 4),
         layer("GlobalAveragePool", "globalaveragepool1", [6, 4]),
         layer("Dense", "dense1", [4]; features = 1),
-    ], 1; loss = "BinaryCrossEntropy")
+    ],
+    1;
+    loss = "BinaryCrossEntropy",
+)
 
 vocabulary(description) = get(description["layers"][1], "vocabulary", nothing)
 
-"""Examples for a described model, (..., n), and labels."""
+"""Return n examples for a described model, (..., n), and their labels."""
 function examples(description, T, n; shift = 0)
     shape = (reverse(description["layers"][1]["input_shape"])..., n)
     classes = max(2, only(description["output_shape"]))
@@ -82,17 +133,26 @@ function examples(description, T, n; shift = 0)
     return Int32.(reshape([(shift + i^2) % v for i in 1:prod(shape)], shape)), labels
 end
 
-"""Masks of every third value, for n examples."""
-masks(description, n) = Dict{String,Any}(l["name"] => reshape(
-        [i % 3 != 0 for i in 1:(prod(l["input_shape"]) * n)], reverse(l["input_shape"])..., n)
-    for l in description["layers"] if l["type"] == "Dropout")
+"""Return dropout masks for n examples that drop every third value."""
+function example_masks(description, n)
+    mask(shape) = reshape([i % 3 != 0 for i in 1:(prod(shape)*n)], reverse(shape)..., n)
+    return Dict{String,Any}(
+        l["name"] => mask(l["input_shape"]) for
+        l in description["layers"] if l["type"] == "Dropout"
+    )
+end
 
-"""A workload with weights that are all different, and those; running variances are positive."""
+"""
+Return a workload with weights that are all different, and these weights. Running variances
+are positive.
+"""
 function ready(description, precision = "float64", device = "cpu")
-    T = CrossBenchFlux.NUMBER[precision]
+    T = CrossBenchFlux.ELTYPES[precision]
     workload = Workload(JSON.json(description), device, precision)
-    values = Dict(name => T.(0.3 .* sin.(length(name) .+ reshape(1:length(a), size(a)))) for
-                  (name, a) in weights(workload))
+    values = Dict(
+        name => T.(0.3 .* sin.(length(name) .+ reshape(1:length(a), size(a)))) for
+        (name, a) in weights(workload)
+    )
     for (name, a) in values
         endswith(name, "running_var") && (values[name] = 1 .+ a)
     end
@@ -102,20 +162,22 @@ end
 
 function load!(workload, values)
     foreach(((name, a),) -> load_weight!(workload, name, a), values)
-    reset!(workload)
+    reset_state!(workload)
 end
 
-"""`ready`, with three batches of four placed."""
-function placed(description, precision = "float64", device = "cpu")
+"""Return what `ready` does, with three batches of four examples on the device."""
+function with_batches(description, precision = "float64", device = "cpu")
     workload, values = ready(description, precision, device)
-    T = CrossBenchFlux.NUMBER[precision]
-    foreach(step -> place!(workload, examples(description, T, 4; shift = 10step)...), 1:3)
+    T = CrossBenchFlux.ELTYPES[precision]
+    for step in 1:3
+        add_batch!(workload, examples(description, T, 4; shift = 10step)...)
+    end
     return workload, values
 end
 
 sigmoid(x) = 1 / (1 + exp(-x))
 
-# A cell along the columns of x, by its definition, with canonical weights seen from here: (in, gates).
+# Run a cell over the columns of x, by definition. Canonical weights are (in, gates) here.
 function lstm(x, ih, hh, bias)
     h = c = zeros(size(hh, 1))
     for xt in eachcol(x)
@@ -137,8 +199,12 @@ function gru(x, ih, hh, bias)
     return h
 end
 
-# Each optimizer by its formula: what is taken from the weight in step t, from 0; s holds its memory.
-formula(::Val{:SGD}, o, g, s, t) = (s[1] = o["momentum"] .* s[1] .+ g; o["learning_rate"] .* s[1])
+# Each optimizer by its formula: what step t, from 0, subtracts from the weight; s is the
+# optimizer's state.
+function formula(::Val{:SGD}, o, g, s, t)
+    s[1] = o["momentum"] .* s[1] .+ g
+    return o["learning_rate"] .* s[1]
+end
 function formula(::Val{:Adam}, o, g, s, t)
     s[1] = o["beta1"] .* s[1] .+ (1 - o["beta1"]) .* g
     s[2] = o["beta2"] .* s[2] .+ (1 - o["beta2"]) .* g .^ 2
@@ -156,22 +222,37 @@ function formula(::Val{:Adadelta}, o, g, s, t)
     return o["learning_rate"] .* change
 end
 
-# Every number is large enough to show in the result.
+const ADAM = Dict(
+    "type" => "Adam",
+    "learning_rate" => 0.01,
+    "beta1" => 0.8,
+    "beta2" => 0.95,
+    "epsilon" => 1e-2,
+)
+rmsprop(decay) = Dict(
+    "type" => "RMSprop",
+    "learning_rate" => 0.01,
+    "rho" => 0.8,
+    "epsilon" => 1e-2,
+    "decay" => decay,
+)
+
+"""The optimizers to test: every number is large enough to show in the result."""
 const OPTIMIZERS = [
     SGD,
     Dict("type" => "SGD", "learning_rate" => 0.1, "momentum" => 0.0),
-    Dict("type" => "Adam", "learning_rate" => 0.01, "beta1" => 0.8, "beta2" => 0.95, "epsilon" => 1e-2),
-    Dict("type" => "RMSprop", "learning_rate" => 0.01, "rho" => 0.8, "epsilon" => 1e-2, "decay" => 0.5),
-    Dict("type" => "RMSprop", "learning_rate" => 0.01, "rho" => 0.8, "epsilon" => 1e-2, "decay" => 0.0),
+    ADAM,
+    rmsprop(0.5),
+    rmsprop(0.0),
     Dict("type" => "Adadelta", "learning_rate" => 0.7, "rho" => 0.8, "epsilon" => 1e-2),
 ]
 
 @testset "CrossBenchFlux" begin
     @testset "the chain is one that a Flux user would write" begin
-        net = chain(small()["layers"], Float32)
+        net = build_chain(small()["layers"], Float32)
         @test net isa Chain{<:Tuple}
         @test [typeof(l).name.name for l in net.layers[1:2]] == [:Conv, :MaxPool]
-        @test net[1].σ === relu  # joined to the convolution
+        @test net[1].σ === relu  # fused with the convolution
         @test net[1].stride == (1, 2)  # width first
         @test net[2].k == (3, 2)
         @test net[3] === Flux.flatten
@@ -179,7 +260,7 @@ const OPTIMIZERS = [
         @test net[4].σ === identity
         @test Flux.outputsize(net, (8, 9, 2, 4)) == (5, 4)
 
-        net = chain(residual()["layers"], Float32)
+        net = build_chain(residual()["layers"], Float32)
         @test net[2] isa BatchNorm
         @test net[2].λ === relu
         @test net[3] isa SkipConnection
@@ -188,19 +269,20 @@ const OPTIMIZERS = [
         @test net[5].connection === +
         @test Flux.outputsize(net, (4, 5, 2, 6)) == (3, 6)
 
-        net = chain(words()["layers"], Float32)
+        net = build_chain(words()["layers"], Float32)
         @test net[1] isa Flux.Embedding
         @test net[2] isa Parallel
         @test net[2].connection === vcat
         @test net[2][1][1] isa LSTM
         @test net[3] isa Dropout
         @test net[3].p == 0.4
-        @test chain(characters()["layers"], Float32)[2][1] isa GRU
+        @test build_chain(characters()["layers"], Float32)[2][1] isa GRU
     end
 
-    @testset "of many layers it is a vector, which is compiled sooner" begin
-        layers = Any[layer("Residual", "residual$i", [3]; shortcut = [],
-                         body = [layer("Dense", "dense$i", [3]; features = 3)]) for i in 1:40]
+    @testset "a chain of many layers holds a vector, which compiles faster" begin
+        body(i) = [layer("Dense", "dense$i", [3]; features = 3)]
+        block(i) = layer("Residual", "residual$i", [3]; shortcut = [], body = body(i))
+        layers = Any[block(i) for i in 1:40]
         long = model([layers; norm(1, [3])], 3)
         workload, values = ready(long)
         @test workload.model isa Chain{<:Vector}
@@ -209,6 +291,7 @@ const OPTIMIZERS = [
         loss, gradients = loss_and_gradients(workload, x, y)
         step!(workload, x, y)
         after = weights(workload)
+        # the same layers in a tuple
         workload.model = Chain(workload.model.layers[1:40]..., workload.model[41])
         load!(workload, values)
         same_loss, same_gradients = loss_and_gradients(workload, x, y)
@@ -219,17 +302,19 @@ const OPTIMIZERS = [
         @test all(after[name] ≈ a for (name, a) in weights(workload))
     end
 
-    @testset "what it does not know is named" begin
-        @test_throws "no translation to Flux of the layer Wavelet" chain(
-            [layer("Wavelet", "wavelet1", [5])], Float32)
-        @test_throws "no translation to Flux of the loss Hinge" CrossBenchFlux.loss_function(
-            Dict("type" => "Hinge"))
-        @test_throws "no translation to Optimisers.jl of the optimizer Newton" CrossBenchFlux.rule(
-            Dict("type" => "Newton"))
-        @test_throws "the device tpu needs CUDA.jl" Workload(JSON.json(small()), "tpu", "float32")
+    @testset "the error names what is not supported" begin
+        unsupported = "the Flux adapter does not support the"
+        wavelet = [layer("Wavelet", "wavelet1", [5])]
+        @test_throws "$unsupported layer Wavelet" build_chain(wavelet, Float32)
+        hinge = Dict("type" => "Hinge")
+        @test_throws "$unsupported loss Hinge" CrossBenchFlux.loss_function(hinge)
+        newton = Dict("type" => "Newton")
+        @test_throws "$unsupported optimizer Newton" CrossBenchFlux.rule(newton)
+        json = JSON.json(small())
+        @test_throws "the device tpu needs CUDA.jl" Workload(json, "tpu", "float32")
     end
 
-    @testset "weights cross and come back" begin
+    @testset "weights come back as they were loaded" begin
         for description in (small(), residual(), words(), characters(), bag())
             workload, values = ready(description)
             @test weights(workload) == values
@@ -238,10 +323,11 @@ const OPTIMIZERS = [
         kernel = workload.model[1].weight
         @test kernel == values["conv1.weight"][end:-1:1, end:-1:1, :, :]  # flipped
         @test workload.model[4].weight == values["dense1.weight"]'
-        @test_throws "conv1.weight has the size" load_weight!(workload, "conv1.weight", zeros(2, 2, 2, 2))
+        name, wrong = "conv1.weight", zeros(2, 2, 2, 2)
+        @test_throws "conv1.weight has the size" load_weight!(workload, name, wrong)
     end
 
-    @testset "names of layers inside of others" begin
+    @testset "nested layers have names of their own" begin
         workload, values = ready(residual())
         net = workload.model
         @test Set(first.(split.(keys(values), '.'))) ==
@@ -258,49 +344,58 @@ const OPTIMIZERS = [
         kernel, x = values["conv1.weight"], inputs[:, :, :, 1]  # W, H, I, O and W, H, C
         padded = zeros(8, 11, 2)
         padded[:, 2:10, :] = x
+        bias = values["conv1.bias"]
         expected = [
-            values["conv1.bias"][o] + sum(padded[w:(w+1), (2h-1):(2h+1), :] .* kernel[:, :, :, o])
-            for w in 1:7, h in 1:5, o in 1:3
+            bias[o] + sum(padded[w:(w+1), (2h-1):(2h+1), :] .* kernel[:, :, :, o]) for
+            w in 1:7, h in 1:5, o in 1:3
         ]
         @test workload.model[1](inputs)[:, :, :, 1] ≈ relu.(expected)
     end
 
-    @testset "batch norm of $(length(shape) == 1 ? "features" : "pictures")" for shape in ([3], [3, 2, 2])
+    @testset "batch norm of $inputs" for (inputs, shape) in
+                                         (("features", [3]), ("pictures", [3, 2, 2]))
         flat = prod(shape)
-        layers = [norm(1, shape), layer("Flatten", "flatten1", shape), layer("Dense", "dense1", [flat]; features = 3)]
+        layers = [
+            norm(1, shape),
+            layer("Flatten", "flatten1", shape),
+            layer("Dense", "dense1", [flat]; features = 3),
+        ]
         description = model(layers, 3)
         workload, values = ready(description)
-        weight, bias, mean, var = (values["batchnorm1.$name"] for
-                                   name in ("weight", "bias", "running_mean", "running_var"))
+        names = ("weight", "bias", "running_mean", "running_var")
+        weight, bias, mean, var = (values["batchnorm1.$name"] for name in names)
         x, y = examples(description, Float64, 5)
         channels = [vec(selectdim(x, ndims(x) - 1, c)) for c in 1:3]
         n = length(channels[1])
-        logits(normal) = values["dense1.weight"]' * reshape(normal, flat, 5) .+ values["dense1.bias"]
+        logits(normal) =
+            values["dense1.weight"]' * reshape(normal, flat, 5) .+ values["dense1.bias"]
         function normalized(means, variances)
             out = similar(x)
             for c in 1:3
-                selectdim(out, ndims(x) - 1, c) .= weight[c] .*
-                    (selectdim(x, ndims(x) - 1, c) .- means[c]) ./ sqrt(variances[c] + 1e-3) .+ bias[c]
+                centred = selectdim(x, ndims(x) - 1, c) .- means[c]
+                selectdim(out, ndims(x) - 1, c) .=
+                    weight[c] .* centred ./ sqrt(variances[c] + 1e-3) .+ bias[c]
             end
             return logits(out)
         end
         means = sum.(channels) ./ n
         squares = [sum((c .- m) .^ 2) for (c, m) in zip(channels, means)]
         @test predict(workload, x) ≈ normalized(mean, var)
-        expected = Flux.logitcrossentropy(normalized(means, squares ./ n), Flux.onehotbatch(y, 0:2))
+        targets = Flux.onehotbatch(y, 0:2)
+        expected = Flux.logitcrossentropy(normalized(means, squares ./ n), targets)
         loss, gradients = loss_and_gradients(workload, x, y)
         @test loss ≈ expected
         @test Set(keys(gradients)) ==
               Set(["batchnorm1.weight", "batchnorm1.bias", "dense1.weight", "dense1.bias"])
         @test weights(workload) == values  # the running statistics too
-        place!(workload, x, y)
+        add_batch!(workload, x, y)
         train_epoch!(workload)
         after = weights(workload)
         @test after["batchnorm1.running_mean"] ≈ 0.9 .* mean .+ 0.1 .* means
         @test after["batchnorm1.running_var"] ≈ 0.9 .* var .+ 0.1 .* squares ./ (n - 1)
     end
 
-    @testset "a residual is the sum of its two ways" begin
+    @testset "a residual is the sum of its body and its shortcut" begin
         workload, _ = ready(residual())
         net, x = workload.model, rand(4, 5, 3, 2)
         body = net[3].layers
@@ -311,15 +406,20 @@ const OPTIMIZERS = [
     @testset "an embedding, its mean, and one-hot characters, counted from 0" begin
         workload, values = ready(bag())
         ids, _ = examples(bag(), Float64, 3)
-        means = hcat((sum(values["embedding1.weight"][:, id + 1] for id in column) ./ 6 for
-                      column in eachcol(ids))...)
-        @test predict(workload, ids) ≈ values["dense1.weight"]' * means .+ values["dense1.bias"]
+        table = values["embedding1.weight"]
+        average(column) = sum(table[:, id+1] for id in column) ./ 6
+        means = hcat((average(column) for column in eachcol(ids))...)
+        @test predict(workload, ids) ≈
+              values["dense1.weight"]' * means .+ values["dense1.bias"]
         onehot = ready(characters())[1].model[1](ids .% Int32(5) .+ Int32(1))
         @test onehot isa Array{Float64,3}
         @test onehot == [ids[t, n] % 5 == c for c in 0:4, t in 1:6, n in 1:3]
     end
 
-    @testset "$(nameof(cell)), both directions: $both" for (cell, type) in ((lstm, "LSTM"), (gru, "GRU")),
+    @testset "$(nameof(cell)), both directions: $both" for (cell, type) in (
+            (lstm, "LSTM"),
+            (gru, "GRU"),
+        ),
         both in (false, true)
 
         description = characters()
@@ -329,12 +429,15 @@ const OPTIMIZERS = [
         ids, _ = examples(description, Float64, 3)
         function last_output(column, suffix)
             x = [id == c ? 1.0 : 0.0 for c in 0:4, id in column]
-            return cell(x, (values["$(lowercase(type))1.$name$suffix"] for
-                            name in ("weight_ih", "weight_hh", "bias"))...)
+            names = ("weight_ih", "weight_hh", "bias")
+            prefix = "$(lowercase(type))1"
+            return cell(x, (values["$prefix.$name$suffix"] for name in names)...)
         end
-        one(column) = both ? vcat(last_output(column, ""), last_output(reverse(column), "_reverse")) :
-                      last_output(column, "")
-        h = hcat((one(column) for column in eachcol(ids))...)
+        function outputs(column)
+            forward = last_output(column, "")
+            return both ? vcat(forward, last_output(reverse(column), "_reverse")) : forward
+        end
+        h = hcat((outputs(column) for column in eachcol(ids))...)
         @test predict(workload, ids) ≈ values["dense1.weight"]' * h .+ values["dense1.bias"]
     end
 
@@ -347,29 +450,33 @@ const OPTIMIZERS = [
         @test first(loss_and_gradients(workload, ids, labels)) ≈ expected
     end
 
-    @testset "gradients are those of finite differences: $build" for build in
-        (small, residual, words, characters, bag)
-
+    @testset "gradients are those of finite differences: $build" for build in (
+        small,
+        residual,
+        words,
+        characters,
+        bag,
+    )
         description = build()
         workload, values = ready(description)
         x, y = examples(description, Float64, 4)
-        kept = masks(description, 4)
-        loss, gradients = loss_and_gradients(workload, x, y, kept)
+        masks = example_masks(description, 4)
+        loss, gradients = loss_and_gradients(workload, x, y, masks)
         @test keys(gradients) == Set(n for n in keys(values) if !occursin("running", n))
         for (name, gradient) in gradients
             direction = cos.(reshape(1:length(gradient), size(gradient)))
             shifted(s) = begin
                 load_weight!(workload, name, values[name] .+ s .* direction)
-                first(loss_and_gradients(workload, x, y, kept))
+                first(loss_and_gradients(workload, x, y, masks))
             end
             slope = (shifted(1e-6) - shifted(-1e-6)) / 2e-6
             @test slope ≈ sum(gradient .* direction) rtol = 1e-6 atol = 1e-9
             load_weight!(workload, name, values[name])
         end
-        @test first(loss_and_gradients(workload, x, y, kept)) == loss
+        @test first(loss_and_gradients(workload, x, y, masks)) == loss
     end
 
-    @testset "what has no gradient has zeros of its shape" begin
+    @testset "a parameter without a gradient has zeros of its shape" begin
         workload, values = ready(small())
         layers = (nothing, nothing, nothing, (weight = ones(5, 18), bias = nothing))
         gradients = CrossBenchFlux.gradient_arrays(workload, (; layers))
@@ -378,35 +485,36 @@ const OPTIMIZERS = [
         @test gradients["dense1.weight"] == ones(18, 5)
     end
 
-    @testset "masks stand for a dropout's draws" begin
-        workload, values = placed(words())
+    @testset "given masks replace those that a dropout draws" begin
+        workload, values = with_batches(words())
         x, y = examples(words(), Float64, 4)
-        kept = masks(words(), 4)
-        hidden = workload.model[1:2](x .+ 1) .* kept["dropout1"] ./ 0.6
+        masks = example_masks(words(), 4)
+        hidden = workload.model[1:2](x .+ 1) .* masks["dropout1"] ./ 0.6
         z = vec(values["dense1.weight"]' * hidden .+ values["dense1.bias"])
         expected = sum(log.(1 .+ exp.(z)) .- y .* z) / 4
-        @test first(loss_and_gradients(workload, x, y, kept)) ≈ expected
-        _, gradients = loss_and_gradients(workload, x, y, kept)
-        @test step!(workload, x, y, kept) ≈ expected
+        @test first(loss_and_gradients(workload, x, y, masks)) ≈ expected
+        _, gradients = loss_and_gradients(workload, x, y, masks)
+        @test step!(workload, x, y, masks) ≈ expected
         @test weights(workload)["lstm1.weight_hh"] ≈
               values["lstm1.weight_hh"] - 0.1 * gradients["lstm1.weight_hh"]
         load!(workload, values)
-        clear!(workload)
-        place!(workload, x, y, kept)
-        kept["dropout1"] .= false  # it was copied
+        clear_batches!(workload)
+        add_batch!(workload, x, y, masks)
+        masks["dropout1"] .= false  # it was copied
         @test only(train_epoch!(workload)) ≈ expected
-        @test any(part -> part isa Dropout, workload.model)  # as before
+        @test any(layer -> layer isa Dropout, workload.model)  # as before
     end
 
-    @testset "a dropout draws anew, but the same from the same weights" begin
-        workload, values = placed(words())
+    @testset "a dropout draws new masks in each step, and the same after a reset" begin
+        workload, values = with_batches(words())
         x, y = examples(words(), Float64, 4)
         @test predict(workload, x) == predict(workload, x)
         losses = train_epoch!(workload)
         load!(workload, values)
         once = loss_and_gradients(workload, x, y)
-        @test loss_and_gradients(workload, x, y) == once  # the generator did not go on
-        @test first(once) != first(loss_and_gradients(workload, x, y, masks(words(), 4)))
+        @test loss_and_gradients(workload, x, y) == once  # the generator did not advance
+        given = example_masks(words(), 4)
+        @test first(once) != first(loss_and_gradients(workload, x, y, given))
         @test train_epoch!(workload) == losses
         load!(workload, values)
         foreach(_ -> rand(workload.model[3].rng), 1:3)
@@ -414,29 +522,35 @@ const OPTIMIZERS = [
     end
 
     @testset "two dropouts draw differently" begin
-        twice = model([layer("Dropout", "dropout1", [50]; rate = 0.5),
-            layer("Dropout", "dropout2", [50]; rate = 0.5), layer("Dense", "dense1", [50]; features = 2)], 2)
-        workload, _ = ready(twice)
+        layers = [
+            layer("Dropout", "dropout1", [50]; rate = 0.5),
+            layer("Dropout", "dropout2", [50]; rate = 0.5),
+            layer("Dense", "dense1", [50]; features = 2),
+        ]
+        workload, _ = ready(model(layers, 2))
         rngs = [workload.model[i].rng for i in 1:2]
         @test rand(rngs[1], 3) != rand(rngs[2], 3)
     end
 
     @testset "$(optimizer["type"]) by its formula" for optimizer in OPTIMIZERS
         workload, expected = ready(small(; optimizer))
-        memory = Dict(name => Any[zero(a), zero(a)] for (name, a) in expected)
+        rule = Val(Symbol(optimizer["type"]))
+        state = Dict(name => Any[zero(a), zero(a)] for (name, a) in expected)
         for t in 0:3
             x, y = examples(small(), Float64, 4; shift = t)
             _, gradients = loss_and_gradients(workload, x, y)
             for (name, g) in gradients
-                expected[name] -= formula(Val(Symbol(optimizer["type"])), optimizer, g, memory[name], t)
+                expected[name] -= formula(rule, optimizer, g, state[name], t)
             end
             step!(workload, x, y)
-            @test all(isapprox(a, expected[name]; rtol = 1e-12) for (name, a) in weights(workload))
+            @test all(
+                isapprox(a, expected[name]; rtol = 1e-12) for (name, a) in weights(workload)
+            )
         end
     end
 
-    @testset "the decay starts anew with the weights" begin
-        workload, values = placed(small(; optimizer = OPTIMIZERS[4]))
+    @testset "the decay restarts when weights are loaded" begin
+        workload, values = with_batches(small(; optimizer = OPTIMIZERS[4]))
         losses = train_epoch!(workload)
         train_epoch!(workload)
         load!(workload, values)
@@ -446,23 +560,24 @@ const OPTIMIZERS = [
     @testset "training in $precision: $build" for precision in ("float32", "float64"),
         build in (small, residual, words, characters, bag)
 
-        T = CrossBenchFlux.NUMBER[precision]
-        workload, values = placed(build(), precision)
+        T = CrossBenchFlux.ELTYPES[precision]
+        workload, values = with_batches(build(), precision)
         x, y = examples(build(), T, 4; shift = 10)
         first_loss, gradients = loss_and_gradients(workload, x, y)
         losses = train_epoch!(workload)
         @test length(losses) == 3
         @test losses[1] ≈ first_loss
-        # of this type all through: a constant of another would show in what follows it
+        # all of this type: a constant of another type would show in what follows it
         @test all(eltype(a) == T for a in Base.values(weights(workload)))
         @test all(eltype(a) == T for a in Base.values(gradients))
         @test eltype(predict(workload, x)) == T
-        @test eltype(workload.batches[1].inputs) == (isnothing(vocabulary(build())) ? T : Int32)
+        input_type = isnothing(vocabulary(build())) ? T : Int32
+        @test eltype(workload.batches[1].inputs) == input_type
         # again from the same weights: the same, so the momentum was reset
         load!(workload, values)
         @test train_epoch!(workload) ≈ losses
-        clear!(workload)
-        place!(workload, x, y)  # a few examples alone are learnt by heart
+        clear_batches!(workload)
+        add_batch!(workload, x, y)  # so few examples can be memorized
         for _ in 1:100
             losses = train_epoch!(workload)
         end
@@ -473,34 +588,35 @@ const OPTIMIZERS = [
         @test workload.figures["compile s"] == 0  # all was compiled before
     end
 
-    @testset "each batch when its turn comes: the same as all placed before" begin
+    @testset "streamed batches train like those that are on the device before" begin
         for build in (small, words)
-            workload, values = placed(build())
-            train_epoch!(workload)  # what is compiled is allocated too
+            workload, values = with_batches(build())
+            train_epoch!(workload)  # compilation allocates too
             load!(workload, values)
             losses = train_epoch!(workload)
             expected = weights(workload)
             whole = workload.figures["allocated MiB"]
             load!(workload, values)
-            begin!(workload)
-            @test [step!(workload, examples(build(), Float64, 4; shift = 10t)...) for t in 1:3] == losses
-            finish!(workload)
+            begin_epoch!(workload)
+            batches = [examples(build(), Float64, 4; shift = 10t) for t in 1:3]
+            @test [step!(workload, batch...) for batch in batches] == losses
+            finish_epoch!(workload)
             @test weights(workload) == expected
             @test workload.figures["allocated MiB"] >= 0.9 * whole
         end
     end
 
-    @testset "placed data is a copy" begin
+    @testset "batches of an epoch are copies" begin
         for build in (small, words)
             workload, _ = ready(build())
             x, y = examples(build(), Float64, 4)
-            place!(workload, x, y)
+            add_batch!(workload, x, y)
             before = deepcopy(workload.batches[1])
             fill!(x, 0)
             fill!(y, 0)
             @test workload.batches[1].inputs == before.inputs
             @test workload.batches[1].targets == before.targets
-            clear!(workload)
+            clear_batches!(workload)
             @test isempty(train_epoch!(workload))
         end
     end
@@ -519,7 +635,7 @@ const OPTIMIZERS = [
         end
     end
 
-    @testset "the peak's work" begin
+    @testset "the functions of the peak" begin
         @test CrossBenchFlux.matrix_product(identity, 8)() === nothing
         source, target = rand(Float32, 1001), zeros(Float32, 1001)
         CrossBenchFlux.copy_all!(target, source)
@@ -529,24 +645,27 @@ const OPTIMIZERS = [
         @test CrossBenchFlux.BLAS.get_num_threads() == before
     end
 
-    @testset "BLAS gets the threads where no convolution is spread over Julia's" begin
-        used(description) = (CrossBenchFlux.start!(Workload(JSON.json(description), "cpu", "float32"), 2);
-            CrossBenchFlux.BLAS.get_num_threads())
-        @test used(words()) == 2
-        @test used(residual()) == (Threads.nthreads() > 1 ? 1 : 2)
-        @test used(small()) == (Threads.nthreads() > 1 ? 1 : 2)
+    @testset "BLAS gets the threads unless convolutions use those of Julia" begin
+        function blas_threads(description)
+            workload = Workload(JSON.json(description), "cpu", "float32")
+            CrossBenchFlux.configure_runtime!(workload, 2)
+            return CrossBenchFlux.BLAS.get_num_threads()
+        end
+        @test blas_threads(words()) == 2
+        @test blas_threads(residual()) == (Threads.nthreads() > 1 ? 1 : 2)
+        @test blas_threads(small()) == (Threads.nthreads() > 1 ? 1 : 2)
         CrossBenchFlux.BLAS.set_num_threads(1)
     end
 
     @testset "details" begin
-        details = CrossBenchFlux.details(CrossBenchFlux.mover("cpu"))
+        details = CrossBenchFlux.details(CrossBenchFlux.select_device("cpu"))
         @test details["Julia"] == string(VERSION)
         @test startswith(details["Flux"], "0.16")
         @test details["Julia threads"] == string(Threads.nthreads())
     end
 
     if isnothing(Base.find_package("JLArrays"))
-        @info "JLArrays.jl is not installed: what another device than the CPU needs is not tested"
+        @info "JLArrays.jl is not installed: devices other than the CPU are not tested"
     else
         include("device.jl")
     end

@@ -54,7 +54,7 @@ def test_no_julia(stand_in):
     [
         ("exit 3", "is not a working Julia: --version exits with 3"),
         ("echo python 3", "is not a working Julia"),
-        ("exec /bin/sleep 60", r"--version did not end in 1 s"),
+        ("exec /bin/sleep 60", r"--version did not finish within 1 s"),
     ],
 )
 def test_a_julia_that_does_not_work_has_its_reason(stand_in, monkeypatch, script, reason):
@@ -127,12 +127,12 @@ def test_a_package_server_that_never_answers_is_not_waited_for(
         (None, "Julia is not installed and cannot be downloaded"),
         (
             "echo julia version 1.6.7",
-            "Julia 1.6.7 .* cannot be used, nor another one be downloaded",
+            "Julia 1.6.7 .* cannot be used, and no other can be downloaded",
         ),
         ("exit 3", "is not a working Julia: --version exits with 3"),
         (
             "test $1 = --version && echo julia version 1.10.8 && exit\nexit 1",
-            "the packages of Julia 1.10.8 .* cannot be installed",
+            "the packages for Julia 1.10.8 .* cannot be installed",
         ),
     ],
 )
@@ -169,7 +169,7 @@ def flux():
     if ready.returncode and "CrossBenchFlux" in ready.stderr.rpartition("Traceback")[0]:
         pytest.fail(ready.stderr)  # the package itself, not what it needs
     if ready.returncode:
-        pytest.skip(f"Julia's packages cannot be had: {ready.stderr.strip().splitlines()[-1]}")
+        pytest.skip(f"Julia's packages are not available: {ready.stderr.strip().splitlines()[-1]}")
     return environment
 
 

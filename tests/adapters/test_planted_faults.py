@@ -43,7 +43,7 @@ def plant_in_reference(fault, monkeypatch):
 
         monkeypatch.setattr(module, "forward", forward)
     elif fault == "a wrong momentum form":
-        monkeypatch.setattr(module, "change", dampened)
+        monkeypatch.setattr(module, "update", dampened)
     else:
         original = module.loss_and_gradient
 
@@ -184,7 +184,7 @@ def test_a_planted_fault_is_caught(
 ):
     right = expected(lenet)
     PLANT[adapter_name](fault, monkeypatch)
-    observed = parity.observe(adapter.build, Job(lenet, device, 1, "float64"))
+    observed = parity.run_workload(adapter.build, Job(lenet, device, 1, "float64"))
     deviations = right.deviations(observed, "float64")
     caught = parity.Parity(deviations, deviations, right.float32)
     assert not caught.agrees
@@ -235,11 +235,12 @@ def test_every_value_of_the_description_counts(adapter, expected, name, part, va
 
 def whole(model):
     """The model whose steps in the proof are of its whole learning rate."""
-    return replace(model, optimizer=model.optimizer.slower(1 / parity.SLOWER))
+    optimizer = model.optimizer.with_scaled_learning_rate(1 / parity.LEARNING_RATE_SCALE)
+    return replace(model, optimizer=optimizer)
 
 
 def over_the_bound(build, model, expected):
-    observed = parity.observe(build, Job(model, "cpu", 1, "float64"))
+    observed = parity.run_workload(build, Job(model, "cpu", 1, "float64"))
     deviations = expected(model).deviations(observed, "float64")
     return {n for n, value in deviations.items() if value is None or value > FLOAT64_BOUND}
 
@@ -309,7 +310,7 @@ def test_deviation(a, b, expected):
 def test_a_bias_before_a_batch_norm_changes_by_chance(expected):
     """Its gradient is rounding, and is measured by all gradients."""
     found = expected(SMALL_MODELS["normed"])
-    assert found.by_chance == ["conv1.bias"]
+    assert found.rounding_only == ["conv1.bias"]
     tensors, (small, large) = found.tensors(), (found.scales[d] for d in ("float32", "float64"))
     gradients = {n: np.linalg.norm(a) for n, a in tensors.items() if n.startswith("gradient")}
     assert large["gradient of conv1.bias"] == pytest.approx(np.hypot.reduce([*gradients.values()]))
@@ -317,7 +318,7 @@ def test_a_bias_before_a_batch_norm_changes_by_chance(expected):
     assert large["conv1.bias after 4 steps"] == np.abs(tensors["conv1.bias after 4 steps"]).sum()
     assert "conv1.bias after 4 steps" not in small
     assert "conv1.weight after 4 steps" in small
-    assert expected(SMALL_MODELS["plain"]).by_chance == []
+    assert expected(SMALL_MODELS["plain"]).rounding_only == []
 
 
 def test_weights_after_the_steps_are_measured_by_their_change(expected, small_model):

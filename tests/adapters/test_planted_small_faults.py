@@ -92,9 +92,9 @@ def in_torch(fault, monkeypatch):
     elif fault == "bfloat16 in all":
         logits = workload._logits
 
-        def in_bfloat16(self, inputs, kept):
+        def in_bfloat16(self, inputs, masks):
             with torch.autocast("cpu", torch.bfloat16, enabled=self.dtype == torch.float32):
-                return logits(self, inputs, kept)
+                return logits(self, inputs, masks)
 
         monkeypatch.setattr(workload, "_logits", in_bfloat16)
     elif fault == "products of medium precision":
@@ -239,7 +239,7 @@ def in_flux(fault, monkeypatch):
 
 def in_reference(fault, monkeypatch):
     module = importlib.import_module("crossbench.adapters.reference")
-    forward, change = module.forward, module.change
+    forward, update = module.forward, module.update
     if fault == "a ReLU that ends at 6":
 
         def ending(layer, named, x, run):
@@ -254,9 +254,9 @@ def in_reference(fault, monkeypatch):
         def scheduled(optimizer, gradient, state, t):
             if fault == "no schedule" and isinstance(optimizer, RMSprop):
                 optimizer = replace(optimizer, decay=0.0)
-            return change(optimizer, gradient, state, t + 1)
+            return update(optimizer, gradient, state, t + 1)
 
-        monkeypatch.setattr(module, "change", scheduled)
+        monkeypatch.setattr(module, "update", scheduled)
     elif fault == "gradients clipped at 10":
         backward = module.ReferenceWorkload._backward
 
@@ -328,7 +328,7 @@ def draws_in_jax(fault, monkeypatch):
     right = layers.Dropout.__call__
 
     def wrong(self, x):
-        if self.kept is not None or self.deterministic:
+        if self.mask is not None or self.deterministic:
             return right(self, x)
         if fault == "off":
             return x
@@ -372,7 +372,7 @@ def draws_in_reference(fault, monkeypatch):
     forward = module.forward
 
     def wrong(layer, named, x, run):
-        if not isinstance(layer, Dropout) or not run.training or run.kept:
+        if not isinstance(layer, Dropout) or not run.training or run.masks:
             return forward(layer, named, x, run)
         if fault == "the same in each step":
             run.random = np.random.default_rng(0)

@@ -8,7 +8,7 @@ from small_models import SMALL_MODELS
 
 from crossbench.adapters.reference import ADAPTER, Pass, ReferenceWorkload, forward
 from crossbench.engine.batches import ArrayBatches
-from crossbench.engine.parity import proof_batches, proof_weights, seen
+from crossbench.engine.parity import collect_tensors, proof_batches, proof_weights
 from crossbench.models.layers import BatchNorm, Dense, Flatten, MaxPool
 from crossbench.models.training import SGD, Adadelta, Adam, BinaryCrossEntropy, RMSprop
 from crossbench.workload import Batch, Job
@@ -20,8 +20,8 @@ def ready(model, dtype="float64"):
     weights = {k: v.astype(dtype) for k, v in proof_weights(model).items()}
     workload.load_weights(weights)
     first = next(iter(proof_batches(model, dtype=dtype)))
-    kept = {name: array[:5] for name, array in first.kept.items()}
-    return workload, weights, Batch(first.inputs[:5], first.labels[:5], kept)
+    masks = {name: array[:5] for name, array in first.masks.items()}
+    return workload, weights, Batch(first.inputs[:5], first.labels[:5], masks)
 
 
 @pytest.mark.parametrize("name", SMALL_MODELS)
@@ -152,7 +152,7 @@ def test_dropout_in_training_and_in_prediction():
     workload, _, batch = ready(SMALL_MODELS["dropped"])
     without = Batch(batch.inputs, batch.labels)
     assert workload.loss_and_gradients(batch)[0] != workload.loss_and_gradients(without)[0]
-    nothing = {name: np.zeros_like(array) for name, array in batch.kept.items()}
+    nothing = {name: np.zeros_like(array) for name, array in batch.masks.items()}
     _, gradients = workload.loss_and_gradients(Batch(batch.inputs, batch.labels, nothing))
     assert not gradients["dense2.weight"].any()  # its inputs are all dropped
     assert gradients["dense2.bias"].any()
@@ -243,7 +243,7 @@ def test_near_ties_are_counted_and_float32_takes_the_first_of_them():
 
 def test_float32_is_near_float64(lenet):
     single, double = (
-        seen(ReferenceWorkload(Job(lenet, "cpu", 1, dtype)), lenet, 0, dtype)
+        collect_tensors(ReferenceWorkload(Job(lenet, "cpu", 1, dtype)), lenet, 0, dtype)
         for dtype in ("float32", "float64")
     )
     assert single["logits"].dtype == np.float32

@@ -28,9 +28,9 @@ def built(adapter, layers, input_shape):
     return workload, weights
 
 
-def batches(input_shape, kept=None):
+def batches(input_shape, masks=None):
     inputs = np.random.default_rng(0).random((1, BATCH, *input_shape), np.float32)
-    return ArrayBatches(inputs, np.zeros((1, BATCH), np.int64), kept)
+    return ArrayBatches(inputs, np.zeros((1, BATCH), np.int64), masks)
 
 
 @pytest.mark.parametrize("name", ["lenet", "plain", "residual", "averaged"])

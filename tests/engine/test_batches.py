@@ -13,7 +13,7 @@ def pictures(n, side=20):
     return Split(inputs, random.integers(0, 10, n, dtype=np.uint8))
 
 
-def test_pictures_are_scaled_and_numbers_stay():
+def test_pictures_are_scaled_and_other_inputs_are_not():
     scaled = as_inputs(np.array([0, 51, 255], np.uint8))
     assert scaled.dtype == np.float32
     np.testing.assert_allclose(scaled, [0, 0.2, 1])
@@ -31,26 +31,26 @@ def test_an_epoch_takes_the_first_whole_batches_in_order():
     np.testing.assert_array_equal(second.inputs, as_inputs(split.inputs[3:6]))
     np.testing.assert_array_equal(second.labels, split.labels[3:6])
     assert first.labels.dtype == np.int64
-    assert first.kept is None
+    assert first.masks is None
 
 
-def test_augmented_batches_are_the_same_for_all_and_new_in_each_epoch():
+def test_augmented_batches_depend_on_seed_and_epoch_only():
     split = pictures(8)
     batches, others = (AugmentedBatches(split, 4, 2, SHIFTED, seed=0) for _ in range(2))
     assert batches.streamed
     assert len(batches) == 2
 
-    def seen(stream):
+    def inputs_of(stream):
         return np.stack([batch.inputs for batch in stream])
 
-    first = seen(batches)
+    first = inputs_of(batches)
     assert first.shape == (2, 4, 3, 20, 20)
     assert first.dtype == np.float32
-    np.testing.assert_array_equal(seen(others), first)
-    np.testing.assert_array_equal(seen(batches), first)  # gone through again
+    np.testing.assert_array_equal(inputs_of(others), first)
+    np.testing.assert_array_equal(inputs_of(batches), first)  # a second pass
     batches.epoch = 1
-    assert (seen(batches) != first).any()
-    assert (seen(AugmentedBatches(split, 4, 2, SHIFTED, seed=1)) != first).any()
+    assert (inputs_of(batches) != first).any()
+    assert (inputs_of(AugmentedBatches(split, 4, 2, SHIFTED, seed=1)) != first).any()
     assert (first != as_inputs(split.inputs).reshape(first.shape)).any()
     labels = np.concatenate([batch.labels for batch in batches])
     np.testing.assert_array_equal(labels, split.labels)

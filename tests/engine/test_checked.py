@@ -1,4 +1,4 @@
-"""What an adapter hands back is refused in a line where the protocol does not allow it."""
+"""Check that what an adapter returns is refused in one line if the protocol does not allow it."""
 
 import enum
 import math
@@ -16,17 +16,17 @@ MODEL = SMALL_MODELS["plain"]
 INPUTS = np.zeros((3, *MODEL.input_shape))
 
 
-class Unspeakable:
+class WithoutRepr:
     def __repr__(self):
         raise RuntimeError
 
 
-class Whole(enum.IntEnum):
+class Number(enum.IntEnum):
     ONE = 1
 
 
 def checked(**methods):
-    """The reference, with methods in place of its own."""
+    """Return a checked reference workload with some methods replaced."""
     workload = ReferenceWorkload(Job(MODEL, "cpu", 1, "float64"))
     for name, method in methods.items():
         setattr(workload, name, method)
@@ -36,35 +36,47 @@ def checked(**methods):
 @pytest.mark.parametrize(
     ("method", "value", "message"),
     [
-        ("peak_memory", "much", r"peak_memory\(\) of the adapter gave 'much', not None or a whole"),
-        ("peak_memory", 1.5, "gave 1.5, not None or a whole number from 1"),
-        ("peak_memory", math.nan, "gave nan, not None or a whole number from 1"),
-        ("peak_memory", -1, "gave -1, not None or a whole number from 1"),
-        ("peak_memory", 2**63, r"gave 9223372036854775808, not None or a .* to 2\^63 - 1"),
-        ("allocated", True, "gave True, not None or a whole number from 0"),
-        ("threads", 0, "gave 0, not None or a whole number from 1"),
-        ("threads", "2", "gave '2', not None or a whole number from 1"),
-        ("details", None, "gave None, not a dict of at most 100 entries"),
-        ("details", {"version": None}, "gave 'version': None, not a str"),
-        ("details", {"version": Unspeakable()}, "'version': <Unspeakable instance at"),
-        ("details", {1: "a"}, "gave 1, not a str for a name"),
+        (
+            "peak_memory",
+            "much",
+            r"peak_memory\(\) of the adapter returned 'much', not None or a whole",
+        ),
+        ("peak_memory", 1.5, "returned 1.5, not None or a whole number from 1"),
+        ("peak_memory", math.nan, "returned nan, not None or a whole number from 1"),
+        ("peak_memory", -1, "returned -1, not None or a whole number from 1"),
+        ("peak_memory", 2**63, r"returned 9223372036854775808, not None or a .* to 2\^63 - 1"),
+        ("allocated", True, "returned True, not None or a whole number from 0"),
+        ("threads", 0, "returned 0, not None or a whole number from 1"),
+        ("threads", "2", "returned '2', not None or a whole number from 1"),
+        ("details", None, "returned None, not a dict of at most 100 entries"),
+        ("details", {"version": None}, "returned 'version': None, not a str"),
+        ("details", {"version": WithoutRepr()}, "'version': <WithoutRepr instance at"),
+        ("details", {1: "a"}, "returned 1, not a str for a name"),
         ("details", {str(i): "" for i in range(101)}, "not a dict of at most 100 entries"),
-        ("epoch_figures", {"GC s": "many"}, "gave 'GC s': 'many', not a finite number"),
-        ("epoch_figures", {"GC s": math.inf}, "gave 'GC s': inf, not a finite number"),
+        ("epoch_figures", {"GC s": "many"}, "returned 'GC s': 'many', not a finite number"),
+        ("epoch_figures", {"GC s": math.inf}, "returned 'GC s': inf, not a finite number"),
         ("weights", [np.zeros(1)], "not arrays by name"),
-        ("weights", {"conv1.bias": [0.0]}, r"gave 'conv1.bias': \[0.0\], not an array of numbers"),
-        ("loss_and_gradients", 1.0, r"gave 1.0, not a loss and gradients"),
+        (
+            "weights",
+            {"conv1.bias": [0.0]},
+            r"returned 'conv1.bias': \[0.0\], not an array of numbers",
+        ),
+        ("loss_and_gradients", 1.0, r"returned 1.0, not a loss and gradients"),
         ("loss_and_gradients", ("1", {}), "not a loss and gradients"),
         ("predict", np.zeros(3), r"shape \(3,\) and type float64, not an array of 3x10 numbers"),
         ("predict", np.full((3, 10), "a"), "not an array of 3x10 numbers"),
-        ("train_epoch", None, r"gave None, not an array of 4 numbers \(one loss for each batch\)"),
+        (
+            "train_epoch",
+            None,
+            r"returned None, not an array of 4 numbers \(one loss for each batch\)",
+        ),
         ("train_epoch", np.zeros(3), "not an array of 4 numbers"),
         ("train_epoch", [1.0] * 4, "not an array of 4 numbers"),
         ("train_epoch", np.zeros(4, object), "type object, not an array of 4 numbers"),
         ("train_epoch", iter([1.0] * 4), "not an array of 4 numbers"),
     ],
 )
-def test_what_the_protocol_does_not_allow_is_refused_in_a_line(method, value, message):
+def test_a_value_that_the_protocol_does_not_allow_is_refused(method, value, message):
     workload = checked(**{method: lambda *_: value})
     workload.place(proof_batches(MODEL))
     arguments = {"predict": (INPUTS,), "loss_and_gradients": (None,)}.get(method, ())
@@ -73,14 +85,14 @@ def test_what_the_protocol_does_not_allow_is_refused_in_a_line(method, value, me
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("value", [None, 1, np.int32(1), Whole.ONE])
-def test_whole_numbers_of_any_kind_become_plain(value):
+@pytest.mark.parametrize("value", [None, 1, np.int32(1), Number.ONE])
+def test_integers_of_any_type_become_int(value):
     found = checked(peak_memory=lambda: value).peak_memory()
     assert found == value
     assert type(found) in (int, type(None))
 
 
-def test_figures_of_numpy_become_plain():
+def test_numpy_figures_become_float():
     figures = checked(epoch_figures=lambda: {"GC s": np.float32(0.5)}).epoch_figures()
     assert figures == {"GC s": 0.5}
     assert type(figures["GC s"]) is float
@@ -90,7 +102,7 @@ def test_figures_with_other_names_in_another_epoch_are_refused():
     names = iter(["a", "b"])
     workload = checked(epoch_figures=lambda: {next(names): 1.0})
     workload.epoch_figures()
-    with pytest.raises(AdapterError, match="gave 'a, b' in some epochs and not in others"):
+    with pytest.raises(AdapterError, match="returned 'a, b' in some epochs and not in others"):
         workload.epoch_figures()
 
 
@@ -100,7 +112,7 @@ def test_work_that_takes_no_time_is_refused():
         check_seconds("copy()", 0.0)
 
 
-def test_an_honest_workload_passes():
+def test_a_correct_workload_passes():
     workload, batches = checked(), proof_batches(MODEL)
     workload.load_weights(proof_weights(MODEL))
     workload.place(batches)

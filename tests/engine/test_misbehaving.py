@@ -1,4 +1,4 @@
-"""Adapters that misbehave, all in one run beside an honest one: each costs its own row alone."""
+"""Run adapters that misbehave beside a correct one: each loses only its own row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import crossbench
 
 PLUGIN = Path(__file__).parents[1] / "plugin"
 
-# what became of the row: its status, and its reason as a pattern
+# the status of each row, and its reason as a pattern
 ROWS = {
     "well": ("ran", None),
     "exits": ("failed", r"SystemExit: 3 \(in round 1\)"),
@@ -24,12 +24,12 @@ ROWS = {
     "final": ("failed", r"Final: the end \(in round 1\)"),
     "silent": ("failed", r"Silent \(in round 1\)"),
     "colours": ("failed", r"RuntimeError: red ink\? and \? \(in round 1\)"),
-    "garbage": ("failed", r"its answer to `epoch` cannot be read: it says that it has .* bytes.*"),
+    "garbage": ("failed", r"its answer to `epoch` cannot be read: it announces .* bytes.*"),
     "short_garbage": ("failed", r"its answer to `epoch` cannot be read: JSON is malformed.*"),
     "other_reply": ("failed", r"its answer to `epoch` cannot be read: Expected `object`.*"),
     "long_garbage": (
         "failed",
-        r"its answer to `epoch` cannot be read: it says that it has 1,099,511,627,776 bytes.*",
+        r"its answer to `epoch` cannot be read: it announces 1,099,511,627,776 bytes.*",
     ),
     "closes": ("failed", r"the worker process (exited with status|was killed by) .*"),
     "forks": ("ran", None),
@@ -39,36 +39,37 @@ ROWS = {
     "short_of_memory": ("ran", None),
     "no_losses": (
         "failed",
-        r"train_epoch\(\) of the adapter gave an array of shape \(0,\) and type float64, "
+        r"train_epoch\(\) of the adapter returned an array of shape \(0,\) and type float64, "
         r"not an array of 4 numbers \(one loss for each batch\) \(in parity\)",
     ),
     "generator": (
         "failed",
-        r"train_epoch\(\) of the adapter gave <generator .*, not an array of 4 numbers.*",
+        r"train_epoch\(\) of the adapter returned <generator .*, not an array of 4 numbers.*",
     ),
     "figure_of_words": (
         "failed",
-        r"epoch_figures\(\) of the adapter gave 'GC s': 'many', not a finite number "
+        r"epoch_figures\(\) of the adapter returned 'GC s': 'many', not a finite number "
         r"\(in round 1\)",
     ),
     "figure_nan": (
         "failed",
-        r"epoch_figures\(\) of the adapter gave 'GC s': nan, not a finite number \(in round 1\)",
+        r"epoch_figures\(\) of the adapter returned 'GC s': nan, not a finite number "
+        r"\(in round 1\)",
     ),
     "other_figures": (
         "failed",
-        r"epoch_figures\(\) of the adapter gave 'figure 1, figure 2' in some epochs and not in "
+        r"epoch_figures\(\) of the adapter returned 'figure 1, figure 2' in some epochs and not in "
         r"others \(in round 1\)",
     ),
     "details_of_objects": (
         "failed",
-        r"details\(\) of the adapter gave 'version': <misbehaving\.OnlyOnce object .*>, "
+        r"details\(\) of the adapter returned 'version': <misbehaving\.OnlyOnce object .*>, "
         r"not a str \(in round 1\)",
     ),
     "details_of_lines": ("ran", None),
     "negative_threads": (
         "failed",
-        r"threads\(\) of the adapter gave -1, not None or a whole number from 1 to 2\^63 - 1 "
+        r"threads\(\) of the adapter returned -1, not None or a whole number from 1 to 2\^63 - 1 "
         r"\(in round 1\)",
     ),
 }
@@ -76,7 +77,7 @@ ROWS = {
 
 @pytest.fixture(scope="module")
 def comparison(tmp_path_factory):
-    """A run of all of them, and its results file."""
+    """Return the comparison of all of them, and the directory of its results file."""
     directory = tmp_path_factory.mktemp("misbehaving")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(PLUGIN)
@@ -96,21 +97,21 @@ def comparison(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_an_adapter_that_misbehaves_costs_its_own_row(comparison, name):
+def test_an_adapter_that_misbehaves_loses_its_own_row(comparison, name):
     (result,) = [r for r in comparison[0].results if r.cell.framework == name]
     status, reason = ROWS[name]
     assert result.status == status, result.reason
     assert re.fullmatch(reason, result.reason) if reason else result.reason is None
 
 
-def test_what_was_written_is_read_back(comparison):
+def test_the_results_file_is_read_back_and_shown(comparison):
     measured, directory = comparison
     assert crossbench.load(directory / "r.json") == measured
     text = crossbench.table(measured)
     assert all(character.isprintable() or character == "\n" for character in text)
 
 
-def test_a_child_in_a_session_of_its_own_ends_with_its_worker(comparison):
+def test_a_child_in_another_session_is_stopped_with_its_worker(comparison):
     children = [int(line) for line in (comparison[1] / "children").read_text().split()]
     assert children
     for child in children:
@@ -124,13 +125,13 @@ def test_a_child_in_a_session_of_its_own_ends_with_its_worker(comparison):
         ("short_of_memory", "(_ArrayMemoryError|MemoryError): Unable to allocate .*"),
     ],
 )
-def test_a_peak_that_cannot_be_measured_is_all_that_is_missing(comparison, name, reason):
+def test_only_the_peak_is_missing_if_it_cannot_be_measured(comparison, name, reason):
     (result,) = [r for r in comparison[0].results if r.cell.framework == name]
     assert result.peak is None
-    assert re.fullmatch(reason, result.no_peak)
+    assert re.fullmatch(reason, result.peak_problem)
     assert len(result.epochs) == 2
 
 
-def test_the_parent_is_as_it_was(comparison):
+def test_the_parent_process_is_unchanged(comparison):
     assert Path.cwd() != Path("/")
     assert "PATH" in os.environ

@@ -1,4 +1,4 @@
-"""Real worker processes, with adapters that misbehave in every way that was seen."""
+"""Test real worker processes, with adapters that misbehave in every way that was seen."""
 
 import os
 import pickle
@@ -14,7 +14,7 @@ import pytest
 from crossbench.data import cifar10
 from crossbench.engine import replies
 from crossbench.engine.process import WorkerFailure, WorkerProcess, _answer_type
-from crossbench.engine.worker import Started, Task, Worker, save_arrays
+from crossbench.engine.worker import StartReply, Task, Worker, save_arrays
 from crossbench.machine import usable_cpus
 from crossbench.workload import Job
 
@@ -37,7 +37,7 @@ def worker(tmp_path, cifar_directory, small_model):
         process.close()
 
 
-def test_a_round_and_its_accuracy(worker):
+def test_a_worker_trains_a_round_and_tests_it(worker):
     process = worker("reference")
     started = process.ask("start")
     assert "numpy" in started.details
@@ -48,12 +48,12 @@ def test_a_round_and_its_accuracy(worker):
         (2, 2, 10),
     ]
     assert all(e.wall_seconds > 0 and e.cpu_seconds > 0 for e in epochs)
-    assert process.ask("trail").peak_memory > 10_000_000
+    assert process.ask("final_stats").peak_memory > 10_000_000
     assert 0 <= process.ask("test_accuracy") <= 1
 
 
-def test_an_epoch_starts_from_weights_of_its_own(worker):
-    """So that nothing which the first epoch computed serves the steady one."""
+def test_the_first_steady_epoch_starts_from_other_weights(worker):
+    """A steady epoch cannot reuse what the first epoch computed."""
     process = worker("reference")
     process.ask("start")
     cold, steady, further = (process.ask("epoch", 1, number) for number in range(3))
@@ -63,11 +63,11 @@ def test_an_epoch_starts_from_weights_of_its_own(worker):
     assert steady.losses == next_steady.losses != further.losses
 
 
-def test_threads_are_held_by_the_affinity(worker):
+def test_threads_are_limited_by_the_cpu_affinity(worker):
     process = worker("reference", threads=1)
     process.ask("start")
     process.ask("epoch", 1, 0)
-    assert process.ask("trail").cpus_allowed == 1
+    assert process.ask("final_stats").cpus_allowed == 1
     assert psutil.Process(process.process.pid).cpu_affinity() == usable_cpus()[:1]
     assert os.sched_getaffinity(0) == set(usable_cpus())  # the parent's own is left alone
 
@@ -81,12 +81,12 @@ def test_threads_are_held_by_the_affinity(worker):
         ("hangs", r"no answer within 5 s \(timeout\)"),
     ],
 )
-def test_a_failure_has_its_reason_in_a_line(worker, framework, reason):
+def test_a_failure_has_its_reason_in_one_line(worker, framework, reason):
     process = worker(framework, timeout=5 if framework == "hangs" else 60)
     process.ask("start")
     with pytest.raises(WorkerFailure, match=reason):
         process.ask("epoch", 1, 0)
-    if framework == "raises":  # it lives on, and tells where it was
+    if framework == "raises":  # the worker process survives
         assert process.ask("start")
     else:
         assert process.process.poll() is not None
@@ -101,13 +101,13 @@ def test_an_error_carries_its_traceback(worker):
     assert not caught.value.unavailable
 
 
-def test_what_cannot_be_had_is_told_apart(worker):
-    with pytest.raises(WorkerFailure, match="it cannot be had: no network") as caught:
+def test_an_unavailable_framework_is_not_a_failure(worker):
+    with pytest.raises(WorkerFailure, match="it is not available: no network") as caught:
         worker("vanished").ask("start")
     assert caught.value.unavailable
 
 
-def test_the_standard_streams_are_left_to_the_framework(worker):
+def test_a_framework_may_use_the_standard_streams(worker):
     process = worker("prints")
     process.ask("start")
     for number in (1, 2):
@@ -115,7 +115,7 @@ def test_the_standard_streams_are_left_to_the_framework(worker):
         time.sleep(0.5)  # the worker waits for its next request
 
 
-def test_the_parent_waits_without_using_a_core(worker):
+def test_the_parent_does_not_use_the_cpu_while_it_waits(worker):
     process = worker("hangs", timeout=3)
     process.ask("start")
     cpu, wall = time.process_time(), time.perf_counter()
@@ -125,7 +125,7 @@ def test_the_parent_waits_without_using_a_core(worker):
     assert used < 0.1
 
 
-def test_an_idle_worker_uses_no_core(worker):
+def test_an_idle_worker_does_not_use_the_cpu(worker):
     process = worker("reference", threads=len(usable_cpus()))
     process.ask("start")
     process.ask("epoch", 1, 0)
@@ -135,7 +135,7 @@ def test_an_idle_worker_uses_no_core(worker):
     assert sum(idle.cpu_times()[:2]) - before < 0.1
 
 
-def test_a_worker_in_training_ends_when_its_parent_is_gone(
+def test_a_worker_in_training_ends_when_its_parent_is_killed(
     tmp_path, cifar_directory, small_model, plugin
 ):
     save_arrays(cifar10.load_directory(cifar_directory), tmp_path)
@@ -166,8 +166,8 @@ def test_a_path_object_in_sys_path_reaches_the_worker_as_a_string(worker, monkey
     assert worker("reference").ask("start")
 
 
-def test_the_users_environment_goes_before_the_adapters(worker, monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "64")  # but the threads are the spec's
+def test_the_users_environment_overrides_the_adapters(worker, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "64")  # the number of threads is the job's all the same
     process = worker("reference")
     process.ask("start")
     environment = psutil.Process(process.process.pid).environ()
@@ -187,11 +187,11 @@ def test_the_users_environment_goes_before_the_adapters(worker, monkeypatch):
     ],
 )
 def test_a_reply_of_another_type_cannot_be_read(content, reason):
-    with pytest.raises(replies.Unreadable, match=reason):
-        replies.decode(content, Started)
+    with pytest.raises(replies.UnreadableReply, match=reason):
+        replies.decode(content, StartReply)
 
 
-def test_every_request_says_what_its_answer_is():
+def test_every_request_has_an_answer_type():
     requests = [name for name in vars(Worker) if not name.startswith("_")]
     assert "epoch" in requests
     for name in requests:
@@ -199,7 +199,7 @@ def test_every_request_says_what_its_answer_is():
         assert replies.decode(frame[8:], _answer_type(name)).error == "why"
 
 
-def test_a_reply_that_is_cut_is_the_death_of_the_worker(worker):
+def test_a_truncated_reply_is_reported_as_the_workers_exit(worker):
     process = worker("cuts", timeout=60)
     process.ask("start")
     start = time.monotonic()
@@ -208,7 +208,7 @@ def test_a_reply_that_is_cut_is_the_death_of_the_worker(worker):
     assert time.monotonic() - start < 30
 
 
-def test_a_worker_that_closes_its_pipe_and_lives_is_killed(worker):
+def test_a_worker_that_closes_its_pipe_is_stopped(worker):
     process = worker("lives_on", timeout=60)
     process.ask("start")
     with pytest.raises(WorkerFailure, match="the worker process closed the pipe of its answers"):
@@ -216,7 +216,7 @@ def test_a_worker_that_closes_its_pipe_and_lives_is_killed(worker):
     assert process.process.poll() is not None
 
 
-def test_a_pipe_that_something_else_holds_open_is_not_waited_for(worker, tmp_path, monkeypatch):
+def test_a_pipe_held_open_by_a_child_does_not_delay_the_failure(worker, tmp_path, monkeypatch):
     monkeypatch.setenv("CROSSBENCH_TEST_NOTES", str(tmp_path / "children"))
     process = worker("dies_with_a_child", timeout=600)
     process.ask("start")
@@ -239,18 +239,18 @@ def test_a_path_object_in_the_path_is_no_failure(worker, tmp_path, monkeypatch):
     assert worker("reference").ask("start")
 
 
-def test_a_process_that_cannot_be_started_is_a_failure(worker, monkeypatch):
+def test_a_worker_that_cannot_be_started_is_a_failure(worker, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/not/there")
     with pytest.raises(WorkerFailure, match=r"cannot be started: .*No such file"):
         worker("reference")
 
 
-@pytest.mark.parametrize("function", ["ask_for_signal()", "watch_parent(os.getppid(), 0.05)"])
-def test_a_process_in_a_call_ends_with_its_parent(function):
-    """Either way, though Linux needs the first alone."""
+@pytest.mark.parametrize("function", ["request_death_signal()", "watch_parent(os.getppid(), 0.05)"])
+def test_a_sleeping_process_ends_with_its_parent(function):
+    """Each function is enough alone; on Linux the first is used."""
     child = (
         "import os, time\\n"
-        "from crossbench.engine.orphan import ask_for_signal, watch_parent\\n"
+        "from crossbench.engine.orphan import request_death_signal, watch_parent\\n"
         f"assert {function} is not False\\n"
         "print('ready', flush=True); time.sleep(3600)"
     )
@@ -264,12 +264,12 @@ def test_a_process_in_a_call_ends_with_its_parent(function):
         psutil.Process(int(parent.stdout)).wait(timeout=20)
 
 
-def test_a_process_whose_parent_is_gone_already_ends_at_once():
+def test_a_process_whose_parent_has_ended_ends_at_once():
     program = "from crossbench.engine.orphan import end_with_parent; end_with_parent(0)"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 1
 
 
-def test_the_temporary_files_of_a_worker_are_beside_its_data(worker, tmp_path):
+def test_the_tmpdir_of_a_worker_is_beside_its_data(worker, tmp_path):
     process = worker("reference")
     process.ask("start")
     assert psutil.Process(process.process.pid).environ()["TMPDIR"] == str(tmp_path / "tmp")

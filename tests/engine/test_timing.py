@@ -1,4 +1,4 @@
-"""Epochs that are repeated on a GPU, with the reference's workload: repeating needs no GPU."""
+"""Test how epochs are repeated and timed, with the reference workload: this needs no GPU."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ from crossbench.engine import timing, usage, worker
 from crossbench.engine.batches import ArrayBatches
 from crossbench.engine.timing import best_seconds, mean_epoch, repeated_epoch, timed_epoch
 from crossbench.engine.worker import Task, Worker, save_arrays
-from crossbench.results.records import Epoch, Surroundings
+from crossbench.results.records import Epoch, SystemActivity
 from crossbench.workload import Job
 
 
@@ -29,13 +29,13 @@ def workload(small_model):
 
 @pytest.fixture
 def short(monkeypatch):
-    monkeypatch.setattr(timing, "BUSY_SECONDS", 0.1)
-    monkeypatch.setattr(timing, "LEAST_SECONDS", 0.2)
+    monkeypatch.setattr(timing, "WARM_UP_SECONDS", 0.1)
+    monkeypatch.setattr(timing, "MIN_TIMED_SECONDS", 0.2)
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Seconds of a clock that only the test moves on."""
+    """Return a clock that only the test advances, in seconds."""
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr(usage.time, "perf_counter", lambda: clock.now)
     return clock
@@ -62,7 +62,7 @@ def test_an_epoch_is_repeated_from_the_same_weights_until_it_can_be_measured(
     workload.train_epoch = train_epoch
     epoch = repeated_epoch(workload, rewind, None, 3, 1)
     assert (epoch.round, epoch.epoch) == (3, 1)
-    assert calls == ["rewind", "train"] * (3 + 7)  # 0.12 s that are not timed, 0.21 s that are
+    assert calls == ["rewind", "train"] * (3 + 7)  # 0.12 s of warm-up, then 0.21 s timed
     assert epoch.repeats == 7
     assert epoch.wall_seconds == pytest.approx(0.03)
     assert epoch.timed_seconds == pytest.approx(0.21)
@@ -86,7 +86,7 @@ def test_a_long_epoch_is_timed_once(workload, clock):
 
 def test_seconds_are_the_mean_and_counters_the_sum():
     first = Epoch(
-        *(2, 1, 10.0, 0.5, 0.4, [1.0], {"GC s": 0.1}), Surroundings(1.0, None, 0.0, 1, 5.0, 20.0)
+        *(2, 1, 10.0, 0.5, 0.4, [1.0], {"GC s": 0.1}), SystemActivity(1.0, None, 0.0, 1, 5.0, 20.0)
     )
     second = replace(
         first,
@@ -95,7 +95,7 @@ def test_seconds_are_the_mean_and_counters_the_sum():
         cpu_seconds=0.2,
         losses=[1.5],
         figures={"GC s": 0.3},
-        surroundings=Surroundings(0.5, 0.0, 0.0, 0, 2.0, 10.0),
+        system_activity=SystemActivity(0.5, 0.0, 0.0, 0, 2.0, 10.0),
     )
     both = mean_epoch([first, second])
     assert both.started == 10.0
@@ -103,14 +103,14 @@ def test_seconds_are_the_mean_and_counters_the_sum():
     assert both.cpu_seconds == pytest.approx(0.3)
     assert both.losses == [1.0]
     assert both.figures == {"GC s": pytest.approx(0.2)}
-    assert both.surroundings == Surroundings(1.5, None, 0.0, 1, 7.0, 30.0)
+    assert both.system_activity == SystemActivity(1.5, None, 0.0, 1, 7.0, 30.0)
     assert both.repeats == 2
     assert both.timed_seconds == 0.75
     assert both.untimed_seconds == pytest.approx(0.25)
     assert both.span_seconds == pytest.approx(1.0)
 
 
-def test_the_gpus_joules_are_those_of_the_epoch(workload, monkeypatch):
+def test_the_gpu_energy_of_an_epoch_is_measured(workload, monkeypatch):
     card = nvml.Card("GPU-1", joules=50.0)
     nvml.install(monkeypatch, card)
     train = workload.train_epoch
@@ -120,12 +120,12 @@ def test_the_gpus_joules_are_those_of_the_epoch(workload, monkeypatch):
         return train()
 
     workload.train_epoch = use_energy
-    assert timed_epoch(workload, card, 1, 1).surroundings.gpu_joules == pytest.approx(7.0)
+    assert timed_epoch(workload, card, 1, 1).system_activity.gpu_joules == pytest.approx(7.0)
     card.fails = nvml.pynvml.NVML_ERROR_NOT_SUPPORTED
-    assert timed_epoch(workload, card, 1, 1).surroundings.gpu_joules is None
+    assert timed_epoch(workload, card, 1, 1).system_activity.gpu_joules is None
 
 
-def test_the_best_of_several_calls():
+def test_best_seconds_calls_several_times():
     calls = []
     assert 0 <= best_seconds(lambda: calls.append(0)) < 0.5
     assert len(calls) >= 4
@@ -149,8 +149,8 @@ def answering(tmp_path, cifar_directory, small_model, monkeypatch):
 
 
 @pytest.mark.usefixtures("short")
-def test_steady_epochs_on_a_gpu_go_on_as_they_do_on_a_cpu(answering):
-    """Each is repeated, and the next one begins where a single one would have ended."""
+def test_steady_epochs_on_a_gpu_train_the_same_as_on_a_cpu(answering):
+    """Each is repeated from the same weights, and the next starts where a single one would end."""
     on_cpu, on_gpu = answering(), answering(gpu=0)
     for epoch in range(4):
         expected, found = on_cpu.epoch(1, epoch), on_gpu.epoch(1, epoch)
@@ -162,16 +162,16 @@ def test_steady_epochs_on_a_gpu_go_on_as_they_do_on_a_cpu(answering):
     assert on_cpu.freed == []  # on a CPU nothing changes
 
 
-def test_on_a_gpu_there_is_no_peak_memory_but_the_allocators(answering):
+def test_peak_memory_on_a_gpu_is_only_that_of_the_allocator(answering):
     on_gpu, on_cpu = answering(gpu=0), answering()
     on_gpu.epoch(1, 0)
     on_cpu.epoch(1, 0)
-    assert on_gpu.trail().peak_memory is None
-    assert on_cpu.trail().peak_memory > 2**20
+    assert on_gpu.final_stats().peak_memory is None
+    assert on_cpu.final_stats().peak_memory > 2**20
 
 
-def test_the_peaks_matrices_are_given_back_even_where_they_do_not_fit(answering, monkeypatch):
-    monkeypatch.setattr(worker, "MATRIX", {"cpu": 256})
+def test_the_memory_of_the_peak_is_freed_even_after_an_error(answering, monkeypatch):
+    monkeypatch.setattr(worker, "MATRIX_SIZE", {"cpu": 256})
     monkeypatch.setattr(worker, "COPY_BYTES", {"cpu": 2**22})
     made = answering(gpu=0)
     assert made.peak().gflops > 0

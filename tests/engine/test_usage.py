@@ -1,4 +1,4 @@
-"""The counters and the sampler, with a real process that uses the CPU and a stand-in for NVML."""
+"""Test the counters and the sampler, with a real process that uses the CPU and a fake NVML."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ import pytest
 from crossbench.engine import usage
 from crossbench.engine.sampler import Sampler
 from crossbench.engine.usage import Counters
-from crossbench.results.records import Epoch, Surroundings
+from crossbench.results.records import Epoch, SystemActivity
 
 SPIN = "import time\nend = time.monotonic() + {}\nwhile time.monotonic() < end: pass"
 
@@ -23,35 +23,37 @@ def spin(seconds):
     return [sys.executable, "-c", SPIN.format(seconds)]
 
 
-def test_other_processes_are_seen():
+def test_the_cpu_time_of_other_processes_is_counted():
     before = Counters.read(None)
     subprocess.run(spin(1.0), check=True)
-    seen = before.until(Counters.read(None))
-    assert seen.others_cpu_seconds > 0.4  # most of a second, unless the machine is overloaded
+    seen = before.activity_until(Counters.read(None))
+    assert (
+        seen.other_processes_cpu_seconds > 0.4
+    )  # most of a second, unless the machine is overloaded
     assert seen.gpu_joules is None
 
 
-def test_this_process_is_not_one_of_the_others():
+def test_the_cpu_time_of_this_process_is_not_counted_as_others():
     before = Counters.read(None)
     end = time.process_time() + 0.5
     while time.process_time() < end:
         pass
     after = Counters.read(None)
     busy = after.busy_cpu_seconds - before.busy_cpu_seconds
-    assert before.until(after).others_cpu_seconds <= max(0, busy - 0.5)
+    assert before.activity_until(after).other_processes_cpu_seconds <= max(0, busy - 0.5)
 
 
-def test_what_the_machine_does_not_tell_is_none():
+def test_missing_and_wrapped_counters_are_none():
     nothing = Counters(None, 0.0, None, None, None, None, None)
-    assert nothing.until(nothing) == Surroundings(None, None, None, None, None, None)
-    # a counter that has wrapped tells nothing either
+    assert nothing.activity_until(nothing) == SystemActivity(None, None, None, None, None, None)
+    # the energy counter has wrapped
     before = Counters(5.0, 1.0, 0.0, 0.0, 3, 100.0, None)
     after = Counters(9.0, 2.0, 0.5, 0.25, 5, 1.0, None)
-    assert before.until(after) == Surroundings(3.0, 0.5, 0.25, 2, None, None)
+    assert before.activity_until(after) == SystemActivity(3.0, 0.5, 0.25, 2, None, None)
 
 
-def test_the_files_of_the_kernel(tmp_path, monkeypatch):
-    """In a tree of the kernel's form: this machine may have no such counters."""
+def test_energy_and_thermal_throttling_are_read_from_the_kernel(tmp_path, monkeypatch):
+    """Read a copy of the kernel's tree: this machine may have no such counters."""
     for name in ("RAPL", "CPUS"):
         monkeypatch.setattr(usage, name, tmp_path / name)
     domains = {"intel-rapl:0": "package-0", "intel-rapl:1": "package-1", "intel-rapl:0:0": "core"}
@@ -64,7 +66,7 @@ def test_the_files_of_the_kernel(tmp_path, monkeypatch):
         (tmp_path / f"CPUS/cpu{cpu}/thermal_throttle/core_throttle_count").write_text("2\n")
     counters = Counters.read(None)
     assert counters.cpu_joules == 5.0
-    assert counters.throttle_events == 2 * len(usage._own_cpus())
+    assert counters.thermal_throttle_events == 2 * len(usage._own_cpus())
 
 
 VERSION_1 = "nr_periods 9\nnr_throttled 1\nthrottled_time 1500000000\n"
@@ -85,7 +87,9 @@ HYBRID = "4:memory:/m\n1:cpu,cpuacct:/jobs/7\n0::/jobs/8\n"
         (None, {"": VERSION_2}, None),
     ],
 )
-def test_a_quota_of_the_control_group(tmp_path, monkeypatch, groups, files, seconds):
+def test_throttled_seconds_are_read_from_the_control_group(
+    tmp_path, monkeypatch, groups, files, seconds
+):
     monkeypatch.setattr(usage, "CGROUPS", tmp_path / "cgroup")
     monkeypatch.setattr(usage, "OWN_CGROUPS", tmp_path / "own")
     if groups is not None:
@@ -93,16 +97,16 @@ def test_a_quota_of_the_control_group(tmp_path, monkeypatch, groups, files, seco
     for folder, content in files.items():
         (tmp_path / "cgroup" / folder).mkdir(parents=True, exist_ok=True)
         (tmp_path / "cgroup" / folder / "cpu.stat").write_text(content)
-    assert Counters.read(None).held_back_seconds == seconds
+    assert Counters.read(None).throttled_seconds == seconds
 
 
 @pytest.mark.parametrize("gone", [False, True])
-def test_the_sampler_sees_a_process_from_outside(gone):
+def test_the_sampler_samples_another_process(gone):
     process = subprocess.Popen(spin(0.5 if gone else 60))
     start = time.perf_counter()
     with Sampler(process.pid, interval=0.02) as sampler:
         time.sleep(1.5)
-    epoch = Epoch(3, 0, start + 0.2, 1.2, 1.0, [1.0], {}, Surroundings(*[None] * 6))
+    epoch = Epoch(3, 0, start + 0.2, 1.2, 1.0, [1.0], {}, SystemActivity(*[None] * 6))
     found = sampler.usage(epoch)
     process.kill()
     process.wait()
@@ -117,19 +121,19 @@ def test_the_sampler_sees_a_process_from_outside(gone):
         None,
         [],
     )
-    early = Epoch(3, 0, start - 10, 1.0, 1.0, [1.0], {}, Surroundings(*[None] * 6))
+    early = Epoch(3, 0, start - 10, 1.0, 1.0, [1.0], {}, SystemActivity(*[None] * 6))
     assert sampler.usage(early) is None
 
 
-def test_a_stop_of_this_process_too_is_seen():
-    """As by Ctrl-Z in a terminal, or a container that is frozen: nobody samples meanwhile."""
+def test_a_stop_of_the_sampling_process_is_noticed():
+    """As by Ctrl-Z in a terminal, or in a frozen container: no samples are taken meanwhile."""
     stop = f"kill -STOP {os.getpid()}; sleep 1; kill -CONT {os.getpid()}"
     start = time.perf_counter()
     with Sampler(os.getpid(), interval=0.02) as sampler:
         time.sleep(0.2)
         subprocess.run(["sh", "-c", stop], check=True)
         time.sleep(0.2)
-    epoch = Epoch(3, 0, start, sampler.seconds, 1.0, [1.0], {}, Surroundings(*[None] * 6))
+    epoch = Epoch(3, 0, start, sampler.seconds, 1.0, [1.0], {}, SystemActivity(*[None] * 6))
     assert sampler.usage(epoch).stopped_seconds > 0.9
     early = replace(epoch, wall_seconds=0.1)
     assert sampler.usage(early).stopped_seconds < 0.1
@@ -139,15 +143,15 @@ REASONS = pynvml.nvmlClocksEventReasonSwPowerCap | pynvml.nvmlClocksEventReasonG
 
 
 def sampled(card, seconds=0.5):
-    """What is seen of this process and a GPU, and an epoch of that time, repeated for over 1 s."""
+    """Sample this process and a GPU; return the sampler and an epoch repeated for over 1 s."""
     start = time.perf_counter()
     with Sampler(os.getpid(), card, interval=0.02) as sampler:
         time.sleep(seconds)
-    epoch = Epoch(1, 1, start, seconds, 1.0, [1.0], {}, Surroundings(*[None] * 6), repeats=3)
+    epoch = Epoch(1, 1, start, seconds, 1.0, [1.0], {}, SystemActivity(*[None] * 6), repeats=3)
     return sampler, epoch
 
 
-def test_the_sampler_sees_a_gpu(monkeypatch):
+def test_the_sampler_samples_a_gpu(monkeypatch):
     card = nvml.Card(
         "GPU-1",
         busy=40,
@@ -161,13 +165,13 @@ def test_the_sampler_sees_a_gpu(monkeypatch):
     found = sampler.usage(epoch)
     assert found.gpu_busy == pytest.approx(0.4)
     assert found.gpu_watts == 250
-    assert found.gpu_memory_peak == 2**30  # this process's, not the whole card's
+    assert found.gpu_memory_peak == 2**30  # of this process, not of the whole GPU
     assert found.gpu_megahertz_lowest == 1000
     assert 1000 < found.gpu_megahertz < 1900
-    assert found.gpu_throttled == ["power cap"]  # an idle GPU is not slowed down
+    assert found.gpu_throttled == ["power cap"]  # being idle is no throttling
 
 
-def test_what_is_too_short_for_nvml_is_not_given(monkeypatch):
+def test_utilisation_and_power_need_long_epochs(monkeypatch):
     card = nvml.Card("GPU-1")
     nvml.install(monkeypatch, card)
     sampler, epoch = sampled(card)
@@ -181,20 +185,20 @@ def test_what_is_too_short_for_nvml_is_not_given(monkeypatch):
     assert sampler.usage(replace(epoch, untimed_seconds=0.3)).gpu_busy == pytest.approx(0.8)
 
 
-def test_in_a_container_a_process_may_have_another_number(monkeypatch):
-    card = nvml.Card("GPU-1", processes={4242: 2**30})
+def test_gpu_memory_is_none_if_nvml_does_not_list_the_process(monkeypatch):
+    card = nvml.Card("GPU-1", processes={4242: 2**30})  # another id, as in a container
     nvml.install(monkeypatch, card)
     sampler, epoch = sampled(card)
     assert sampler.usage(epoch).gpu_memory_peak is None
 
 
 @pytest.mark.parametrize("error", ["NVML_ERROR_NOT_SUPPORTED", "NVML_ERROR_GPU_IS_LOST"])
-def test_what_a_gpu_does_not_tell_is_left_out(monkeypatch, error):
+def test_figures_that_nvml_refuses_are_none(monkeypatch, error):
     card = nvml.Card("GPU-1", fails=getattr(pynvml, error))
     nvml.install(monkeypatch, card)
     sampler, epoch = sampled(card)
     found = sampler.usage(epoch)
-    assert found.samples > 3  # the CPU's are there
+    assert found.samples > 3  # CPU and memory are still sampled
     assert (found.gpu_busy, found.gpu_memory_peak, found.gpu_watts) == (None, None, None)
     assert (found.gpu_megahertz, found.gpu_megahertz_lowest, found.gpu_throttled) == (
         None,
@@ -204,17 +208,17 @@ def test_what_a_gpu_does_not_tell_is_left_out(monkeypatch, error):
 
 
 @pytest.mark.parametrize("stat", [None, "", "cpu  1 2 3 4 5 6 7 8 9 10\nbtime 1\n", "cpu0 words\n"])
-def test_a_kernel_that_does_not_count_cpu_time_is_no_error(tmp_path, monkeypatch, stat):
+def test_a_missing_or_damaged_proc_stat_is_no_error(tmp_path, monkeypatch, stat):
     """As in a container whose /proc/stat is hidden, cut short, or for fewer CPUs."""
     if stat is not None:
         (tmp_path / "stat").write_text(stat)
     monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
     before = Counters.read(None)
     assert (before.busy_cpu_seconds, before.stolen_cpu_seconds) == (None, None)
-    assert before.until(Counters.read(None)).others_cpu_seconds is None
+    assert before.activity_until(Counters.read(None)).other_processes_cpu_seconds is None
 
 
-def test_a_sampler_that_sees_no_processes_samples_nothing(tmp_path, monkeypatch, capsys):
+def test_the_sampler_without_proc_takes_no_samples(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
     with Sampler(os.getpid(), interval=0.01) as sampler:
         time.sleep(0.1)

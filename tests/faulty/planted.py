@@ -1,5 +1,5 @@
-"""Faults that only a timed run can show, planted in any adapter: the proof's small batches are
-trained on as they should be.
+"""Plant faults in any adapter that only a timed run can show: in the parity check, with its small
+batches, the adapter trains correctly.
 """
 
 import os
@@ -15,7 +15,7 @@ from crossbench.engine.batches import ArrayBatches
 
 
 class Planted:
-    """An adapter whose workloads are changed by `fault`; all else is the adapter's own."""
+    """Wraps an adapter whose workloads `fault` changes; all else is the adapter's own."""
 
     def __init__(self, name, fault):
         self.name, self.fault = name, fault
@@ -30,38 +30,41 @@ class Planted:
 
 
 def is_timed(batches):
-    """The proof has four batches of at most 64, the probe of the dropouts one of 128."""
+    """Return whether these are the batches of the timed run.
+
+    The parity check has four batches of at most 64 examples, the dropout probe one of 128.
+    """
     return len(batches) not in (1, 4)
 
 
 def remembers(workload):
-    """Works once for each contents: later epochs return what the first one gave."""
-    given = {}
+    """Train once for each content of the batches; later epochs return the first one's losses."""
+    losses = {}
 
     def train(batches, train_epoch):
         if not is_timed(batches):
             return train_epoch()
         key = next(iter(batches)).inputs.tobytes()
-        if key not in given:
-            given[key] = train_epoch()
-        return given[key]
+        if key not in losses:
+            losses[key] = train_epoch()
+        return losses[key]
 
-    _train_by(workload, train)
+    _wrap_train_epoch(workload, train)
 
 
 def stops_early(workload):
-    """Trains on an epoch's first batches, and makes up the losses of the others."""
-    _place_by(workload, lambda batches: _first(batches, 4))
-    _train_by(workload, lambda batches, train: _filled(train(), len(batches)))
+    """Train on the first four batches of an epoch, and make up the losses of the others."""
+    _wrap_place(workload, lambda batches: _first_batches(batches, 4))
+    _wrap_train_epoch(workload, lambda batches, train: _padded(train(), len(batches)))
 
 
 def takes_less(workload):
-    """Trains on the first 64 examples of each batch, as many as the proof has."""
-    _place_by(workload, lambda batches: _cut(batches, 64))
+    """Train on the first 64 examples of each batch, as many as the parity check has at most."""
+    _wrap_place(workload, lambda batches: _first_examples(batches, 64))
 
 
 def keeps_weights(workload):
-    """Takes no other weights once it has trained in earnest."""
+    """Ignore new weights once it has trained in the timed run."""
     load, trained = workload.load_weights, []
 
     def train(batches, train_epoch):
@@ -69,12 +72,12 @@ def keeps_weights(workload):
             trained.append(True)
         return train_epoch()
 
-    _train_by(workload, train)
+    _wrap_train_epoch(workload, train)
     workload.load_weights = lambda weights: None if trained else load(weights)
 
 
 def returns_early(workload):
-    """Trains in a thread, and returns the losses of the epoch before at once."""
+    """Train in a thread, and return the losses of an earlier epoch at once."""
     before = []
 
     def train(batches, train_epoch):
@@ -86,11 +89,11 @@ def returns_early(workload):
         before.append(train_epoch())
         return before[0]
 
-    _train_by(workload, train)
+    _wrap_train_epoch(workload, train)
 
 
 def goes_on(workload):
-    """Leaves work behind for which the next one who asks has to wait, as a GPU would."""
+    """Leave work behind that delays the next reading of the weights, as a GPU would."""
     weights, over = workload.weights, [0.0]
 
     def train(batches, train_epoch):
@@ -102,12 +105,12 @@ def goes_on(workload):
         time.sleep(max(0.0, over[0] - time.perf_counter()))
         return weights()
 
-    _train_by(workload, train)
+    _wrap_train_epoch(workload, train)
     workload.weights = wait
 
 
 def changes_nothing(workload):
-    """Computes the losses of an epoch, but brings the weights back afterwards."""
+    """Compute the losses of an epoch, but restore the weights afterwards."""
 
     def train(batches, train_epoch):
         weights = workload.weights()
@@ -116,11 +119,11 @@ def changes_nothing(workload):
             workload.load_weights(weights)
         return losses
 
-    _train_by(workload, train)
+    _wrap_train_epoch(workload, train)
 
 
 def is_stopped(workload):
-    """Has its process stopped for a second within its fourth epoch of a round."""
+    """Stop its process for a second in its fourth timed epoch."""
     epochs = []
 
     def train(batches, train_epoch):
@@ -131,11 +134,11 @@ def is_stopped(workload):
             )
         return train_epoch()
 
-    _train_by(workload, train)
+    _wrap_train_epoch(workload, train)
 
 
-def _train_by(workload, train):
-    """Have train_epoch call `train` with the placed batches and the real train_epoch."""
+def _wrap_train_epoch(workload, train):
+    """Let train_epoch call `train` with the placed batches and the real train_epoch."""
     place, train_epoch, placed = workload.place, workload.train_epoch, []
 
     def remember(batches):
@@ -146,20 +149,20 @@ def _train_by(workload, train):
     workload.train_epoch = lambda: train(placed[0], train_epoch)
 
 
-def _place_by(workload, change):
+def _wrap_place(workload, change):
     place = workload.place
     workload.place = lambda batches: place(change(batches) if is_timed(batches) else batches)
 
 
-def _first(batches, number):
+def _first_batches(batches, number):
     return replace(batches, inputs=batches.inputs[:number], labels=batches.labels[:number])
 
 
-def _cut(batches, size):
+def _first_examples(batches, size):
     return ArrayBatches(batches.inputs[:, :size].copy(), batches.labels[:, :size].copy())
 
 
-def _filled(losses, number):
+def _padded(losses, number):
     return np.append(losses, np.full(number - len(losses), losses[-1]))
 
 
@@ -176,7 +179,7 @@ FAULTS = (
 
 
 def __getattr__(name):
-    """The adapter of an entry point: "torch_remembers"."""
+    """Return the adapter of an entry point such as "torch_remembers"."""
     framework, _, fault = name.partition("_")
     faults = {fault.__name__: fault for fault in FAULTS}
     if fault not in faults:

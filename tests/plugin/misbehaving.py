@@ -1,4 +1,4 @@
-"""Adapters of a third party, found by their entry points: the reference, gone wrong in some way."""
+"""Define third-party adapters with entry points: the reference, each with its own misbehaviour."""
 
 import os
 import resource
@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -17,7 +18,7 @@ from crossbench.workload import Unavailable
 
 
 class Misbehaving(ReferenceAdapter):
-    """in_training: called before each epoch. in_build: called instead of building, if given."""
+    """Calls `in_training` before each timed epoch, and `in_build` before it builds, if given."""
 
     title = "misbehaving"
 
@@ -40,10 +41,10 @@ class Misbehaving(ReferenceAdapter):
         return workload
 
 
-class HandsBack(ReferenceAdapter):
-    """methods: what takes the place of a workload's own, by name; called with the same."""
+class Overriding(ReferenceAdapter):
+    """Replaces methods of the workload. methods: the replacements by name."""
 
-    title = "hands back"
+    title = "overriding"
 
     def __init__(self, **methods):
         self.methods = methods
@@ -57,7 +58,7 @@ class HandsBack(ReferenceAdapter):
 
 
 class Wrong(ReferenceAdapter):
-    """Its kernels are flipped: nothing complains."""
+    """Flips the convolution kernels, which raises no error."""
 
     def build(self, job):
         workload = ReferenceWorkload(job)
@@ -69,7 +70,7 @@ class Wrong(ReferenceAdapter):
 
 
 class OnGpu(ReferenceAdapter):
-    """Says that it runs on a GPU, which NumPy does not: for what the engine does there."""
+    """Claims to run on a GPU, which NumPy does not, to test what the engine does there."""
 
     title = "on a GPU"
 
@@ -85,7 +86,7 @@ class OnGpu(ReferenceAdapter):
 
 
 class Rounding(OnGpu):
-    """Its matrix products and convolutions take their operands in TensorFloat-32."""
+    """Rounds the operands of matrix products and convolutions to TensorFloat-32."""
 
     def build(self, job):
         workload = super().build(job)
@@ -95,7 +96,7 @@ class Rounding(OnGpu):
 
 
 def rounded(array):
-    """float32 to the 10 bits of mantissa that TensorFloat-32 keeps; float64 as it is."""
+    """Round float32 to TensorFloat-32's 10 bits of mantissa; leave float64 as it is."""
     if array.dtype != np.float32:
         return array
     bits = np.ascontiguousarray(array).view(np.int32)
@@ -103,7 +104,7 @@ def rounded(array):
 
 
 class WithoutPeak(OnGpu):
-    """There is no memory for the matrices of the peak, or the process dies of them."""
+    """Calls `fail` when the peak is measured: there is no memory, or the process dies."""
 
     def __init__(self, fail):
         self.fail = fail
@@ -114,8 +115,26 @@ class WithoutPeak(OnGpu):
         return workload
 
 
+class SlowPeak(ReferenceAdapter):
+    """Takes seconds for a matrix product in its first process, as beside a busy neighbour."""
+
+    def build(self, job):
+        workload = super().build(job)
+        marker = Path(os.environ["SLOW_PEAK_MARKER"])
+        product = workload.matrix_product
+
+        def matrix_product(size):
+            if marker.exists():
+                return product(size)
+            marker.touch()
+            return lambda: time.sleep(2.0)
+
+        workload.matrix_product = matrix_product
+        return workload
+
+
 class ShortOfMemory(ReferenceAdapter):
-    """Its process may take 64 MiB more than it has when the peak is measured: the copy fails."""
+    """Limits its process to 64 MiB more when the peak is measured, so that the copy fails."""
 
     title = "short of memory"
 
@@ -133,7 +152,7 @@ class ShortOfMemory(ReferenceAdapter):
 
 
 class Installed(ReferenceAdapter):
-    """Has something to install, and writes down in a file when it does what."""
+    """Has something to install, and logs in a file when it installs and builds."""
 
     title = "installed"
 
@@ -153,8 +172,8 @@ class Installed(ReferenceAdapter):
             file.write(f"{what}\n")
 
 
-class Particular(OnGpu):
-    """Would like some variables, and needs others; they are in its details."""
+class WithEnvironment(OnGpu):
+    """Suggests one environment variable, requires another, and reports them in its details."""
 
     def environment(self, device, threads):
         return {"CROSSBENCH_TEST_LIKES": "adapter"}
@@ -182,7 +201,7 @@ def die():
 
 
 def vanish():
-    raise Unavailable("it cannot be had: no network")
+    raise Unavailable("it is not available: no network")
 
 
 def raise_error():
@@ -194,14 +213,14 @@ def out_of_memory(size=0):
 
 
 def use_the_standard_streams():
-    """As Julia does, which makes its standard input non-blocking."""
+    """Print, and make the standard input non-blocking, as Julia does."""
     os.set_blocking(0, False)
     print("noise " * 10_000)
     os.write(1, b"more noise\n")
 
 
 class OnlyOnce:
-    """Its unpickling ends the process, and so does its name."""
+    """Ends the process that unpickles it."""
 
     def __reduce__(self):
         return os._exit, (9,)
@@ -224,7 +243,7 @@ def raises(error):
 
 
 def write_to_every_pipe(content):
-    """Whatever is open: the pipe of the replies is one of them."""
+    """Write to every open file descriptor; the pipe of the replies is one of them."""
     for number in range(100):
         with suppress(OSError):
             os.write(number, content)
@@ -234,7 +253,7 @@ def close_everything():
     os.closerange(0, 100)
 
 
-def cut_an_answer():
+def truncate_a_reply():
     write_to_every_pipe((1000).to_bytes(8) + b"the beginning")
     os._exit(5)
 
@@ -245,7 +264,7 @@ def live_on_without_pipes():
 
 
 def die_with_a_child():
-    """The child has the pipe of the replies, and is beyond reach: in a session of its own."""
+    """Exit and leave a child that holds the pipe of the replies open, in another session."""
     child = os.fork()
     if child == 0:
         os.setsid()
@@ -266,7 +285,7 @@ def leave_a_child():
 
 
 def meddle():
-    """Change whatever a process shares, and print from a thread meanwhile."""
+    """Change all state that a process shares, and print from a thread meanwhile."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
@@ -275,7 +294,7 @@ def meddle():
     os.environ.clear()
 
 
-def other_names_each_time(seen=[]):  # noqa: B006, it is to be remembered
+def other_names_each_time(seen=[]):  # noqa: B006, it counts the calls
     seen.append(0.5)
     return {f"figure {len(seen)}": 0.5}
 
@@ -293,7 +312,7 @@ ROUNDS = Rounding()
 NO_PEAK = WithoutPeak(out_of_memory)
 DIES_AT_PEAK = WithoutPeak(die)
 INSTALLED = Installed()
-PARTICULAR = Particular()
+PARTICULAR = WithEnvironment()
 VANISHED = Misbehaving(in_build=vanish)
 
 EXITS = Misbehaving(lambda: sys.exit(3))
@@ -312,16 +331,17 @@ CLOSES = Misbehaving(close_everything)
 FORKS = Misbehaving(return_twice)
 LEAVES_A_CHILD = Misbehaving(leave_a_child)
 MEDDLES = Misbehaving(meddle)
-NO_WORK = HandsBack(matrix_product=lambda size: lambda: None)
-NO_LOSSES = HandsBack(train_epoch=lambda: np.array([]))
-GENERATOR = HandsBack(train_epoch=lambda: (loss for loss in [1.0]))
-FIGURE_OF_WORDS = HandsBack(epoch_figures=lambda: {"GC s": "many"})
-FIGURE_NAN = HandsBack(epoch_figures=lambda: {"GC s": float("nan")})
-OTHER_FIGURES = HandsBack(epoch_figures=other_names_each_time)
-DETAILS_OF_OBJECTS = HandsBack(details=lambda: {"version": OnlyOnce()})
-DETAILS_OF_LINES = HandsBack(details=lambda: {"a\nb": "c\x1b[31md\udc80"})
-NEGATIVE_THREADS = HandsBack(threads=lambda: -1)
-CUTS = Misbehaving(cut_an_answer)
+NO_WORK = Overriding(matrix_product=lambda size: lambda: None)
+NO_LOSSES = Overriding(train_epoch=lambda: np.array([]))
+GENERATOR = Overriding(train_epoch=lambda: (loss for loss in [1.0]))
+FIGURE_OF_WORDS = Overriding(epoch_figures=lambda: {"GC s": "many"})
+FIGURE_NAN = Overriding(epoch_figures=lambda: {"GC s": float("nan")})
+OTHER_FIGURES = Overriding(epoch_figures=other_names_each_time)
+DETAILS_OF_OBJECTS = Overriding(details=lambda: {"version": OnlyOnce()})
+DETAILS_OF_LINES = Overriding(details=lambda: {"a\nb": "c\x1b[31md\udc80"})
+NEGATIVE_THREADS = Overriding(threads=lambda: -1)
+CUTS = Misbehaving(truncate_a_reply)
 LIVES_ON = Misbehaving(live_on_without_pipes)
 DIES_WITH_A_CHILD = Misbehaving(die_with_a_child)
 SHORT_OF_MEMORY = ShortOfMemory()
+SLOW_PEAK = SlowPeak()

@@ -1,7 +1,7 @@
-"""Flux.jl through juliacall. The Julia side is the package CrossBenchFlux, under julia/.
+"""Train a model in Flux.jl through juliacall; the Julia side is CrossBenchFlux, under julia/.
 
-Only the worker process imports juliacall, on its main thread: Julia starts there and then.
-An epoch is one call into Julia, or, streamed, one for each batch. Arrays cross as addresses:
+Only the worker process imports juliacall, on its main thread: the import starts Julia. An epoch is
+one call into Julia, or, if the batches are streamed, one call per batch. Arrays cross as addresses:
 nothing is copied on the way.
 """
 
@@ -19,31 +19,33 @@ from . import julia
 
 
 class FluxWorkload:
+    """Train one model in Flux.jl."""
+
     def __init__(self, job: Job) -> None:
         self.julia = julia.start(job.device)
         description = json.dumps(job.model.description())
         self.device = job.device
         self.workload = self.julia.Workload(description, job.device, job.dtype)
-        self.julia.start_b(self.workload, job.threads)
+        self.julia.configure_runtime_b(self.workload, job.threads)
 
     def load_weights(self, weights: Weights) -> None:
         for name, array in weights.items():
             array = np.ascontiguousarray(array)
             self.julia.load_weight_b(self.workload, name, self._wrap(array))
-        self.julia.reset_b(self.workload)
+        self.julia.reset_state_b(self.workload)
 
     def place(self, batches: Batches) -> None:
         self.streamed = batches if batches.streamed else None
-        self.julia.clear_b(self.workload)
+        self.julia.clear_batches_b(self.workload)
         for batch in () if batches.streamed else batches:
-            self._call(self.julia.place_b, batch)
+            self._call(self.julia.add_batch_b, batch)
 
     def train_epoch(self) -> np.ndarray:
         if self.streamed is None:
             return np.array(self.julia.train_epoch_b(self.workload))
-        self.julia.begin_b(self.workload)
+        self.julia.begin_epoch_b(self.workload)
         losses = [self._call(self.julia.step_b, batch) for batch in self.streamed]
-        self.julia.finish_b(self.workload)
+        self.julia.finish_epoch_b(self.workload)
         return np.array(losses)
 
     def loss_and_gradients(self, batch: Batch) -> tuple[float, Weights]:
@@ -67,7 +69,7 @@ class FluxWorkload:
         return int(self.details()["Julia threads"])
 
     def allocated(self) -> int | None:
-        if self.device == "gpu":  # Julia's counter does not see CUDA.jl's memory
+        if self.device == "gpu":  # Julia's counter does not include CUDA.jl's memory
             return None
         self.train_epoch()
         return int(self.epoch_figures()["allocated MiB"] * 2**20)
@@ -86,23 +88,28 @@ class FluxWorkload:
         return dict(self.workload.figures)
 
     def _call(self, function: Any, batch: Batch) -> Any:
-        """The function of a batch; its arrays are Julia's only for the time of the call."""
+        """Call a Julia function of (workload, inputs, labels, masks) with the arrays of a batch.
+
+        Julia may use the arrays only until the call returns.
+        """
         inputs, labels = np.ascontiguousarray(batch.inputs), np.ascontiguousarray(batch.labels)
-        kept = {name: np.ascontiguousarray(mask) for name, mask in (batch.kept or {}).items()}
-        masks = {name: self._wrap(mask) for name, mask in kept.items()}
+        arrays = {name: np.ascontiguousarray(mask) for name, mask in (batch.masks or {}).items()}
+        masks = {name: self._wrap(mask) for name, mask in arrays.items()}
         return function(self.workload, self._wrap(inputs), self._wrap(labels), masks or None)
 
     def _wrap(self, array: np.ndarray) -> Any:
-        """The same memory as a Julia array; the caller keeps `array` for as long."""
+        """Return a Julia array on the same memory, axes reversed; the caller keeps that alive."""
         return self.julia.wrap(str(array.dtype), array.ctypes.data, array.shape[::-1])
 
 
 def _canonical(arrays: Any) -> Weights:
-    """Copies of a Julia Dict's arrays: their axes in reverse are in C order."""
+    """Return copies of the arrays in a Julia Dict, their axes reversed to C order."""
     return {str(name): np.array(array).T.copy() for name, array in dict(arrays).items()}
 
 
 class FluxAdapter(Adapter):
+    """Build models in Flux.jl."""
+
     title = "Flux.jl"
 
     def available(self, device: str) -> str | None:
@@ -111,8 +118,10 @@ class FluxAdapter(Adapter):
     def installed(self) -> dict[str, str]:
         found = versions("juliacall")
         try:
-            there = julia.find()
-            found["Julia"] = f"{there[1]} ({there[0]})" if there else "downloaded on first use"
+            executable = julia.find()
+            found["Julia"] = (
+                f"{executable[1]} ({executable[0]})" if executable else "downloaded on first use"
+            )
         except Unavailable as reason:
             found["Julia"] = str(reason)
         return found

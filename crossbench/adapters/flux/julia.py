@@ -1,8 +1,8 @@
-"""The one place where Julia is found, installed and started.
+"""Find, install and start Julia.
 
 juliapkg finds or downloads Julia, and installs the packages of crossbench/juliapkg.json into
 the virtual environment (under julia_env). Importing juliacall starts Julia, in the worker process.
-PYTHON_JULIACALL_EXE and PYTHON_JULIACALL_PROJECT together go past juliapkg.
+Setting both PYTHON_JULIACALL_EXE and PYTHON_JULIACALL_PROJECT bypasses juliapkg.
 """
 
 from __future__ import annotations
@@ -22,30 +22,38 @@ CUDA_PACKAGES = {
     "CUDA": "052768ef-5323-5732-b1bb-66c8b64840ba",
     "cuDNN": "02a925ec-e4fe-4b08-9a7e-0d78e3d38ccd",
 }
-PACKAGE_SERVER = "https://pkg.julialang.org"  # Pkg's default
-NETWORK_SECONDS = 8.0  # for an answer: juliapkg and Pkg would wait for ever, or minutes
-ANSWER_SECONDS = 20.0  # for `julia --version` and the like
+PACKAGE_SERVER = "https://pkg.julialang.org"
+"""Pkg's default package server."""
+NETWORK_SECONDS = 8.0
+"""Seconds to wait for an answer: juliapkg and Pkg would wait forever, or for minutes."""
+ANSWER_SECONDS = 20.0
+"""Seconds that `julia --version` and the like may take."""
 _NO_JULIA = f"Julia is not installed and cannot be downloaded ({{}}): install it from {DOWNLOAD}"
-_NO_PACKAGES = "the packages of Julia {1} ({0}) cannot be installed: {2}"
+_NO_PACKAGES = "the packages for Julia {1} ({0}) cannot be installed: {2}"
 
 
 def environment(threads: int) -> dict[str, str]:
-    """What juliacall must find in the environment before it is imported."""
+    """Return the environment variables that juliacall needs when it is imported."""
     return {
         "PYTHON_JULIACALL_THREADS": str(threads),
-        # with more than one thread Julia needs its own signal handlers, or it crashes
+        # with more than one thread Julia crashes without its own signal handlers
         "PYTHON_JULIACALL_HANDLE_SIGNALS": "yes",
         "PYTHON_JULIACALL_STARTUP_FILE": "no",
     }
 
 
 def find() -> tuple[str, str] | None:
-    """The Julia that is there already, and its version; Unavailable where it does not work."""
+    """Return the path and the version of the installed Julia, or None if there is none.
+
+    Raises Unavailable if it does not work.
+    """
     named = os.environ.get("PYTHON_JULIACALL_EXE") or os.environ.get("PYTHON_JULIAPKG_EXE")
     exe = shutil.which(named or "julia")
     if exe is None:
         if named:
-            raise Unavailable(f"{named} is not an executable: it was named as Julia's")
+            raise Unavailable(
+                f"{named} is not an executable: correct PYTHON_JULIACALL_EXE or PYTHON_JULIAPKG_EXE"
+            )
         return None
     run = _run(exe, "--version")
     words = run.stdout.split()
@@ -55,13 +63,13 @@ def find() -> tuple[str, str] | None:
 
 
 def to_install(device: str) -> str | None:
-    """A line about what is still missing, or None."""
+    """Return a line that says what `install` would install, and where; None for nothing."""
     if "PYTHON_JULIACALL_EXE" in os.environ:
         return None
     found = find()
     import juliapkg
 
-    _ask_for_cuda(device)
+    _require_cuda_packages(device)
     if juliapkg.resolve(dry_run=True):
         return None
     what = "Flux.jl and its packages" if found else "Julia, Flux.jl and its packages"
@@ -69,22 +77,22 @@ def to_install(device: str) -> str | None:
 
 
 def install(device: str) -> None:
-    """Install what is missing; Unavailable, with the reason, where it cannot be had."""
+    """Install what is missing; raise Unavailable, with the reason, if that fails."""
     import juliapkg
 
-    _ask_for_cuda(device)
+    _require_cuda_packages(device)
     socket.setdefaulttimeout(NETWORK_SECONDS)
-    silent = _silent_package_server()
-    if silent:
-        _keep_offline(silent)
+    server_error = _package_server_error()
+    if server_error:
+        _set_offline(server_error)
     try:
         juliapkg.resolve()
     except Exception as error:
-        raise Unavailable(_reason(error, silent)) from error
+        raise Unavailable(_install_error(error, server_error)) from error
 
 
 def start(device: str) -> Any:
-    """The Julia module CrossBenchFlux; Unavailable where Julia does not start."""
+    """Start Julia and return its module CrossBenchFlux; raise Unavailable if that fails."""
     try:
         import juliacall
     except Exception as error:
@@ -96,8 +104,8 @@ def start(device: str) -> Any:
     return main.CrossBenchFlux
 
 
-def _ask_for_cuda(device: str) -> None:
-    """CUDA.jl is large: it is asked for only where a GPU is."""
+def _require_cuda_packages(device: str) -> None:
+    """Add CUDA.jl, which is large, to what juliapkg installs, but only for a GPU."""
     if device == "gpu":
         import juliapkg
 
@@ -105,53 +113,58 @@ def _ask_for_cuda(device: str) -> None:
             juliapkg.add(name, uuid)
 
 
-def _silent_package_server() -> str | None:
-    """Which package server does not answer and why, in a few words; None where it does."""
+def _package_server_error() -> str | None:
+    """Return which package server does not answer and why; None if it answers."""
     server = os.environ.get("JULIA_PKG_SERVER", PACKAGE_SERVER)
-    if not server:  # switched off: Pkg clones from wherever the registry says
+    if not server:  # switched off: Pkg clones from the addresses in the registry
         return None
     address = server if "://" in server else f"https://{server}"
     try:
         urllib.request.urlopen(f"{address.rstrip('/')}/registries").close()
-    except urllib.error.HTTPError:  # an answer, if only that it wants to know who asks
+    except urllib.error.HTTPError:  # it answers, even if it asks for credentials
         return None
     except (OSError, ValueError) as error:
-        why = getattr(error, "reason", error)  # a URLError wraps what happened
+        why = getattr(error, "reason", error)  # a URLError wraps the cause
         return f"the package server {server} does not answer ({why})"
     return None
 
 
-def _keep_offline(silent: str) -> None:
-    """Have Pkg use what the depot holds, since it would wait for the silent server for ever.
+def _set_offline(server_error: str) -> None:
+    """Have Pkg use the packages in Julia's depot: it would wait for the server forever.
 
-    Unavailable where there is no Julia, or a depot without a registry, which Pkg would fetch first.
+    Raises Unavailable if there is no Julia, or no registry in the depot, which Pkg would download.
     """
     found = find()
     if found is None:
-        raise Unavailable(_NO_JULIA.format(silent))
+        raise Unavailable(_NO_JULIA.format(server_error))
     os.environ["JULIA_PKG_SERVER"] = ""
     os.environ.setdefault("JULIA_PKG_OFFLINE", "true")
     program = "import Pkg; exit(isempty(Pkg.Registry.reachable_registries()))"
     if _run(found[0], "--startup-file=no", "-e", program).returncode:
-        raise Unavailable(_NO_PACKAGES.format(*found, silent))
-    print(f"{silent}: Pkg uses what Julia's depot holds", file=sys.stderr)
+        raise Unavailable(_NO_PACKAGES.format(*found, server_error))
+    print(f"{server_error}: Pkg uses the packages in Julia's depot", file=sys.stderr)
 
 
-def _reason(error: Exception, silent: str | None) -> str:
+def _install_error(error: Exception, server_error: str | None) -> str:
+    """Return one line that says why Julia or its packages cannot be installed."""
     found = find()
     if found is None:
         return _NO_JULIA.format(error)
     if isinstance(error, subprocess.CalledProcessError):
-        return _NO_PACKAGES.format(*found, silent or "its error is above")
+        return _NO_PACKAGES.format(*found, server_error or "Pkg's error is above")
     exe, version = found
-    return f"Julia {version} ({exe}) cannot be used, nor another one be downloaded: {error}"
+    return f"Julia {version} ({exe}) cannot be used, and no other can be downloaded: {error}"
 
 
-def _run(exe: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """Unavailable where it does not start, or not end in time."""
+def _run(exe: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Julia to its end; raise Unavailable if it does not start, or not finish in time."""
     try:
-        return subprocess.run([exe, *words], capture_output=True, text=True, timeout=ANSWER_SECONDS)
+        return subprocess.run(
+            [exe, *arguments], capture_output=True, text=True, timeout=ANSWER_SECONDS
+        )
     except subprocess.TimeoutExpired:
-        raise Unavailable(f"{exe} {words[0]} did not end in {ANSWER_SECONDS:.0f} s") from None
+        raise Unavailable(
+            f"{exe} {arguments[0]} did not finish within {ANSWER_SECONDS:.0f} s"
+        ) from None
     except OSError as error:
         raise Unavailable(f"{exe} does not start: {error.strerror}") from None

@@ -1,8 +1,8 @@
-"""JAX: a Flax NNX model and an optax optimizer, one jitted training step.
+"""Train a model in JAX: a Flax NNX model and an optax optimizer in one jitted training step.
 
-Flax keeps images as (N, H, W, C) and dense kernels as (in, out). The step works on the
-model's parameters as a pytree (Flax's "functional training loop"), called from Python once
-a batch: on the CPU a convolution inside lax.scan takes a slow path (jax issue 12868).
+Flax keeps images as (N, H, W, C) and dense kernels as (in, out). The step works on the model's
+parameters as a pytree (Flax's "functional training loop"). Python calls it once per batch: on the
+CPU a convolution inside lax.scan takes a slow path (jax issue 12868).
 """
 
 from __future__ import annotations
@@ -39,28 +39,32 @@ from ...models.training import (
     RMSprop,
     SoftmaxCrossEntropy,
 )
-from ...workload import Adapter, Batch, Batches, Job, missing, placed, versions
+from ...workload import Adapter, Batch, Batches, Job, batches_on_device, missing, versions
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax")
 GPU_PLUGINS = ("jax-cuda13-plugin", "jax-cuda12-plugin")
 SEED = 0
-"""Of the dropouts' draws."""
+"""Seed of the dropout masks."""
 
 
 def sequential(layers: Iterable[NamedLayer], options: dict[str, Any]) -> Any:
+    """Build the layers, in order, as an nnx.Sequential; see `module` for the options."""
     from flax import nnx
 
     return nnx.Sequential(*(module(named, options) for named in layers))
 
 
 def module(named: NamedLayer, options: dict[str, Any]) -> Any:
-    """The layer as a Flax module or a function; options go to every module with parameters."""
+    """Build a layer as a Flax module or a function.
+
+    options: dtype, param_dtype and rngs of every module with parameters.
+    """
     import jax
     from flax import nnx
 
     from . import layers
 
-    # load_weights sets every parameter: drawing them here would cost seconds of compilation
+    # load_weights sets every parameter: random initial values would cost seconds of compilation
     zeros = nnx.initializers.zeros
     match named.layer:
         case Conv(features, kernel, stride, padding):
@@ -73,7 +77,7 @@ def module(named: NamedLayer, options: dict[str, Any]) -> Any:
         case ReLU():
             return nnx.relu
         case Flatten():
-            # the canonical order is C, H, W; XLA folds the transposition into its neighbours
+            # the canonical order is C, H, W; XLA fuses the transposition with its neighbours
             return lambda x: (x.transpose(0, 3, 1, 2) if x.ndim == 4 else x).reshape(len(x), -1)
         case Dense(features):
             return nnx.Linear(named.input_shape[0], features, kernel_init=zeros, **options)
@@ -91,30 +95,31 @@ def module(named: NamedLayer, options: dict[str, Any]) -> Any:
         case LSTM(features, bidirectional) | GRU(features, bidirectional):
             cell = nnx.OptimizedLSTMCell if isinstance(named.layer, LSTM) else nnx.GRUCell
             options = options | {"kernel_init": zeros, "recurrent_kernel_init": zeros}
-            new = partial(cell, named.input_shape[-1], features, **options)
-            return layers.Recurrent(new(), new()) if bidirectional else layers.Recurrent(new())
+            build = partial(cell, named.input_shape[-1], features, **options)
+            cells = [build(), build()] if bidirectional else [build()]
+            return layers.Recurrent(*cells)
         case Residual():
-            body, shortcut = (sequential(way, options) for way in (named.body, named.shortcut))
-            return layers.Residual(body, shortcut)
-    raise NotImplementedError(f"no translation to Flax of the layer {named.layer}")
+            branches = (named.body, named.shortcut)
+            return layers.Residual(*(sequential(branch, options) for branch in branches))
+    raise NotImplementedError(f"the JAX adapter does not support the layer {named.layer}")
 
 
 def loss_function(loss: Loss) -> Any:
-    """A function of (logits, labels) that gives a scalar."""
+    """Return the loss as a function of (logits, labels): a scalar, the mean over the batch."""
     import optax
 
     match loss:
         case SoftmaxCrossEntropy():
-            each = optax.softmax_cross_entropy_with_integer_labels
-            return lambda logits, labels: each(logits, labels).mean()
+            cross_entropy = optax.softmax_cross_entropy_with_integer_labels
+            return lambda logits, labels: cross_entropy(logits, labels).mean()
         case BinaryCrossEntropy():
             binary = optax.sigmoid_binary_cross_entropy
             return lambda logits, labels: binary(logits[:, 0], labels).mean()
-    raise NotImplementedError(f"no translation to optax of the loss {loss}")
+    raise NotImplementedError(f"the JAX adapter does not support the loss {loss}")
 
 
 def transformation(optimizer: Optimizer) -> Any:
-    """The optimizer as an optax.GradientTransformation."""
+    """Return the optimizer as an optax.GradientTransformation."""
     import optax
 
     match optimizer:
@@ -127,13 +132,12 @@ def transformation(optimizer: Optimizer) -> Any:
             return optax.rmsprop(rate, rho, epsilon, eps_in_sqrt=False)
         case Adadelta(learning_rate, rho, epsilon):
             return optax.adadelta(learning_rate, rho, epsilon)
-    raise NotImplementedError(f"no translation to optax of the optimizer {optimizer}")
+    raise NotImplementedError(f"the JAX adapter does not support the optimizer {optimizer}")
 
 
 Path = tuple[str, ...]
 
-# Flax's name inside of a layer, and the canonical one
-NAMES: dict[Path, str] = {
+PARAMETER_NAMES: dict[Path, str] = {
     ("kernel",): "weight",
     ("embedding",): "weight",
     ("scale",): "weight",
@@ -145,19 +149,21 @@ NAMES: dict[Path, str] = {
     ("dense_i", "bias"): "bias",  # a GRU's
     ("dense_h", "bias"): "bias",  # an LSTM's
 }
-# where a layer keeps them: itself, or the cell of each direction
-PLACES: dict[Path, str] = {
+"""The canonical name of a parameter, by its path in a Flax layer or recurrent cell."""
+SUFFIXES: dict[Path, str] = {
     (): "",
     ("directions", "0", "cell"): "",
     ("directions", "1", "cell"): "_reverse",
 }
-# kernels' canonical axes to Flax's and back, by their number: O,I,H,W and H,W,I,O; dense
+"""The suffix of that name, by what holds the parameter: the layer, or the cell of a direction."""
 TO_FLAX = {2: (1, 0), 4: (2, 3, 1, 0)}
 FROM_FLAX = {2: (1, 0), 4: (3, 2, 0, 1)}
+"""Transpositions by the number of axes: dense kernels (out, in) and (in, out), and convolutions'
+(O, I, H, W) and (H, W, I, O)."""
 
 
 def paths(layers: Iterable[NamedLayer], start: Path = ()) -> Iterator[tuple[str, Path]]:
-    """Each layer's name, and its path in a module of `sequential`."""
+    """Yield each layer's name and its path in a module from `sequential`."""
     for index, named in enumerate(layers):
         path = (*start, "layers", str(index))
         yield named.name, path
@@ -166,16 +172,18 @@ def paths(layers: Iterable[NamedLayer], start: Path = ()) -> Iterator[tuple[str,
 
 
 def canonical_names(layers: Iterable[NamedLayer]) -> dict[Path, str]:
-    """The canonical name of whatever is at a path in a module of `sequential`."""
+    """Return the canonical name of each parameter, by its path in a module from `sequential`."""
     return {
-        (*path, *place, *inside): f"{layer}.{name}{direction}"
+        (*path, *holder, *inner): f"{layer}.{name}{suffix}"
         for layer, path in paths(layers)
-        for place, direction in PLACES.items()
-        for inside, name in NAMES.items()
+        for holder, suffix in SUFFIXES.items()
+        for inner, name in PARAMETER_NAMES.items()
     }
 
 
 class JaxWorkload:
+    """Train one model in JAX."""
+
     def __init__(self, job: Job) -> None:
         import jax
         import jax.numpy as jnp
@@ -184,9 +192,9 @@ class JaxWorkload:
 
         from . import layers
 
-        # for the whole process: one workload is in use at a time
+        # this holds for the whole process, which uses one workload at a time
         jax.config.update("jax_enable_x64", job.dtype == "float64")
-        # XLA's default on a GPU is TensorFloat-32, with 10 bits of the mantissa
+        # XLA's default on a GPU is TensorFloat-32, which has 10 bits of mantissa
         jax.config.update("jax_default_matmul_precision", "highest")
         self.jax, self.nnx, self.model = jax, nnx, job.model
         self.device = jax.devices(job.device)[0]
@@ -196,22 +204,23 @@ class JaxWorkload:
             self.module = sequential(job.model.named_layers(), options)
         self.names = canonical_names(job.model.named_layers())
         self.module.eval()
-        predicting, *_ = nnx.split(self.module, nnx.Param, ...)
+        eval_graphdef, *_ = nnx.split(self.module, nnx.Param, ...)
         self.module.train()
-        training, *_ = nnx.split(self.module, nnx.Param, ...)
+        train_graphdef, *_ = nnx.split(self.module, nnx.Param, ...)
         loss = loss_function(job.model.loss)
         self.optimizer = transformation(job.model.optimizer)
         dropouts = dict(paths(job.model.named_layers()))
 
         def logits(parameters: Any, others: Any, inputs: Any) -> Any:
-            return nnx.merge(predicting, parameters, others)(inputs)
+            return nnx.merge(eval_graphdef, parameters, others)(inputs)
 
-        def objective(parameters: Any, others: Any, inputs: Any, labels: Any, kept: Any) -> Any:
-            """The loss; running statistics and the dropouts' counters after it."""
-            module = nnx.merge(training, parameters, others, copy=True)  # it changes its others
-            layers.keep(module, {dropouts[name]: mask for name, mask in kept.items()})
+        def objective(parameters: Any, others: Any, inputs: Any, labels: Any, masks: Any) -> Any:
+            """Return the loss, and the running statistics and the dropouts' counters after it."""
+            # copied, since the pass changes `others` in place
+            module = nnx.merge(train_graphdef, parameters, others, copy=True)
+            layers.set_masks(module, {dropouts[name]: mask for name, mask in masks.items()})
             value = loss(module(inputs), labels)
-            _, _, _, others = nnx.split(module, nnx.Param, layers.Kept, ...)
+            _, _, _, others = nnx.split(module, nnx.Param, layers.Mask, ...)
             return value, others
 
         differentiated = jax.value_and_grad(objective, has_aux=True)
@@ -226,20 +235,20 @@ class JaxWorkload:
         self.step = jax.jit(step, donate_argnums=(0, 1))
 
     def load_weights(self, weights: Weights) -> None:
-        for path, variable in self._flat(self.module):
+        for path, variable in self._variables(self.module):
             if name := self.names.get(path):
-                native = self._transposed(weights[name], path, TO_FLAX)
-                native = native.astype(self.dtype, order="C")
-                variable.set_value(self.jax.device_put(native, self.device))
+                array = self._transposed(weights[name], path, TO_FLAX)
+                array = array.astype(self.dtype, order="C")
+                variable.set_value(self.jax.device_put(array, self.device))
         _, self.parameters, others = self.nnx.split(self.module, self.nnx.Param, ...)
-        # committed to the device, as what the step gives back: else it is compiled twice
+        # committed to the device, as the step's results are: otherwise the step compiles twice
         state = self.jax.jit(self.optimizer.init)(self.parameters)
         self.state, self.others = self.jax.device_put((state, others), self.device)
         self.jax.block_until_ready((self.parameters, self.state, self.others))
 
     def place(self, batches: Batches) -> None:
         self.steps = len(batches)
-        self.batches = placed(batches, self._placed)
+        self.batches = batches_on_device(batches, self._to_device)
         if not batches.streamed:
             self.jax.block_until_ready(self.batches)
 
@@ -255,12 +264,12 @@ class JaxWorkload:
         return np.array(epoch, np.float64)
 
     def loss_and_gradients(self, batch: Batch) -> tuple[float, Weights]:
-        placed = self._placed(batch)
-        (loss, _), gradients = self.value_and_grad(self.parameters, self.others, *placed)
+        arrays = self._to_device(batch)
+        (loss, _), gradients = self.value_and_grad(self.parameters, self.others, *arrays)
         return float(loss), self._canonical(gradients)
 
     def predict(self, inputs: np.ndarray) -> np.ndarray:
-        return np.asarray(self.logits(self.parameters, self.others, self._native(inputs)))
+        return np.asarray(self.logits(self.parameters, self.others, self._put(inputs)))
 
     def weights(self) -> Weights:
         found = self._canonical(self.parameters) | self._canonical(self.others)
@@ -272,16 +281,16 @@ class JaxWorkload:
         return (self.device.memory_stats() or {}).get("peak_bytes_in_use")
 
     def free_memory(self) -> None:
-        """Nothing: XLA's allocator keeps what it has."""
+        """Do nothing: XLA's allocator keeps its memory."""
 
     def threads(self) -> int | None:
-        return None  # XLA takes as many as the process may use, and does not say
+        return None  # XLA uses as many as the process may, and does not report them
 
     def epoch_figures(self) -> dict[str, float]:
         return {}
 
     def allocated(self) -> int | None:
-        """By XLA's own plan of the step's buffers, which it follows to the byte."""
+        """Return the bytes in XLA's own plan of the step's buffers, which it follows exactly."""
         state = (self.parameters, self.state, self.others)
         step = self.step.lower(*state, *next(iter(self.batches))).compile()
         plan = step.memory_analysis()
@@ -310,26 +319,28 @@ class JaxWorkload:
             "CUDA": " ".join(self.device.client.platform_version.split()),
         }
 
-    def _placed(self, batch: Batch) -> tuple[Any, Any, dict[str, Any]]:
-        kept = {name: self._native(mask) for name, mask in (batch.kept or {}).items()}
+    def _to_device(self, batch: Batch) -> tuple[Any, Any, dict[str, Any]]:
+        """Return the inputs, labels and dropout masks of a batch on the device."""
+        masks = {name: self._put(mask) for name, mask in (batch.masks or {}).items()}
         labels = self.jax.device_put(batch.labels, self.device)
-        return self._native(batch.inputs), labels, kept
+        return self._put(batch.inputs), labels, masks
 
-    def _native(self, array: np.ndarray) -> Any:
-        """Examples on the device, pictures with their channels last."""
+    def _put(self, array: np.ndarray) -> Any:
+        """Move examples to the device, images with their channels last."""
         if array.ndim == 4:  # N, C, H, W
             array = np.ascontiguousarray(array.transpose(0, 2, 3, 1))
         return self.jax.device_put(array, self.device)
 
     def _canonical(self, tree: Any) -> Weights:
-        """Parameters, or their gradients, under the canonical names and axes."""
+        """Return parameters, or their gradients, with canonical names and axes."""
         return {
             self.names[path]: self._transposed(np.asarray(variable[...]), path, FROM_FLAX)
-            for path, variable in self._flat(tree)
+            for path, variable in self._variables(tree)
             if path in self.names
         }
 
-    def _flat(self, tree: Any) -> Iterator[tuple[Path, Any]]:
+    def _variables(self, tree: Any) -> Iterator[tuple[Path, Any]]:
+        """Yield the path and the variable of each leaf of a module or of its state."""
         for path, variable in self.nnx.to_flat_state(self.nnx.state(tree)):
             yield tuple(map(str, path)), variable
 
@@ -338,6 +349,8 @@ class JaxWorkload:
 
 
 class JaxAdapter(Adapter):
+    """Build models in JAX with Flax and optax."""
+
     title = "JAX/Flax"
 
     def available(self, device: str) -> str | None:
@@ -353,7 +366,7 @@ class JaxAdapter(Adapter):
     def required_environment(self, device: str) -> dict[str, str]:
         return {
             "JAX_PLATFORMS": "cpu" if device == "cpu" else "cuda,cpu",
-            # other frameworks' workers share the GPU, and the peak must be what was needed
+            # a preallocated pool would be the peak, and gone for the other workers on the GPU
             "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
         }
 

@@ -1,4 +1,4 @@
-"""What flax.nnx has no module for, or computes otherwise, each on top of Flax's own."""
+"""Add the modules that flax.nnx lacks or computes differently, each on top of Flax's own."""
 
 # mypy: disallow-subclassing-any=False
 from __future__ import annotations
@@ -10,7 +10,7 @@ from flax import nnx
 
 
 class BatchNorm(nnx.BatchNorm):
-    """Flax divides the variance that it keeps by n, the others by n - 1."""
+    """Divide the running variance by n - 1, as the other frameworks do; Flax divides by n."""
 
     def __call__(self, x: Any) -> Any:
         before = self.var[...]
@@ -21,22 +21,24 @@ class BatchNorm(nnx.BatchNorm):
         return y
 
 
-class Kept(nnx.Variable):
-    """Which values a dropout keeps, where it does not draw that itself."""
+class Mask(nnx.Variable):
+    """Hold the mask of a dropout that does not draw its own."""
 
 
 class Dropout(nnx.Dropout):
-    """In the proof of sameness it is given what it keeps; else it is Flax's own."""
+    """Apply the given mask, if there is one (in the proof of sameness); else be Flax's own."""
 
-    kept: Kept | None = None
+    mask: Mask | None = None
 
     def __call__(self, x: Any) -> Any:
-        if self.kept is None:
+        if self.mask is None:
             return super().__call__(x)
-        return x * self.kept[...] / (1 - self.rate)
+        return x * self.mask[...] / (1 - self.rate)
 
 
 class Residual(nnx.Module):
+    """Add the outputs of the body and of the shortcut."""
+
     def __init__(self, body: nnx.Module, shortcut: nnx.Module) -> None:
         self.body, self.shortcut = body, shortcut
 
@@ -45,12 +47,12 @@ class Residual(nnx.Module):
 
 
 class Recurrent(nnx.Module):
-    """One cell, or a second one that goes from the end to the start: the last output of each."""
+    """Run a cell, and a second one along the reversed sequence; return the last output of each."""
 
     def __init__(self, *cells: nnx.RNNCellBase) -> None:
-        ways = zip(cells, (False, True), strict=False)
+        pairs = zip(cells, (False, True), strict=False)
         self.directions = nnx.List(
-            [nnx.RNN(cell, return_carry=True, reverse=reverse) for cell, reverse in ways]
+            [nnx.RNN(cell, return_carry=True, reverse=reverse) for cell, reverse in pairs]
         )
 
     def __call__(self, sequences: Any) -> Any:
@@ -60,10 +62,10 @@ class Recurrent(nnx.Module):
         return jnp.concatenate(last, axis=-1)
 
 
-def keep(module: nnx.Module, masks: dict[tuple[str, ...], Any]) -> None:
-    """Give each dropout, by its path, what it keeps."""
+def set_masks(module: nnx.Module, masks: dict[tuple[str, ...], Any]) -> None:
+    """Set the masks of the dropouts, by their path in the module."""
     if not masks:
         return
     for path, layer in nnx.iter_modules(module):
         if (mask := masks.get(tuple(map(str, path)))) is not None:
-            layer.kept = Kept(mask)
+            layer.mask = Mask(mask)

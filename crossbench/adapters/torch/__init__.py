@@ -1,4 +1,4 @@
-"""PyTorch: an nn.Sequential trained by an ordinary eager loop."""
+"""Train a model in PyTorch: an nn.Sequential in an ordinary eager loop."""
 
 from __future__ import annotations
 
@@ -37,23 +37,24 @@ from ...models.training import (
     RMSprop,
     SoftmaxCrossEntropy,
 )
-from ...workload import Adapter, Batch, Batches, Job, missing, placed, versions
+from ...workload import Adapter, Batch, Batches, Job, batches_on_device, missing, versions
 
 if TYPE_CHECKING:
     import torch
 
 SEED = 0
-"""Of the dropouts' draws."""
+"""Seed of the dropout masks."""
 
 
 def sequential(layers: Iterable[NamedLayer]) -> torch.nn.Sequential:
+    """Build the layers, in order, as submodules with their names."""
     from torch import nn
 
     return nn.Sequential(OrderedDict((named.name, module(named)) for named in layers))
 
 
 def module(named: NamedLayer) -> torch.nn.Module:
-    """The layer as a torch.nn.Module; its parameters have the canonical axes (see `canonical`)."""
+    """Build a layer as a torch.nn.Module; its parameters have the canonical axes."""
     from torch import nn
 
     from . import layers
@@ -71,7 +72,7 @@ def module(named: NamedLayer) -> torch.nn.Module:
             return nn.Linear(named.input_shape[0], features)
         case BatchNorm(epsilon, momentum):
             norm = nn.BatchNorm2d if len(named.input_shape) == 3 else nn.BatchNorm1d
-            # torch's momentum is the share of the new value
+            # torch's momentum is the weight of the new value, the description's of the old one
             return norm(named.input_shape[0], epsilon, 1 - momentum)
         case Dropout(rate):
             return nn.Dropout(rate)
@@ -84,23 +85,27 @@ def module(named: NamedLayer) -> torch.nn.Module:
         case OneHot(vocabulary):
             return layers.OneHot(vocabulary)
         case LSTM(features, bidirectional) | GRU(features, bidirectional):
-            recurrent = layers.LastOfLSTM if isinstance(named.layer, LSTM) else layers.LastOfGRU
+            recurrent = (
+                layers.LSTMLastOutput if isinstance(named.layer, LSTM) else layers.GRULastOutput
+            )
             options = {"batch_first": True, "bidirectional": bidirectional}
             return layers.one_bias(recurrent(named.input_shape[-1], features, **options))
         case Residual():
             return layers.Residual(sequential(named.body), sequential(named.shortcut))
-    raise NotImplementedError(f"no translation to torch of the layer {named.layer}")
+    raise NotImplementedError(f"the torch adapter does not support the layer {named.layer}")
 
 
-def canonical(path: str) -> str:
-    """The name of "residual1.body.conv2.weight" is "conv2.weight", of "lstm1.bias_ih_l0"
-    "lstm1.bias".
+def canonical_name(path: str) -> str:
+    """Return the canonical name of a parameter from its path in the module.
+
+    "residual1.body.conv2.weight" is "conv2.weight", "lstm1.bias_ih_l0" is "lstm1.bias".
     """
     layer, parameter = path.split(".")[-2:]
     return f"{layer}.{parameter.replace('_l0', '').replace('bias_ih', 'bias')}"
 
 
 def criterion(loss: Loss) -> torch.nn.Module:
+    """Build the loss as a module of (logits, labels)."""
     from torch import nn
 
     from . import layers
@@ -110,12 +115,13 @@ def criterion(loss: Loss) -> torch.nn.Module:
             return nn.CrossEntropyLoss()
         case BinaryCrossEntropy():
             return layers.BinaryCrossEntropy()
-    raise NotImplementedError(f"no translation to torch of the loss {loss}")
+    raise NotImplementedError(f"the torch adapter does not support the loss {loss}")
 
 
 def optimizer(
     description: Optimizer, parameters: Iterator[torch.nn.Parameter]
 ) -> torch.optim.Optimizer:
+    """Build the optimizer of these parameters, without its schedule."""
     from torch import optim
 
     match description:
@@ -127,13 +133,13 @@ def optimizer(
             return optim.RMSprop(parameters, lr=learning_rate, alpha=rho, eps=epsilon)
         case Adadelta(learning_rate, rho, epsilon):
             return optim.Adadelta(parameters, lr=learning_rate, rho=rho, eps=epsilon)
-    raise NotImplementedError(f"no translation to torch of the optimizer {description}")
+    raise NotImplementedError(f"the torch adapter does not support the optimizer {description}")
 
 
 def schedule(
     description: Optimizer, optimizer: torch.optim.Optimizer
 ) -> torch.optim.lr_scheduler.LRScheduler | None:
-    """How the learning rate changes from step to step; None where it does not."""
+    """Build the schedule of the learning rate by step; None if the rate is constant."""
     from torch.optim.lr_scheduler import LambdaLR
 
     match description:
@@ -143,14 +149,16 @@ def schedule(
 
 
 class TorchWorkload:
+    """Train one model in PyTorch."""
+
     def __init__(self, job: Job) -> None:
         import torch
 
         torch.set_num_threads(job.threads)
-        # TensorFloat-32 keeps 10 bits of the mantissa; the table says float32
+        # TensorFloat-32 has 10 bits of mantissa; the table says float32
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False
-        # choose the fastest of cuDNN's convolutions by trying them, as XLA and CUDA.jl do
+        # have cuDNN try its convolutions and take the fastest, as XLA and CUDA.jl do
         torch.backends.cudnn.benchmark = True
         self.torch = torch
         self.device = torch.device("cuda" if job.device == "gpu" else "cpu")
@@ -160,7 +168,7 @@ class TorchWorkload:
         modules = self.module.named_modules()
         self.dropouts = {p.split(".")[-1]: m for p, m in modules if isinstance(m, torch.nn.Dropout)}
         state = self.module.state_dict(keep_vars=True)
-        tensors = {canonical(path): tensor for path, tensor in state.items()}
+        tensors = {canonical_name(path): tensor for path, tensor in state.items()}
         self.tensors = {name: tensors[name] for name in job.model.parameters}
         self.trained = {name: t for name, t in self.tensors.items() if t.requires_grad}
         self.criterion = criterion(job.model.loss)
@@ -175,26 +183,27 @@ class TorchWorkload:
         self.torch.manual_seed(SEED)
 
     def place(self, batches: Batches) -> None:
-        self.batches = placed(batches, partial(self._placed, streamed=batches.streamed))
+        to_device = partial(self._to_device, streamed=batches.streamed)
+        self.batches = batches_on_device(batches, to_device)
 
     def train_epoch(self) -> np.ndarray:
         losses = []
-        for inputs, labels, kept in self.batches:
+        for inputs, labels, masks in self.batches:
             self.optimizer.zero_grad()
-            loss = self.criterion(self._logits(inputs, kept), labels)
+            loss = self.criterion(self._logits(inputs, masks), labels)
             loss.backward()
             self.optimizer.step()
             if self.schedule:
                 self.schedule.step()
             losses.append(loss.detach())
         epoch = self.torch.stack(losses).double().cpu()
-        self._synchronize()  # the last losses do not wait for the last update
+        self._synchronize()  # the losses are there before the last update has ended
         return epoch.numpy()
 
     def loss_and_gradients(self, batch: Batch) -> tuple[float, Weights]:
-        inputs, labels, kept = self._placed(batch)
-        with self._unchanged():
-            loss = self.criterion(self._logits(inputs, kept), labels)
+        inputs, labels, masks = self._to_device(batch)
+        with self._restored():
+            loss = self.criterion(self._logits(inputs, masks), labels)
             gradients = self.torch.autograd.grad(loss, list(self.trained.values()))
         arrays = (gradient.cpu().numpy().copy() for gradient in gradients)
         return loss.item(), dict(zip(self.trained, arrays, strict=True))
@@ -235,11 +244,11 @@ class TorchWorkload:
 
     def matrix_product(self, size: int) -> Callable[[], None]:
         a, b, out = self.torch.rand((3, size, size), device=self.device)
-        return self._whole(lambda: self.torch.mm(a, b, out=out))
+        return self._synchronized(lambda: self.torch.mm(a, b, out=out))
 
     def copy(self, size: int) -> Callable[[], None]:
         source, target = self.torch.rand((2, size // 4), device=self.device)
-        return self._whole(lambda: target.copy_(source))
+        return self._synchronized(lambda: target.copy_(source))
 
     def details(self) -> dict[str, str]:
         blas = re.search(
@@ -253,7 +262,9 @@ class TorchWorkload:
             )
         return details
 
-    def _whole(self, work: Callable[[], Any]) -> Callable[[], None]:
+    def _synchronized(self, work: Callable[[], Any]) -> Callable[[], None]:
+        """Return a function that does the work and waits for the device."""
+
         def call() -> None:
             work()
             self._synchronize()
@@ -264,20 +275,20 @@ class TorchWorkload:
         if self.device.type == "cuda":
             self.torch.cuda.synchronize()
 
-    def _logits(self, inputs: torch.Tensor, kept: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """In training; kept: what each dropout keeps, empty where it draws that itself."""
-        if not kept:
+    def _logits(self, inputs: torch.Tensor, masks: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Return the logits in training; without masks each dropout draws its own."""
+        if not masks:
             return self.module(inputs)
-        from .layers import keep
+        from .layers import apply_mask
 
         with ExitStack() as hooks:
-            for name, mask in kept.items():
-                hooks.enter_context(self.dropouts[name].register_forward_hook(keep(mask)))
+            for name, mask in masks.items():
+                hooks.enter_context(self.dropouts[name].register_forward_hook(apply_mask(mask)))
             return self.module(inputs)
 
     @contextmanager
-    def _unchanged(self) -> Iterator[None]:
-        """A pass in training leaves running statistics and the dropouts' draws as they were."""
+    def _restored(self) -> Iterator[None]:
+        """Restore running statistics and random number generators after a training pass."""
         before = [buffer.clone() for buffer in self.module.buffers()]
         with self.torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
             yield
@@ -285,13 +296,17 @@ class TorchWorkload:
             for buffer, values in zip(self.module.buffers(), before, strict=True):
                 buffer.copy_(values)
 
-    def _placed(self, batch: Batch, streamed: bool = False) -> tuple[Any, Any, dict[str, Any]]:
+    def _to_device(self, batch: Batch, streamed: bool = False) -> tuple[Any, Any, dict[str, Any]]:
+        """Return the inputs, labels and dropout masks of a batch on the device."""
         move = partial(self._tensor, streamed=streamed)
-        kept = {name: move(mask) for name, mask in (batch.kept or {}).items()}
-        return move(batch.inputs), move(batch.labels), kept
+        masks = {name: move(mask) for name, mask in (batch.masks or {}).items()}
+        return move(batch.inputs), move(batch.labels), masks
 
     def _tensor(self, array: np.ndarray, streamed: bool = False) -> torch.Tensor:
-        """streamed: through pinned memory, so that a GPU trains on while the array is copied."""
+        """Move an array to the device.
+
+        streamed: through pinned memory, so that a GPU trains on while the array is copied.
+        """
         tensor = self.torch.from_numpy(array)
         if streamed and self.device.type == "cuda":
             return tensor.pin_memory().to(self.device, non_blocking=True)
@@ -299,6 +314,8 @@ class TorchWorkload:
 
 
 class TorchAdapter(Adapter):
+    """Build models in PyTorch."""
+
     title = "PyTorch"
 
     def available(self, device: str) -> str | None:
@@ -306,7 +323,7 @@ class TorchAdapter(Adapter):
             return reason
         version = self.installed()["torch"]
         if device == "gpu" and version.endswith("+cpu"):
-            return f"torch {version} is a build without CUDA: install torch's CUDA build"
+            return f"torch {version} is built without CUDA: install a CUDA build of torch"
         return None
 
     def installed(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What torch.nn has no module for, each on top of torch's own."""
+"""Add the modules that torch.nn lacks, each on top of torch's own."""
 
 # mypy: disallow-subclassing-any=False
 from __future__ import annotations
@@ -10,10 +10,12 @@ from torch import Tensor, nn
 
 
 class OneHot(nn.Module):
+    """Encode integers from 0 as one-hot vectors of the model's dtype."""
+
     def __init__(self, vocabulary: int) -> None:
         super().__init__()
         self.vocabulary = vocabulary
-        # empty, but of the floats that the module is moved to
+        # an empty buffer takes the dtype of the model when that is moved
         self.register_buffer("like", torch.empty(0), persistent=False)
 
     def forward(self, numbers: Tensor) -> Tensor:
@@ -21,11 +23,15 @@ class OneHot(nn.Module):
 
 
 class SequenceMean(nn.Module):
+    """Average (batch, length, features) over the length."""
+
     def forward(self, sequences: Tensor) -> Tensor:
         return sequences.mean(1)
 
 
 class Residual(nn.Module):
+    """Add the outputs of the body and of the shortcut."""
+
     def __init__(self, body: nn.Module, shortcut: nn.Module) -> None:
         super().__init__()
         self.body, self.shortcut = body, shortcut
@@ -34,20 +40,24 @@ class Residual(nn.Module):
         return self.body(x) + self.shortcut(x)
 
 
-class LastOfLSTM(nn.LSTM):
+class LSTMLastOutput(nn.LSTM):
+    """Return the last output of each direction, concatenated."""
+
     def forward(self, sequences: Tensor) -> Tensor:
         _, (last, _) = super().forward(sequences)
-        return torch.cat(tuple(last), 1)  # of each direction
+        return torch.cat(tuple(last), 1)
 
 
-class LastOfGRU(nn.GRU):
+class GRULastOutput(nn.GRU):
+    """Return the last output of each direction, concatenated."""
+
     def forward(self, sequences: Tensor) -> Tensor:
         _, last = super().forward(sequences)
         return torch.cat(tuple(last), 1)
 
 
 def one_bias(recurrent: nn.RNNBase) -> nn.RNNBase:
-    """Without the second bias, that cuDNN's form has: it stays 0."""
+    """Keep the second bias, which only cuDNN's formula has, at 0."""
     for name, parameter in recurrent.named_parameters():
         if name.startswith("bias_hh"):
             nn.init.zeros_(parameter).requires_grad_(False)
@@ -55,10 +65,12 @@ def one_bias(recurrent: nn.RNNBase) -> nn.RNNBase:
 
 
 class BinaryCrossEntropy(nn.BCEWithLogitsLoss):
+    """Take logits (batch, 1) and integer labels (batch,)."""
+
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         return super().forward(logits.squeeze(1), labels.to(logits.dtype))
 
 
-def keep(mask: Tensor) -> Callable[[nn.Dropout, tuple[Tensor], Tensor], Tensor]:
-    """A forward hook of a dropout: what it gives where it keeps what the mask says."""
+def apply_mask(mask: Tensor) -> Callable[[nn.Dropout, tuple[Tensor], Tensor], Tensor]:
+    """Return a forward hook that has a dropout apply this mask and scale the kept values."""
     return lambda dropout, inputs, _: inputs[0] * mask / (1 - dropout.p)

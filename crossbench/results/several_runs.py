@@ -1,4 +1,4 @@
-"""Several comparisons, of other days, versions or machines, side by side."""
+"""Compare several comparisons: of other days, versions or machines."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from .statistics import Estimate, unpaired_ratio
 
 @dataclass(frozen=True)
 class Change:
-    """A cell in a comparison against the same cell in another, the base.
+    """Hold the change of a cell between two comparisons, the first of which is the base.
 
-    seconds: of a steady epoch, times the base's; the two runs have no rounds in common.
-    against_others: the same after dividing by what the cell's own base took in either run, the
-        median of ratios paired by round: what is left when the whole machine was slower.
-    problem: why there is neither.
+    seconds: ratio of a steady epoch's seconds to those in the base; the two runs have no rounds in
+        common.
+    against_others: the same for the cell's ratio to the cell it is compared with in its own run
+        (the median of the ratios paired by round), which does not change when the whole machine is
+        slower.
+    problem: why neither is known.
     """
 
     name: str
@@ -27,34 +29,35 @@ class Change:
 
     @property
     def verdict(self) -> str:
+        """Return the change in words."""
         if self.seconds is None:
             return f"not compared: {self.problem}"
         if self.seconds.low is None:
             return "too few rounds to tell"
         if not self.seconds.excludes(1):
-            return "no difference shown"
+            return "not significantly different"
         return "slower" if self.seconds.median > 1 else "faster"
 
     def fails(self, above: float) -> bool:
-        """Whether it is slower than allowed, or nobody can tell. above: 0.1 for 10 %."""
+        """Return whether it is slower than allowed, or not known. above: 0.1 for 10 %."""
         if self.seconds is None or self.seconds.low is None:
             return True
         return self.verdict == "slower" and self.seconds.median > 1 + above
 
 
 def changes(base: Comparison, other: Comparison) -> list[Change]:
-    """For each cell that was to run in the base."""
+    """Return the change of each cell that was to run in the base."""
     base, other = base.frozen(), other.frozen()
-    there = {_place(result): result for result in other.results}
+    cells = {_cell_key(result): result for result in other.results}
     return [
-        _change(base, result, other, there.get(_place(result)))
+        _change(base, result, other, cells.get(_cell_key(result)))
         for result in base.results
         if result.cell.named or result.status != "unavailable"
     ]
 
 
 def check_same_work(comparisons: list[Comparison]) -> None:
-    """ResultsError where they did not do the same work."""
+    """Raise ResultsError where the comparisons are not of the same work."""
     first = comparisons[0]
     for other in comparisons[1:]:
         for what, a, b in (
@@ -65,13 +68,14 @@ def check_same_work(comparisons: list[Comparison]) -> None:
             ("number of epochs in a round", first.settings.epochs, other.settings.epochs),
         ):
             if a != b:
+                values = f" ({a} and {b})" if isinstance(a, int) else ""
                 raise ResultsError(
                     f"the runs of {first.created} and {other.created} cannot be compared: "
-                    f"another {what}"
+                    f"the {what} differs{values}"
                 )
 
 
-def _place(result: CellResult) -> tuple[str, str, int]:
+def _cell_key(result: CellResult) -> tuple[str, str, int]:
     return result.cell.framework, result.cell.device, result.cell.threads
 
 
@@ -81,7 +85,7 @@ def _change(
     if after is None:
         return Change(before.name, problem="only the first file has it")
     for comparison, result in ((base, before), (other, after)):
-        if not comparison.counts(result):
+        if not comparison.is_ranked(result):
             doubt = comparison.doubt(result) if result.parity else None
             reason = result.reason or doubt or "no finished round"
             return Change(before.name, problem=f"{reason}, in the run of {comparison.created}")

@@ -3,11 +3,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from samples import OTHER, comparison, result
+from samples import DISAGREES, comparison, result
 
 from crossbench import cli
-from crossbench.report.across import change_table, merged_table
-from crossbench.results.across import changes
+from crossbench.report.several_runs import change_table, merged_table
+from crossbench.results.several_runs import changes
 
 EVEN = [9.0, 2.0, 2.01, 1.99, 2.0, 2.02, 1.98, 2.0]
 
@@ -21,14 +21,14 @@ def verdict(before, after):
     return change.verdict
 
 
-def test_verdicts():
+def test_the_verdict_of_a_change():
     base = result("torch", EVEN)
     assert verdict(base, result("torch", times(1.05))) == "slower"
     assert verdict(base, result("torch", times(0.9))) == "faster"
-    assert verdict(base, result("torch", times(1.001))) == "no difference shown"
+    assert verdict(base, result("torch", times(1.001))) == "not significantly different"
     assert verdict(base, result("torch", times(2)[:4])) == "too few rounds to tell"
     assert verdict(base, result("jax", EVEN)) == "not compared: only the first file has it"
-    assert verdict(base, result("torch", EVEN, parity=OTHER)).startswith(
+    assert verdict(base, result("torch", EVEN, parity=DISAGREES)).startswith(
         "not compared: it does not do the same work: gradient of conv1.weight differs by 3.0e-01 "
     )
     failed = result("torch", EVEN, status="failed")
@@ -47,21 +47,21 @@ def test_a_machine_that_is_slower_as_a_whole_does_not_show_against_its_fastest()
 @pytest.mark.parametrize(
     ("factor", "above", "fails"), [(1.2, 0.1, True), (1.05, 0.1, False), (0.5, 0.1, False)]
 )
-def test_fail_above(factor, above, fails):
+def test_fail_above_allows_small_slowdowns(factor, above, fails):
     (change,) = changes(
         comparison(result("torch", EVEN)), comparison(result("torch", times(factor)))
     )
     assert change.fails(above) is fails
 
 
-def test_what_nobody_can_tell_fails():
+def test_too_few_rounds_fail():
     (change,) = changes(comparison(result("torch", EVEN)), comparison(result("torch", EVEN[:3])))
     assert change.fails(0.1)
 
 
 @pytest.fixture
 def files(tmp_path, lenet):
-    """A base, the same 20 % slower, and one on other data."""
+    """Save a base, the same with torch 20 % slower, and one on other data; return their paths."""
     base = comparison(result("torch", EVEN), result("jax", times(3)), model=lenet.description())
     slow = comparison(
         result("torch", times(1.2)), result("jax", times(3)), model=lenet.description()
@@ -76,7 +76,7 @@ def files(tmp_path, lenet):
     return names
 
 
-def test_compare(files, capsys):
+def test_compare_prints_changes_and_sets_the_status(files, capsys):
     base, slow, _ = files
     assert cli.main(["compare", base, slow]) == 0
     out = capsys.readouterr().out
@@ -88,7 +88,7 @@ def test_compare(files, capsys):
     assert cli.main(["compare", base, slow, "--fail-above", "10%"]) == 1
 
 
-def test_merge(files, capsys):
+def test_merge_prints_the_rows_of_all_runs(files, capsys):
     base, slow, _ = files
     assert cli.main(["merge", slow, base]) == 0
     out = capsys.readouterr().out
@@ -99,17 +99,17 @@ def test_merge(files, capsys):
 
 
 @pytest.mark.parametrize("command", ["compare", "merge"])
-def test_files_that_do_not_go_together_get_one_line(files, command, capsys):
+def test_files_of_different_work_get_one_line(files, command, capsys):
     base, _, other = files
     assert cli.main([command, base, other]) == 2
     err = capsys.readouterr().err
     assert err.startswith("crossbench: the runs of 2026")
-    assert err.endswith("cannot be compared: another data\n")
+    assert err.endswith("cannot be compared: the data differs\n")
     assert cli.main([command, base]) == 2
     assert capsys.readouterr().err == "crossbench: name at least two results files\n"
 
 
-def test_a_file_that_was_cut_off_gets_one_line(files, tmp_path, capsys):
+def test_a_truncated_file_gets_one_line(files, tmp_path, capsys):
     base, slow, _ = files
     content = json.loads(Path(slow).read_text())
     cut = tmp_path / "cut.json"

@@ -1,0 +1,83 @@
+"""Format figures for tables: three significant digits, intervals, a dash for a missing value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tabulate import tabulate
+
+from ..results.statistics import Estimate
+from ..words import clean
+
+EMPTY_CELL = "–"
+MAX_CELL_CHARACTERS = 100
+"""Characters that a table cell may have; a longer text, such as a framework's title, is cut."""
+MAX_LINE_CHARACTERS = 10_000
+"""Characters that a line outside the tables may have; real ones have some thousand at most."""
+EXPONENT_FROM = 1e15
+"""Numbers from this one on are written with an exponent."""
+
+
+def grid(rows: list[dict[str, str]], hidden: Iterable[str] = (), text_columns: int = 2) -> str:
+    """Return the rows as a table whose header is the first row's keys, without the hidden columns.
+
+    The first `text_columns` columns are aligned to the left, the figures after them to the right.
+    """
+    if not rows:
+        return "nothing was measured"
+    columns = [name for name in rows[0] if name not in hidden]
+    return tabulate(
+        [[clean(row[name], MAX_CELL_CHARACTERS) for name in columns] for row in rows],
+        headers=[clean(name, MAX_CELL_CHARACTERS) for name in columns],
+        tablefmt="simple",
+        disable_numparse=True,
+        colalign=["left"] * text_columns + ["right"] * (len(columns) - text_columns),
+    )
+
+
+def lines(texts: Iterable[str]) -> str:
+    """Join the texts, each as one printable line: names and reasons may hold any characters."""
+    return "\n".join(clean(text, MAX_LINE_CHARACTERS) for text in texts)
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """Return the number with its noun. plural: where it is not the noun with an s."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {plural or noun + 's'}"
+
+
+def percent(value: float | None) -> str:
+    if value is None:
+        return EMPTY_CELL
+    return f"{value:.1%}" if abs(value) < EXPONENT_FROM else f"{value:.2e}"
+
+
+def with_interval(estimate: Estimate | None) -> str:
+    """Return the median with its 95 % interval in (), or, for too few values, their range in []."""
+    if estimate is None:
+        return EMPTY_CELL
+    if estimate.minimum == estimate.maximum:
+        return number(estimate.median)
+    if estimate.low is None or estimate.high is None:
+        low, high = number(estimate.minimum), number(estimate.maximum)
+        return f"{number(estimate.median)} [{low}–{high}]"
+    return f"{number(estimate.median)} ({number(estimate.low)}–{number(estimate.high)})"
+
+
+def number(value: float | None) -> str:
+    """Return the value with three significant digits."""
+    if value is None:
+        return EMPTY_CELL
+    if 0 < value < 0.00005:
+        return "<0.0001"
+    if abs(value) >= EXPONENT_FROM:
+        return f"{value:.2e}"
+    if value >= 100:
+        return f"{value:,.0f}"
+    digits = 2 if value >= 1 or value == 0 else 3 if value >= 0.1 else 4
+    return f"{value:.{digits}f}"
+
+
+def integer(value: float | None) -> str:
+    if value is None:
+        return EMPTY_CELL
+    return f"{value:,.0f}" if abs(value) < EXPONENT_FROM else f"{value:.2e}"
