@@ -1,0 +1,103 @@
+"""The workload: one model with its weights, its optimizer and its data, in a worker process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from crossbench.models.model import Weights
+from crossbench.models.training import SGD, SoftmaxCrossEntropy
+from crossbench.workload import Batch, Batches, Job, batches_on_device, versions
+
+from .layers import translate
+
+
+class PlainNumpyWorkload:
+    def __init__(self, job: Job) -> None:
+        for part, known in ((job.model.loss, SoftmaxCrossEntropy), (job.model.optimizer, SGD)):
+            if not isinstance(part, known):
+                raise NotImplementedError(f"plain NumPy does not support {part}")
+        self.dtype, self.optimizer = np.dtype(job.dtype), job.model.optimizer
+        self.layers = [translate(named) for named in job.model.named_layers()]
+
+    def load_weights(self, weights: Weights) -> None:
+        self.parameters = {name: array.astype(self.dtype) for name, array in weights.items()}
+        self.velocity = {name: np.zeros_like(array) for name, array in self.parameters.items()}
+
+    def place(self, batches: Batches) -> None:
+        self.batches = batches_on_device(batches, _copy)
+
+    def train_epoch(self) -> np.ndarray:
+        losses = []
+        for batch in self.batches:
+            loss, gradients = self.loss_and_gradients(batch)
+            for name, gradient in gradients.items():
+                self.velocity[name] = self.optimizer.momentum * self.velocity[name] + gradient
+                self.parameters[name] -= self.optimizer.learning_rate * self.velocity[name]
+            losses.append(loss)
+        return np.array(losses)
+
+    def loss_and_gradients(self, batch: Batch) -> tuple[float, Weights]:
+        logits = self.predict(batch.inputs)
+        shifted = logits - logits.max(1, keepdims=True)
+        log_softmax = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
+        rows = np.arange(len(batch.labels))
+        loss = -float(log_softmax[rows, batch.labels].mean())
+        dy = np.exp(log_softmax)
+        dy[rows, batch.labels] -= 1
+        dy /= len(rows)
+        gradients: Weights = {}
+        for layer in reversed(self.layers):
+            dy = layer.backward(dy, gradients)
+        return loss, gradients
+
+    def predict(self, inputs: np.ndarray) -> np.ndarray:
+        x = inputs.astype(self.dtype, copy=False)
+        for layer in self.layers:
+            x = layer.forward(x, self.parameters)
+        return x
+
+    def weights(self) -> Weights:
+        return {name: array.copy() for name, array in self.parameters.items()}
+
+    def peak_memory(self) -> int | None:
+        return None
+
+    def free_memory(self) -> None:
+        """Do nothing: NumPy gives memory back by itself."""
+
+    def threads(self) -> int | None:
+        return None
+
+    def allocated(self) -> int | None:
+        return None
+
+    def matrix_product(self, size: int) -> Callable[[], None]:
+        a, b = np.random.default_rng(0).random((2, size, size), np.float32)
+        out = np.empty_like(a)
+
+        def multiply() -> None:
+            np.matmul(a, b, out=out)
+
+        return multiply
+
+    def copy(self, size: int) -> Callable[[], None]:
+        source = np.ones(size, np.uint8)
+        target = np.empty_like(source)
+
+        def copy() -> None:
+            np.copyto(target, source)
+
+        return copy
+
+    def details(self) -> dict[str, str]:
+        return versions("numpy")
+
+    def epoch_figures(self) -> dict[str, float]:
+        return {}
+
+
+def _copy(batch: Batch) -> Batch:
+    """Return the batch in memory of the workload's own: the device of NumPy is this memory."""
+    return Batch(batch.inputs.copy(), batch.labels.copy())

@@ -1,0 +1,355 @@
+"""README.md and docs/: the blocks that can run do, and what the pages name is there.
+
+A ```python or ```console block has a mark in the line above it: `<!-- test -->`, or
+`<!-- not run: REASON -->`. The marked blocks of a page run in order, in one directory and one
+Python process. A Python block that begins with the comment `# NAME.py` is saved under that name
+first. Of a console block the lines after "$ " run, and their output is not compared.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import tomllib
+import types
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import pytest
+
+from crossbench import models
+from crossbench.results.comparison import Comparison
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+EXAMPLE = ROOT / "examples" / "plugin_adapter"
+SECONDS = 300
+"""A page may take this long on a busy machine; on a quiet one it takes less than a minute."""
+
+FENCE = re.compile(r"(?P<indent> *)(?P<fence>`{3,}|~{3,})(?P<language>\S*).*")
+MARK = re.compile(r"<!-- (?P<mark>test|not run: (?P<reason>.+)) -->")
+LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
+SAVED = re.compile(r"# (\w+\.py)$", re.MULTILINE)
+PART_OF = "part of "
+"""How the reason begins of a block that is quoted from a file."""
+INSTALLS = ("python3 -m venv ", "pip install ")
+"""How a ```sh block begins: it sets an environment up. CI runs the README's second one."""
+OTHER_NAMES = {"bash", "py", "pycon", "shell", "shell-session"}
+"""What a ```python or ```console block must not be called."""
+
+PROGRAM = """
+import json as _json, pathlib as _pathlib, subprocess as _subprocess, sys as _sys
+for _step in _json.load(_sys.stdin):
+    print(f"--- {_step['place']}", flush=True)
+    if "command" in _step:
+        _command = ["bash", "-ec", _step["command"]]
+        _subprocess.run(_command, check=True, stdin=_subprocess.DEVNULL)
+        continue
+    if _step["save_as"]:
+        _pathlib.Path(_step["save_as"]).write_text(_step["code"])
+    exec(compile(_step["padding"] + _step["code"], _step["page"], "exec", dont_inherit=True))
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """A fenced block. line: of its fence, from 1. mark: in the line above, or None."""
+
+    page: Path
+    line: int
+    language: str
+    code: str
+    mark: str | None
+
+    @property
+    def place(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+    @property
+    def quoted_from(self) -> Path | None:
+        """Return the file that a block of a page quotes, or None."""
+        reason = (self.mark or "").removeprefix("not run: ")
+        return ROOT / reason.removeprefix(PART_OF) if reason.startswith(PART_OF) else None
+
+    def steps(self) -> list[dict[str, Any]]:
+        """Return what PROGRAM does for the block."""
+        if self.language == "console":
+            return [{"place": self.place, "command": command} for command in commands(self.code)]
+        saved = SAVED.match(self.code)
+        step = {"place": self.place, "page": str(self.page), "code": self.code}
+        return [step | {"save_as": saved and saved[1], "padding": "\n" * self.line}]
+
+
+def commands(code: str) -> list[str]:
+    r"""Return the commands of a console block; one that ends in "\" goes on in the next line."""
+    found = re.findall(r"^\$ ((?:.*\\\n)*.*)$", code, re.MULTILINE)
+    return [command for command in found if command.strip()]
+
+
+def blocks(page: Path) -> list[Block]:
+    found, lines = [], page.read_text().splitlines()
+    number = 0
+    while number < len(lines):
+        start = FENCE.fullmatch(lines[number])
+        if start:
+            above = MARK.fullmatch(lines[number - 1].strip()) if number else None
+            end = number + 1
+            while lines[end].strip() != start["fence"]:
+                end += 1
+            code = textwrap.dedent("\n".join(lines[number + 1 : end])) + "\n"
+            mark = above["mark"] if above else None
+            found.append(Block(page, number + 1, start["language"], code, mark))
+            number = end
+        number += 1
+    return found
+
+
+def prose(page: Path) -> str:
+    """Return the page without its fenced blocks."""
+    text = page.read_text()
+    return re.sub(r"^( *)(`{3,}|~{3,}).*?^\1\2 *$", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+BLOCKS = [block for page in PAGES for block in blocks(page)]
+TESTED = sorted({block.page for block in BLOCKS if block.mark == "test"})
+
+
+def name(value: Path | Block) -> str:
+    return value.place if isinstance(value, Block) else str(value.relative_to(ROOT))
+
+
+@pytest.fixture(scope="session")
+def example_on_path(tmp_path_factory):
+    """The directories that make the example importable and its entry point known."""
+    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
+    site = tmp_path_factory.mktemp("site")
+    info = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    )
+    lines = [
+        line
+        for group, entries in project["entry-points"].items()
+        for line in (f"[{group}]", *(f"{key} = {value}" for key, value in entries.items()))
+    ]
+    (info / "entry_points.txt").write_text("\n".join(lines))
+    return [str(site), str(EXAMPLE)]
+
+
+@pytest.mark.parametrize("page", TESTED, ids=name)
+def test_the_blocks_of_a_page_run(page, tmp_path, example_on_path):
+    steps = [s for b in blocks(page) if b.mark == "test" for s in b.steps()]
+    extra = example_on_path if "plain_numpy" in page.read_text() else []
+    path = [str(ROOT), *extra, os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "PYTHONPATH": os.pathsep.join(filter(None, path)),
+        "CROSSBENCH_CACHE": str(tmp_path / ".cache"),
+        # nothing is downloaded: no proxy listens there
+        **dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9"),
+    }
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        input=json.dumps(steps),
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert run.returncode == 0, f"{run.stdout}\n{run.stderr}"
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=name)
+def test_a_block_names_its_language_and_is_tested_or_says_why_not(block):
+    assert block.language, f"{block.place}: name the language of the block"
+    if block.language == "sh":
+        assert block.code.startswith(INSTALLS), f"{block.place}: only what installs is ```sh"
+    assert block.language not in OTHER_NAMES, f"{block.place}: write ```python or ```console"
+    if block.language in ("python", "console"):
+        assert block.mark, f"{block.place}: mark the block with test, or with why it is not run"
+    if block.language == "console" and block.mark == "test":
+        assert commands(block.code), f"{block.place}: a command begins with '$ '"
+
+
+@pytest.mark.parametrize("block", [b for b in BLOCKS if b.quoted_from], ids=name)
+def test_a_block_that_is_quoted_is_in_its_file(block):
+    assert block.code in block.quoted_from.read_text()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_the_files_that_a_page_links_to_are_there(page):
+    targets = [target.partition("#")[0] for target in LINK.findall(prose(page))]
+    files = [target for target in targets if target and ":" not in target]
+    assert [file for file in files if not (page.parent / file).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_the_paths_that_a_page_names_are_there(page):
+    folders = "crossbench|julia|tests|scripts|benchmarks|examples|docs"
+    named = re.findall(rf"`((?:{folders})/[\w./-]*)`", prose(page))
+    assert [path for path in named if "NAME" not in path and not (ROOT / path).exists()] == []
+
+
+def test_the_site_is_built_without_a_warning(tmp_path):
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "site" / "reference" / "api.html").stat().st_size > 10_000
+
+
+def test_every_page_is_in_the_navigation():
+    nav = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(nav) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+
+
+def sections(page: Path) -> dict[str, str]:
+    """Return the text below each heading of the second level."""
+    found = re.split(r"^## (.+)$", page.read_text(), flags=re.MULTILINE)[1:]
+    return dict(zip(found[::2], found[1::2], strict=True))
+
+
+def table(text: str) -> dict[str, list[str]]:
+    """Return the rows of a table by their first cell, which is in `code`."""
+    lines = [line for line in text.splitlines() if line.startswith("| `")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {row[0].strip("`"): row[1:] for row in rows}
+
+
+def records() -> list[type]:
+    """Return Comparison and the records in it, each once."""
+    found: list[type] = [Comparison]
+    for record in found:
+        hints = get_type_hints(record)
+        for hint in (hints[field.name] for field in dataclasses.fields(record)):
+            found += [kind for kind in _classes(hint) if kind not in found]
+    return found
+
+
+def _classes(hint: Any) -> list[type]:
+    inner = [kind for argument in get_args(hint) for kind in _classes(argument)]
+    return [hint] if dataclasses.is_dataclass(hint) else inner
+
+
+def json_type(hint: Any) -> str:
+    """Return how the page calls a field's type."""
+    words = {bool: "boolean", int: "integer", float: "number", str: "text", Any: "anything"}
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        (kind,) = [argument for argument in arguments if argument is not type(None)]
+        return f"{json_type(kind)} or null"
+    if origin is Literal:
+        return "text"
+    if origin is dict and arguments[1] is Any:
+        return "object"
+    if origin in (list, dict):
+        inner = json_type(arguments[-1])
+        inner = f"({inner})" if get_origin(arguments[-1]) in (Union, types.UnionType) else inner
+        return f"{'list' if origin is list else 'object'} of {inner}"
+    return words.get(hint) or hint.__name__
+
+
+@pytest.mark.parametrize("record", records(), ids=lambda record: record.__name__)
+def test_the_results_file_page_names_every_field_with_its_type(record):
+    hints = get_type_hints(record)
+    expected = {field.name: json_type(hints[field.name]) for field in dataclasses.fields(record)}
+    rows = table(sections(DOCS / "results-file.md")[record.__name__])
+    assert {field: row[0] for field, row in rows.items()} == expected
+    assert all(row[-1] for row in rows.values()), "each field has a meaning"
+
+
+def test_the_results_file_page_names_every_field_of_a_model():
+    rows = table(sections(DOCS / "results-file.md")["Model"])
+    assert list(rows) == list(models.get("lenet").description())
+
+
+def test_the_command_line_page_gets_every_option_of_every_command():
+    spec = importlib.util.spec_from_file_location("docs_hooks", DOCS / "hooks.py")
+    hooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    text = hooks.command_line()
+    assert hooks.COMMAND_LINE in (DOCS / "reference" / "command-line.md").read_text()
+    for parser in hooks.parsers():
+        assert f"## {parser.prog}\n" in text
+        for action in parser._actions:
+            assert all(f"`{option}" in text for option in action.option_strings)
+    for option in ("--frameworks A,B", "--rounds N|auto", "--fail-above P%"):
+        assert f"`{option}`" in text
+
+
+PACKAGE = ROOT / "crossbench"
+
+
+def module_names(folder: Path) -> set[str]:
+    """Return what the architecture's table for a folder must name."""
+    if folder == PACKAGE / "adapters":
+        subfolders = {f"{file.parent.name}/" for file in folder.glob("*/__init__.py")}
+        return subfolders | {f.name for f in folder.glob("*.py") if f.name != "__init__.py"}
+    files = [f for f in folder.glob("*.py") if folder == PACKAGE or f.name != "__init__.py"]
+    if folder == PACKAGE / "models":
+        files = [f for f in files if f.stem not in models.names()]
+    return {f.name for f in files}
+
+
+@pytest.mark.parametrize(
+    "folder", ["", "models/", "data/", "adapters/", "engine/", "results/", "report/"]
+)
+def test_the_architecture_has_a_sentence_for_every_module(folder):
+    text = sections(DOCS / "architecture.md")[f"crossbench/{folder}"]
+    assert set(table(text)) == module_names(PACKAGE / folder)
+
+
+def drawn() -> dict[str, set[str]]:
+    """Return the arrows of the architecture's picture."""
+    (picture,) = [b for b in blocks(DOCS / "architecture.md") if b.language == "mermaid"]
+    arrows: dict[str, set[str]] = {}
+    for start, end in re.findall(r"^ *(\w+)(?:\[.*?\])? --> (\w+)", picture.code, re.MULTILINE):
+        arrows.setdefault(start, set()).add(end)
+    return arrows
+
+
+def imported(part: str) -> set[str]:
+    """Return the parts of crossbench that a module or a folder of it imports when it is used.
+
+    What is imported for type checkers alone counts too.
+    """
+    files = [PACKAGE / f"{part}.py"] if (PACKAGE / f"{part}.py").exists() else []
+    found: set[str] = set()
+    for file in files or (PACKAGE / part).rglob("*.py"):
+        package = ("crossbench", *file.relative_to(PACKAGE).parts)[:-1]
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                base = package[: len(package) - node.level + 1]
+                whole = (*base, *(node.module or "").split("."))[1:]
+                first = [word for word in whole if word][:1]
+                found |= set(first) if first else {alias.name for alias in node.names}
+    return found - {part}
+
+
+def reachable(arrows: dict[str, set[str]], start: str) -> set[str]:
+    found: set[str] = set()
+    ahead = {start}
+    while ahead:
+        ahead = {end for part in ahead for end in arrows.get(part, ())} - found
+        found |= ahead
+    return found
+
+
+def test_the_architectures_arrows_are_the_imports():
+    """Each arrow is an import, and each import among the parts goes along the arrows."""
+    arrows = drawn()
+    parts = set(arrows) | {end for ends in arrows.values() for end in ends}
+    for part in parts:
+        there = imported(part) & parts
+        assert arrows.get(part, set()) <= there, f"{part} does not import all that is drawn"
+        assert there <= reachable(arrows, part), f"{part} imports against the arrows"
+        assert part not in reachable(arrows, part), f"{part} is in a circle"
