@@ -240,12 +240,13 @@ class Measurement:
         """Measure the peak again where a cell is over it: something may have slowed the product."""
         for _ in range(PEAK_ATTEMPTS):
             for result in self.pending():
-                if over_peak(self.comparison, result) is None:
+                before = result.peak
+                if before is None or over_peak(self.comparison, result) is None:
                     continue
                 self.progress(f"{result.name}: matrix product and copy once more")
                 with suppress(WorkerFailure), self.worker(result) as worker:
                     worker.ask("start")
-                    measured, before = worker.ask("peak"), result.peak or Peak(0.0, 0.0)
+                    measured: Peak = worker.ask("peak")
                     result.peak = Peak(
                         max(measured.gflops, before.gflops),
                         max(measured.copy_gigabytes, before.copy_gigabytes),

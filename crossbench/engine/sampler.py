@@ -25,8 +25,10 @@ from .timing import MIN_TIMED_SECONDS
 INTERVAL = 0.1
 """Seconds between samples."""
 MAX_GAP = 0.5
-"""Seconds between two samples; a longer gap counts as stopped, since the sampler did not run then.
-"""
+"""Seconds between two samples. A longer gap counts as stopped where the process stood still too, as
+when Ctrl-Z stops both: on a busy machine the sampler alone may come late."""
+MAX_STOPPED_CPU = 0.1
+"""Cores that a process uses at most in a gap in which it stood still."""
 MIN_TIMED_SHARE = 0.8
 """Share of the span that must have been timed for a GPU's utilization and power to be given: NVML's
 figures are means over up to a second, and include the time between the repetitions."""
@@ -128,7 +130,8 @@ class Sampler:
         stopped = 0.0
         for sample, later in itertools.pairwise(self.samples):
             seconds = min(later.at, end) - max(sample.at, start)
-            if seconds > 0 and (later.stopped or seconds > MAX_GAP):
+            idle = later.cpu_seconds - sample.cpu_seconds < MAX_STOPPED_CPU * (later.at - sample.at)
+            if seconds > 0 and (later.stopped or (seconds > MAX_GAP and idle)):
                 stopped += seconds
         return stopped
 

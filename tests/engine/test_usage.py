@@ -12,7 +12,7 @@ import pynvml
 import pytest
 
 from crossbench.engine import usage
-from crossbench.engine.sampler import Sampler
+from crossbench.engine.sampler import Sample, Sampler
 from crossbench.engine.usage import Counters
 from crossbench.results.records import Epoch, SystemActivity
 
@@ -137,6 +137,21 @@ def test_a_stop_of_the_sampling_process_is_noticed():
     assert sampler.usage(epoch).stopped_seconds > 0.9
     early = replace(epoch, wall_seconds=0.1)
     assert sampler.usage(early).stopped_seconds < 0.1
+
+
+@pytest.mark.parametrize(
+    ("cpu_seconds", "stopped"), [(0.9, 0.0), (0.02, 0.8)], ids=["it worked on", "it stood still"]
+)
+def test_a_late_sample_is_a_stop_only_if_the_process_stood_still(cpu_seconds, stopped):
+    with Sampler(os.getpid(), interval=0.01) as sampler:
+        time.sleep(0.05)
+    sampler.samples = [
+        Sample(10.0, 5.0, 2**20, False),
+        Sample(10.1, 5.1, 2**20, False),
+        Sample(10.9, 5.1 + cpu_seconds, 2**20, False),
+    ]
+    epoch = Epoch(3, 0, 10.0, 1.0, 1.0, [1.0], {}, SystemActivity(*[None] * 6))
+    assert sampler.usage(epoch).stopped_seconds == pytest.approx(stopped)
 
 
 REASONS = pynvml.nvmlClocksEventReasonSwPowerCap | pynvml.nvmlClocksEventReasonGpuIdle
