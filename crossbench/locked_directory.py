@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from pathlib import Path
 SUFFIX = r"[a-z0-9_]{8}"
 """Pattern of what tempfile.mkdtemp adds to the prefix; only directories that match are removed."""
 ATTEMPTS = 5
-"""How often to try to remove a directory: a thread of an interrupted run may still write to it."""
+"""How often to try to remove a directory: Ctrl-C or a file that a thread creates may interfere."""
 
 
 @contextmanager
@@ -81,14 +82,21 @@ def _opened(directory: str | Path) -> Iterator[int]:
 
 
 def _remove(directory: Path) -> None:
-    """Remove the directory; raise a Ctrl-C that comes meanwhile only afterwards."""
+    """Remove the directory; raise a Ctrl-C that comes meanwhile only afterwards.
+
+    It is renamed first: a thread that still writes to it no longer finds it and cannot refill it.
+    """
+    renamed = directory.with_name(directory.name[:-8] + secrets.token_hex(4))
     interrupted: KeyboardInterrupt | None = None
     for _ in range(ATTEMPTS):
         try:
-            shutil.rmtree(directory, ignore_errors=True)
+            with suppress(OSError):
+                directory.rename(renamed)
+            for path in (directory, renamed):
+                shutil.rmtree(path, ignore_errors=True)
         except KeyboardInterrupt as error:
             interrupted = error
-        if not directory.exists():
+        if not directory.exists() and not renamed.exists():
             break
     if interrupted:
         raise interrupted

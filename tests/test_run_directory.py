@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 
 import pytest
 
@@ -155,6 +156,20 @@ def test_files_that_a_thread_still_writes_are_removed_too(folder):
         "    time.sleep(0.2)\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    assert list(folder.iterdir()) == []
+
+
+def test_a_thread_that_writes_before_each_removal_cannot_keep_the_directory(folder, monkeypatch):
+    """It writes to the path that it knows, however often the removal is tried."""
+    rmdir = os.rmdir
+
+    def write_and_remove(*arguments, **options):
+        with suppress(FileNotFoundError):
+            (directory / "file").touch()
+        rmdir(*arguments, **options)
+
+    with run_directory() as directory:
+        monkeypatch.setattr(os, "rmdir", write_and_remove)
     assert list(folder.iterdir()) == []
 
 
