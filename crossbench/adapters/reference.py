@@ -1,8 +1,9 @@
 """Train a model in NumPy, layer by layer from the definitions.
 
-In float64 this is the reference that the frameworks are compared with. In float32 a max-pool treats
-near ties (values in a window that are nearly equal) as NNlib does, which gives the gradient to the
-first that is within a tolerance of the largest: the furthest that float32 may rightly be.
+In float64 this is the reference that the frameworks are compared with. In float32 it computes as
+inaccurately as any of them may rightly do, which is as Flux does: a max-pool gives the gradient to
+the first value of a window within a tolerance of the largest (near ties, NNlib), and a batch norm
+adds up a channel one value after another (the sums over dimensions of Julia's Statistics).
 """
 
 from __future__ import annotations
@@ -85,6 +86,12 @@ def forward(
 def _sum(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     """Sum in float64: NumPy's own sums over outer axes are inaccurate in float32."""
     return x.sum(axes, dtype=np.float64).astype(x.dtype)
+
+
+def _channel_sum(x: np.ndarray) -> np.ndarray:
+    """Sum each channel (axis 1); in float32 as Julia does: one value after another, all rounded."""
+    values = np.moveaxis(x, 1, 0).reshape(x.shape[1], -1)
+    return np.cumsum(values, 1)[:, -1] if x.dtype == np.float32 else values.sum(1)
 
 
 def forward_all(
@@ -174,15 +181,15 @@ def _(layer: Dense, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.nda
 
 @forward.register
 def _(layer: BatchNorm, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.ndarray, Backward]:
-    parameters, axes = run.parameters(named), (0, *range(2, x.ndim))
+    parameters = run.parameters(named)
     n = x.size // x.shape[1]
 
     def channels(values: np.ndarray) -> np.ndarray:
         return values.reshape(-1, *[1] * (x.ndim - 2))
 
     if run.training:
-        mean = _sum(x, axes) / x.dtype.type(n)
-        variance = _sum((x - channels(mean)) ** 2, axes) / x.dtype.type(n)
+        mean = _channel_sum(x) / x.dtype.type(n)
+        variance = _channel_sum((x - channels(mean)) ** 2) / x.dtype.type(n)
         momentum = layer.momentum
         for name, new in (("running_mean", mean), ("running_var", variance * (n / (n - 1)))):
             run.running[f"{named.name}.{name}"] = momentum * parameters[name] + (
@@ -194,7 +201,7 @@ def _(layer: BatchNorm, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np
     normal = (x - channels(mean)) / channels(deviation)
 
     def backward(dy: np.ndarray) -> np.ndarray:
-        dweight, dbias = _sum(dy * normal, axes), _sum(dy, axes)
+        dweight, dbias = _channel_sum(dy * normal), _channel_sum(dy)
         run.add_gradients(named, weight=dweight, bias=dbias)
         centred = dy - channels(dbias / n) - normal * channels(dweight / n)
         return centred * channels(parameters["weight"] / deviation)
