@@ -3,9 +3,10 @@
 Run by hand: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 python benchmarks/same_against_same.py
 [tries] [first seed]. Each try is a run of crossbench. On a quiet machine, the MLP at --rounds auto:
 torch, torch again, and torch made slower by 3 %; both others are compared with the first. Then
-torch and torch again beside a process that keeps their CPU busy. The MLP computes matrix products
-and little else: of the LeNet, where its memory happens to lie makes one process some per cent
-faster than another (benchmarks/process_spread.py), and 3 % would take hundreds of rounds to find.
+torch and torch again beside a process that keeps their CPU busy. The MLP computes matrix
+multiplications and little else: of the LeNet, where its memory happens to lie makes one process
+some per cent faster than another (benchmarks/process_spread.py), and 3 % would take hundreds of
+rounds to find.
 """
 
 import subprocess

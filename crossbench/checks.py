@@ -19,7 +19,7 @@ from typing import Annotated, Any, get_type_hints
 import numpy as np
 
 from .errors import CrossbenchError, SpecError
-from .words import clean
+from .printable import printable
 
 LARGEST = 2**31 - 1
 """The largest 32-bit index."""
@@ -70,7 +70,7 @@ def _rules(kind: type) -> dict[str, Rule]:
 def shown(value: Any) -> str:
     """Return the value's repr, shortened to one line, for a message."""
     with suppress(Exception):  # repr may raise: of an int of over 4,300 digits it does
-        return clean(_SHORT_REPR.repr(value))
+        return printable(_SHORT_REPR.repr(value))
     return f"a value of type {type(value).__name__}"
 
 
@@ -79,7 +79,7 @@ def short_error(error: BaseException) -> str:
     kind = "" if isinstance(error, CrossbenchError) else type(error).__name__
     text = ""
     with suppress(Exception):  # a __str__ may raise
-        text = clean(str(error))
+        text = printable(str(error))
     return ": ".join(part for part in (kind, text) if part)
 
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 from . import __version__, signals
 from .errors import CrossbenchError, OutputError, SpecError
 from .output import standard_streams, write_stderr, write_stdout
-from .words import clean
+from .printable import printable
 
 if TYPE_CHECKING:
     from .results.comparison import Comparison
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = COMMANDS.get(words[0]) if words else None
         return command(words[1:]) if command else benchmark(words)
     except CrossbenchError as error:
-        write_stderr(f"crossbench: {clean(str(error), 2000)}")
+        write_stderr(f"crossbench: {printable(str(error), 2000)}")
         return 2
     except KeyboardInterrupt as stop:
         number = stop.number if isinstance(stop, signals.Stopped) else signals.STOP_SIGNALS[0]

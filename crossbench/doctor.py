@@ -22,7 +22,7 @@ def report() -> str:
         *((official.title, _data(official)) for official in data.OFFICIAL_FILES),
         *_other_project(),
     ]
-    no_gpu = find_gpus().why_not(0)
+    no_gpu = find_gpus().unavailable_reason(0)
     frameworks = [_framework(name, no_gpu is None) for name in adapters.names()]
     return "\n".join(
         [

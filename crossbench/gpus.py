@@ -41,7 +41,7 @@ class Gpus:
     driver: bool = False
     problem: str | None = None
 
-    def why_not(self, index: int) -> str | None:
+    def unavailable_reason(self, index: int) -> str | None:
         """Return one line on why there is no GPU of that index; None if there is one."""
         if index < len(self.known) or (self.driver and not self.known):
             return None

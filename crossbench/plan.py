@@ -7,9 +7,9 @@ from dataclasses import replace
 from . import adapters
 from .errors import SpecError
 from .gpus import Gpus, find_gpus
+from .printable import printable
 from .results.records import Cell
 from .spec import Spec
-from .words import clean
 from .workload import DEVICES
 
 
@@ -67,10 +67,10 @@ def _not_installed_reason(name: str) -> str | None:
 
 
 def _unavailable_reason(cell: Cell, gpus: Gpus) -> str | None:
-    if cell.on_gpu and (reason := gpus.why_not(cell.gpu_index)):
+    if cell.on_gpu and (reason := gpus.unavailable_reason(cell.gpu_index)):
         return reason
     try:
         reason = adapters.get(cell.framework).available(cell.device_type)
     except Exception as error:  # a third party's adapter may raise anything
         reason = f"available() of the adapter raised {type(error).__name__}: {error}"
-    return None if reason is None else clean(str(reason))
+    return None if reason is None else printable(str(reason))

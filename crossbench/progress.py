@@ -11,7 +11,7 @@ from contextlib import suppress
 from tqdm import tqdm
 
 from .output import write_stderr
-from .words import clean
+from .printable import printable
 
 
 class ProgressLine:
@@ -31,6 +31,6 @@ class ProgressLine:
 
     def __call__(self, what: str) -> None:
         if self.line.disable:  # not a terminal
-            write_stderr(f"crossbench: {clean(what)}")
+            write_stderr(f"crossbench: {printable(what)}")
         with suppress(OSError):
-            self.line.set_description_str(clean(what))
+            self.line.set_description_str(printable(what))

@@ -182,7 +182,7 @@ class Workload(Protocol):
         May train an epoch under a tracer, so it is never timed.
         """
 
-    def matrix_product(self, size: int) -> Callable[[], None]:
+    def matrix_multiplication(self, size: int) -> Callable[[], None]:
         """Return a function that multiplies two float32 matrices (size, size).
 
         The function uses the job's number of threads, and waits for the device.

@@ -40,7 +40,7 @@ def pytest_generate_tests(metafunc):
 @pytest.fixture
 def adapter(adapter_name, device):
     found = adapters.get(adapter_name)
-    reason = find_gpus().why_not(0) if device == "gpu" else None
+    reason = find_gpus().unavailable_reason(0) if device == "gpu" else None
     if reason := reason or found.available(device):
         pytest.skip(reason)
     return found

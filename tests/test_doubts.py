@@ -104,7 +104,7 @@ def test_late_milliseconds_are_no_doubt():
 def test_more_gflops_than_the_peak():
     found = result("torch", [9.0, 1.0])
     found.peak = Peak(9.9, 1.0)
-    assert doubts(found)[0].startswith("10 GFLOP/s are more than a matrix product reached")
+    assert doubts(found)[0].startswith("10 GFLOP/s are more than a matrix multiplication reached")
     found.peak = Peak(10.1, 1.0)
     assert doubts(found) == [None]
 

@@ -40,7 +40,7 @@ def test_a_row_on_the_second_gpu(run, tmp_path):
     cpu, gpu = found.results
     assert found.complete
     assert gpu.cell.device == "gpu:1"
-    assert set(gpu.parity.full_float32) == {"convolution", "matrix product"}
+    assert set(gpu.parity.full_float32) == {"convolution", "matrix multiplication"}
     assert cpu.parity.full_float32 == {}
     assert [e.repeats == 1 for e in gpu.epochs] == [True, False] * 2
     assert all(e.timed_seconds >= 1 for e in gpu.steady)
@@ -81,7 +81,7 @@ def test_a_convolution_that_is_not_finite_is_a_disagreement():
 
 
 def test_a_peak_that_the_row_exceeds_is_measured_again(run, tmp_path, monkeypatch, small_model):
-    """An honest row must not lose its rank because something slowed the matrix product down."""
+    """An honest row must keep its rank where something slowed the matrix multiplication down."""
     monkeypatch.setenv("SLOW_PEAK_MARKER", str(tmp_path / "marker"))
     told = []
     layers = (Flatten(), Dense(1024), Dense(1024), Dense(10))
@@ -91,7 +91,7 @@ def test_a_peak_that_the_row_exceeds_is_measured_again(run, tmp_path, monkeypatc
     slow_gflops = 2 * 2048**3 / 2.0 / 1e9
     (result,) = found.results
     assert found.gflops(result) > slow_gflops  # faster than the first measurement of the peak
-    assert told[-1] == "slow_peak cpu: matrix product and copy once more"
+    assert told[-1] == "slow_peak cpu: matrix multiplication and copy once more"
     assert result.peak.gflops > found.gflops(result)
     assert found.complete
 
@@ -108,7 +108,7 @@ def test_without_memory_for_the_peak_only_the_peak_is_missing(run, tmp_path, fra
     path = tmp_path / "r.json"
 
     def look(what):
-        if what.endswith("matrix product and copy"):
+        if what.endswith("matrix multiplication and copy"):
             saved_epochs.append(len(json.loads(path.read_bytes())["results"][0]["epochs"]))
 
     found = run(f"{framework},reference", devices="cpu", rounds=2, json=path, progress=look)
@@ -120,7 +120,7 @@ def test_without_memory_for_the_peak_only_the_peak_is_missing(run, tmp_path, fra
     assert len(without.epochs) == 4
     assert found.ratio(other)
     (note,) = [line for line in notes(table(found), f"{framework} cpu") if "matrix" in line]
-    assert note == f"the speed of its matrix product and copy was not measured: {reason}"
+    assert note == f"the speed of its matrix multiplication and copy was not measured: {reason}"
 
 
 def test_frameworks_are_installed_before_the_parity_checks(run, tmp_path, monkeypatch):

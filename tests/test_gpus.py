@@ -46,8 +46,8 @@ def test_all_cards_are_visible(monkeypatch):
     assert names(gpus) == ["NVIDIA A100", "NVIDIA T4"]
     assert gpus.problem is None
     assert (gpus.handle(0), gpus.handle(1), gpus.handle(2)) == (A, B, None)
-    assert gpus.why_not(1) is None
-    assert gpus.why_not(2) == "there is no gpu:2: the last visible one is gpu:1"
+    assert gpus.unavailable_reason(1) is None
+    assert gpus.unavailable_reason(2) == "there is no gpu:2: the last visible one is gpu:1"
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,9 @@ def test_hidden_gpus_are_not_found(monkeypatch, visible, expected):
     gpus = find_gpus()
     assert names(gpus) == expected
     if not expected:
-        assert gpus.why_not(0).startswith(f"CUDA_VISIBLE_DEVICES={visible!r} shows no GPU")
+        assert gpus.unavailable_reason(0).startswith(
+            f"CUDA_VISIBLE_DEVICES={visible!r} shows no GPU"
+        )
 
 
 @pytest.mark.parametrize(("visible", "expected"), [("G", []), ("GPU-a", ["NVIDIA A100"])])
@@ -138,7 +140,9 @@ def test_without_a_driver_no_gpu_is_found(monkeypatch, driver):
     driver(False)
     nvml.install(monkeypatch, init=pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
     assert find_gpus() == Gpus([])
-    assert find_gpus().why_not(0) == "this machine has no NVIDIA GPU, or no driver for it"
+    assert (
+        find_gpus().unavailable_reason(0) == "this machine has no NVIDIA GPU, or no driver for it"
+    )
     assert doctor.report().splitlines()[2].split() == ["GPU", "none"]
 
 
@@ -149,7 +153,7 @@ def test_without_nvml_the_first_gpu_is_still_available(monkeypatch, driver, erro
     nvml.install(monkeypatch, init=error)
     gpus = find_gpus()
     assert gpus.known == []
-    assert gpus.why_not(0) is None
+    assert gpus.unavailable_reason(0) is None
     assert gpus.handle(0) is None
     assert gpus.environment(0)["CUDA_VISIBLE_DEVICES"] == "0"
     assert f"NVML cannot list the GPUs ({pynvml.NVMLError(error)}): " in gpus.problem
@@ -159,7 +163,7 @@ def test_without_nvml_the_first_gpu_is_still_available(monkeypatch, driver, erro
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-ab")
     assert find_gpus().environment(1)["CUDA_VISIBLE_DEVICES"] == "GPU-ab"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert "shows no GPU" in find_gpus().why_not(0)
+    assert "shows no GPU" in find_gpus().unavailable_reason(0)
 
 
 @pytest.mark.parametrize("where", ["count", "card"])

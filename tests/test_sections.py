@@ -97,7 +97,7 @@ def test_usage_is_shown_with_a_gpu_or_an_energy_meter():
     assert usage(comparison(cpu)) in table(comparison(cpu))  # the energy
 
 
-def test_the_peak_is_the_fastest_matrix_product_on_the_device():
+def test_the_peak_is_the_fastest_matrix_multiplication_on_the_device():
     torch, jax = result("torch", [9, 2]), result("jax", [9, 4])
     torch.peak, jax.peak = Peak(1.0, 20.0), Peak(0.5, 30.0)
     c = comparison(torch, jax)

@@ -40,8 +40,8 @@ def test_a_machine_that_is_slower_as_a_whole_does_not_show_against_its_fastest()
     after = comparison(result("torch", times(2)), result("jax", times(6)))
     torch, jax = changes(before, after)
     assert torch.seconds.median == jax.seconds.median == pytest.approx(2)
-    assert jax.against_others == pytest.approx(1)
-    assert torch.against_others is None
+    assert jax.relative_to_run == pytest.approx(1)
+    assert torch.relative_to_run is None
 
 
 @pytest.mark.parametrize(

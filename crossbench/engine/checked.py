@@ -13,7 +13,7 @@ import numpy as np
 
 from ..checks import shown
 from ..models import Model, Weights
-from ..words import clean
+from ..printable import printable
 from ..workload import Batch, Batches, Workload
 
 MAX_INT = 2**63 - 1
@@ -22,7 +22,7 @@ MAX_CHARACTERS = 500
 MAX_ENTRIES = 100
 """Entries of details() and of epoch_figures()."""
 MIN_SECONDS = 1e-5
-"""Seconds of a large matrix product or copy: a thousandth of what the fastest devices take."""
+"""Seconds of a large matrix multiplication or copy: a thousandth of the fastest devices' time."""
 
 
 class AdapterError(Exception):
@@ -76,8 +76,8 @@ class CheckedWorkload:
     def allocated(self) -> int | None:
         return _optional_integer("allocated()", self.workload.allocated(), 0)
 
-    def matrix_product(self, size: int) -> Callable[[], None]:
-        return self.workload.matrix_product(size)
+    def matrix_multiplication(self, size: int) -> Callable[[], None]:
+        return self.workload.matrix_multiplication(size)
 
     def copy(self, size: int) -> Callable[[], None]:
         return self.workload.copy(size)
@@ -86,7 +86,7 @@ class CheckedWorkload:
         def text(name: str, value: Any) -> str:
             if not isinstance(value, str):
                 raise _wrong_return("details()", value, "a str", name)
-            return clean(value, MAX_CHARACTERS)
+            return printable(value, MAX_CHARACTERS)
 
         return _checked_dict("details()", self.workload.details(), text)
 
@@ -108,7 +108,7 @@ def changed_figures(before: Iterable[str], now: Iterable[str]) -> str | None:
     changed = set(before) ^ set(now)
     if not changed:
         return None
-    names = clean(", ".join(sorted(changed)), MAX_CHARACTERS)
+    names = printable(", ".join(sorted(changed)), MAX_CHARACTERS)
     return f"epoch_figures() of the adapter returned {names!r} in some epochs and not in others"
 
 
@@ -155,7 +155,7 @@ def _checked_dict(
         if not isinstance(name, str):
             raise _wrong_return(call, name, "a str for a name")
     return {
-        clean(name, MAX_CHARACTERS): check_value(name, entry) for name, entry in entries.items()
+        printable(name, MAX_CHARACTERS): check_value(name, entry) for name, entry in entries.items()
     }
 
 

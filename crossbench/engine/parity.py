@@ -66,7 +66,7 @@ PRECISION_MODELS = {
     "convolution": _one_layer_model(
         "convolution", (64, 17, 17), Conv(64, (3, 3), stride=(2, 2)), Flatten()
     ),
-    "matrix product": _one_layer_model("matrix_product", (1024,), Dense(1024)),
+    "matrix multiplication": _one_layer_model("matrix_multiplication", (1024,), Dense(1024)),
 }
 
 
@@ -179,7 +179,7 @@ def prove(build: Callable[[Job], Workload], job: Job, reference: ReferenceTensor
 
 
 def full_float32(build: Callable[[Job], Workload], job: Job) -> dict[str, float | None]:
-    """Return how far one float32 convolution and one matrix product are from float64, by name.
+    """Return how far a float32 convolution and matrix multiplication are from float64, by name.
 
     A GPU may round their operands to TensorFloat-32, which the other float32 tensors do not reveal.
     """

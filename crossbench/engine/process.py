@@ -20,7 +20,7 @@ import psutil
 from .. import adapters
 from ..gpus import find_gpus
 from ..machine import usable_cpus
-from ..words import clean
+from ..printable import printable
 from . import replies
 from .worker import Task, Worker
 
@@ -43,7 +43,7 @@ class WorkerFailure(Exception):
     def __init__(
         self, reason: str, traceback: str | None = None, unavailable: bool = False
     ) -> None:
-        super().__init__(clean(reason))
+        super().__init__(printable(reason))
         self.traceback = traceback
         self.unavailable = unavailable
 

@@ -232,7 +232,7 @@ class Measurement:
             self.save(self.comparison)
             for cell in cells:
                 if not cell.failed and not (cell.result.peak or cell.result.peak_problem):
-                    self.progress(f"{cell.result.name}: matrix product and copy")
+                    self.progress(f"{cell.result.name}: matrix multiplication and copy")
                     cell.measure_peak()
                     self.save(self.comparison)
 
@@ -243,7 +243,7 @@ class Measurement:
                 before = result.peak
                 if before is None or over_peak(self.comparison, result) is None:
                     continue
-                self.progress(f"{result.name}: matrix product and copy once more")
+                self.progress(f"{result.name}: matrix multiplication and copy once more")
                 with suppress(WorkerFailure), self.worker(result) as worker:
                     worker.ask("start")
                     measured: Peak = worker.ask("peak")

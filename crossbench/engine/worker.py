@@ -22,8 +22,8 @@ from .. import adapters
 from ..data import Dataset, Split
 from ..gpus import find_gpus
 from ..models import Weights
+from ..printable import printable
 from ..results.records import AccuracyEpoch, Count, Epoch, Parity, Peak, Positive
-from ..words import clean
 from ..workload import Batches, Job, Unavailable, Workload
 from . import evidence, parity, replies, usage
 from .batches import AugmentedBatches, array_batches, as_inputs
@@ -178,11 +178,11 @@ class Worker:
         return AccuracyEpoch(epoch.wall_seconds, epoch.cpu_seconds, self.test_accuracy())
 
     def peak(self) -> Peak:
-        """Return the fastest matrix product and copy of the framework, without a model."""
+        """Return the fastest matrix multiplication and copy of the framework, without a model."""
         size, copied = MATRIX_SIZE[self.task.job.device], COPY_BYTES[self.task.job.device]
         try:
-            product = best_seconds(self.workload.matrix_product(size))
-            check_seconds("matrix_product()", product)
+            product = best_seconds(self.workload.matrix_multiplication(size))
+            check_seconds("matrix_multiplication()", product)
             self.workload.free_memory()
             copy = check_seconds("copy()", best_seconds(self.workload.copy(copied)))
         finally:
@@ -257,13 +257,13 @@ def answer(worker: Worker, request: tuple[str, tuple[Any, ...]]) -> bytes:
 
 def _failure(error: BaseException) -> replies.Failure:
     if isinstance(error, Unavailable | AdapterError):
-        return replies.Failure(clean(str(error)), unavailable=isinstance(error, Unavailable))
+        return replies.Failure(printable(str(error)), unavailable=isinstance(error, Unavailable))
     try:
         lines = str(error).strip().splitlines()[:1]
     except Exception:  # raised by the __str__ of an adapter's own class
         lines = []
     trace = traceback.format_exc()[-MAX_TRACEBACK:].encode(errors="backslashreplace").decode()
-    return replies.Failure(clean(": ".join([type(error).__name__, *lines])), trace)
+    return replies.Failure(printable(": ".join([type(error).__name__, *lines])), trace)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Format figures for tables: three significant digits, intervals, a dash for a missing value."""
+"""Format figures for tables: three or four digits, intervals, a dash for a missing value."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from tabulate import tabulate
 
+from ..printable import printable
 from ..results.statistics import Estimate
-from ..words import clean
 
 EMPTY_CELL = "–"
 MAX_CELL_CHARACTERS = 100
@@ -27,8 +27,8 @@ def grid(rows: list[dict[str, str]], hidden: Iterable[str] = (), text_columns: i
         return "nothing was measured"
     columns = [name for name in rows[0] if name not in hidden]
     return tabulate(
-        [[clean(row[name], MAX_CELL_CHARACTERS) for name in columns] for row in rows],
-        headers=[clean(name, MAX_CELL_CHARACTERS) for name in columns],
+        [[printable(row[name], MAX_CELL_CHARACTERS) for name in columns] for row in rows],
+        headers=[printable(name, MAX_CELL_CHARACTERS) for name in columns],
         tablefmt="simple",
         disable_numparse=True,
         colalign=["left"] * text_columns + ["right"] * (len(columns) - text_columns),
@@ -37,7 +37,7 @@ def grid(rows: list[dict[str, str]], hidden: Iterable[str] = (), text_columns: i
 
 def lines(texts: Iterable[str]) -> str:
     """Join the texts, each as one printable line: names and reasons may hold any characters."""
-    return "\n".join(clean(text, MAX_LINE_CHARACTERS) for text in texts)
+    return "\n".join(printable(text, MAX_LINE_CHARACTERS) for text in texts)
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:
@@ -64,7 +64,7 @@ def with_interval(estimate: Estimate | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """Return the value with three significant digits."""
+    """Return the value with three significant digits, or two decimals from 1 to 100."""
     if value is None:
         return EMPTY_CELL
     if 0 < value < 0.00005:

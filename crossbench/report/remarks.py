@@ -45,7 +45,8 @@ def _status(comparison: Comparison, result: CellResult) -> list[str]:
         lines.append(f"not ranked, {reason}")
     if result.peak_problem:
         lines.append(
-            f"the speed of its matrix product and copy was not measured: {result.peak_problem}"
+            "the speed of its matrix multiplication and copy was not measured: "
+            f"{result.peak_problem}"
         )
     return lines
 

@@ -18,7 +18,7 @@ def change_table(comparisons: list[Comparison]) -> str:
             "cell": change.name,
             "run": run_number,
             "× run 1": with_interval(change.seconds),
-            "against its fastest": number(change.against_others),
+            "relative to its run": number(change.relative_to_run),
             "": change.verdict,
         }
         for run_number, other in _numbered(others, 2)
@@ -27,8 +27,8 @@ def change_table(comparisons: list[Comparison]) -> str:
     notes = [
         "× run 1: ratio of the median steady epoch to that of run 1, not paired, with (its 95 % "
         f"bootstrap interval) or, for fewer than {MIN_ROUNDS} rounds, [its range].",
-        "against its fastest: the same for the ratio to the fastest row of its own run, paired by "
-        "round: a machine that is slower as a whole does not change it.",
+        "relative to its run: the same for the ratio to the row that it is compared with in its "
+        "own run, paired by round: a machine that is slower as a whole does not change it.",
     ]
     return "\n\n".join([_legend(comparisons), grid(rows), lines(notes)])
 

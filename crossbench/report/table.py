@@ -209,8 +209,8 @@ def _peak_note(results: list[CellResult]) -> str:
         return ""
     return (
         "GFLOP/s: the model's matrix multiplications and convolutions, forward and backward. of "
-        "peak: relative to the fastest float32 matrix product on the device (matrix product and "
-        f"copy: {'; '.join(peaks)})."
+        "peak: relative to the fastest float32 matrix multiplication on the device (matrix "
+        f"multiplication and copy: {'; '.join(peaks)})."
     )
 
 

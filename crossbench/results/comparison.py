@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ..errors import ResultsError
-from ..words import clean
+from ..printable import printable
 from . import doubts, file
 from .records import CellResult, Data, Machine, Peak, Reference, Settings
 from .statistics import Estimate, estimate, paired_ratio
@@ -44,7 +44,7 @@ class Comparison:
 
     def __repr__(self) -> str:
         cells = ", ".join(f"{r.name}: {r.status}" for r in self.results)
-        return clean(f"<Comparison of {self.model['name']} ({cells})>")
+        return printable(f"<Comparison of {self.model['name']} ({cells})>")
 
     def first_epoch(self, result: CellResult, figure: str = "wall_seconds") -> Estimate | None:
         """Return the seconds of a new process' first epoch, with compilation, over the rounds."""
@@ -236,7 +236,7 @@ class Comparison:
             content = msgspec.json.format(msgspec.json.encode(self), indent=1)
             _decode(content)
         except UNREADABLE as error:
-            raise ResultsError(f"the results cannot be written: {clean(str(error))}") from None
+            raise ResultsError(f"the results cannot be written: {printable(str(error))}") from None
         return content
 
     def _median(self, result: CellResult) -> float:
@@ -314,7 +314,7 @@ def load(path: str | os.PathLike[str]) -> Comparison:
     try:
         return _decode(raw)
     except UNREADABLE as error:
-        reason = clean(str(error))
+        reason = printable(str(error))
         raise ResultsError(f"{path} is not a crossbench results file: {reason}") from None
 
 

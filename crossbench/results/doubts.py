@@ -115,7 +115,7 @@ def over_peak(comparison: Comparison, result: CellResult) -> str | None:
     if gflops is None or peak is None or gflops <= peak.gflops:
         return None
     return (
-        f"{gflops:.4g} GFLOP/s are more than a matrix product reached on the device "
+        f"{gflops:.4g} GFLOP/s are more than a matrix multiplication reached on the device "
         f"({peak.gflops:.4g}): it cannot have done all the work"
     )
 

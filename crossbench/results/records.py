@@ -21,8 +21,9 @@ TENSOR_KINDS = {"logits": "logits", "gradient of ": "gradients", "losses of the 
 """How the names of the computed tensors begin, and what they are called in messages. The weights
 after the steps are not among them: float32 may hold them exactly."""
 FULL_FLOAT32_BOUND = 1e-5
-"""The largest deviation of one float32 convolution or matrix product from float64, ‖a - b‖ / ‖b‖.
-With a mantissa of 10 bits (TensorFloat-32) it is some 3e-4, which float32_bound() may allow."""
+"""The largest deviation of a float32 convolution or matrix multiplication from float64.
+It is ‖a - b‖ / ‖b‖. With a mantissa of 10 bits (TensorFloat-32) it is some 3e-4, which
+float32_bound() may allow."""
 
 
 FIRST_EPOCH, STEADY_EPOCH, MASKED = "first epoch", "steady epoch", "given dropout masks"
@@ -52,7 +53,7 @@ class Parity:
     reference_float32: Deviations
     """Deviations of the NumPy reference itself, run in float32."""
     full_float32: dict[str, float | None] = field(default_factory=dict)
-    """Deviations of one float32 convolution and one matrix product; empty on the CPU."""
+    """Deviations of one float32 convolution and one matrix multiplication; empty on the CPU."""
     dropout: dict[str, float | None] = field(default_factory=dict)
     """Errors of the dropout masks that the framework draws, by property of the masks; 1 is the
     largest error allowed. Empty where the model has no dropout."""
@@ -224,7 +225,7 @@ class Peak:
     """Hold what a framework reaches on a device without a model: the two limits of the roofline."""
 
     gflops: Over0
-    """10^9 FLOPs per second of a large float32 matrix product."""
+    """10^9 FLOPs per second of a large float32 matrix multiplication."""
     copy_gigabytes: Over0
     """10^9 bytes per second of a large copy, reads and writes both counted."""
 

@@ -16,7 +16,7 @@ class Change:
 
     seconds: ratio of a steady epoch's seconds to those in the base; the two runs have no rounds in
         common.
-    against_others: the same for the cell's ratio to the cell it is compared with in its own run
+    relative_to_run: the same for the cell's ratio to the cell it is compared with in its own run
         (the median of the ratios paired by round), which does not change when the whole machine is
         slower.
     problem: why neither is known.
@@ -24,7 +24,7 @@ class Change:
 
     name: str
     seconds: Estimate | None = None
-    against_others: float | None = None
+    relative_to_run: float | None = None
     problem: str | None = None
 
     @property

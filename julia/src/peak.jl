@@ -1,12 +1,12 @@
 # What Julia reaches without a model: the two limits of the roofline, as functions to time.
 
 """
-    matrix_product(device, n) -> function
+    matrix_multiplication(device, n) -> function
 
 Return a function that multiplies two Float32 matrices (n, n) on all threads, and waits for
 the device. It sets the threads of BLAS itself, which may have one in training.
 """
-function matrix_product(device, n)
+function matrix_multiplication(device, n)
     a, b, product =
         device((rand(Float32, n, n), rand(Float32, n, n), zeros(Float32, n, n)))
     return function ()

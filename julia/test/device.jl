@@ -74,7 +74,7 @@ dense() = model(
     @test isapprox(train_epoch!(there), train_epoch!(here); rtol = sqrt(eps(T)))
     @test all(weights(there)[name] ≈ a for (name, a) in weights(here))
     CrossBenchFlux.free_memory(there.device)
-    @test CrossBenchFlux.matrix_product(there.device, 8)() === nothing
+    @test CrossBenchFlux.matrix_multiplication(there.device, 8)() === nothing
     @test CrossBenchFlux.array_copy(there.device, 8)() === nothing
 end
 

@@ -636,12 +636,12 @@ const OPTIMIZERS = [
     end
 
     @testset "the functions of the peak" begin
-        @test CrossBenchFlux.matrix_product(identity, 8)() === nothing
+        @test CrossBenchFlux.matrix_multiplication(identity, 8)() === nothing
         source, target = rand(Float32, 1001), zeros(Float32, 1001)
         CrossBenchFlux.copy_all!(target, source)
         @test target == source
         before = CrossBenchFlux.BLAS.get_num_threads()
-        CrossBenchFlux.matrix_product(identity, 8)()
+        CrossBenchFlux.matrix_multiplication(identity, 8)()
         @test CrossBenchFlux.BLAS.get_num_threads() == before
     end
 

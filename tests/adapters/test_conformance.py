@@ -68,7 +68,7 @@ def test_it_agrees_with_the_reference(adapter, device, model_name, lenet, expect
 def test_one_convolution_and_one_product_are_full_float32(adapter, device):
     """Not TensorFloat-32: the proof asks for it on a GPU, where it is the default of some."""
     found = parity.full_float32(adapter.build, Job(None, device, THREADS, "float32"))
-    assert set(found) == {"convolution", "matrix product"}
+    assert set(found) == {"convolution", "matrix multiplication"}
     assert max(found.values()) < FULL_FLOAT32_BOUND
     assert min(found.values()) > 1e-9  # float64 in disguise would be nearer
 
@@ -295,7 +295,7 @@ def test_what_an_epoch_allocates(adapter, device, small_model, random):
 
 def test_the_peaks_work_returns_nothing_and_can_be_called_again(adapter, device, small_model):
     workload = adapter.build(Job(small_model, device, THREADS, "float32"))
-    for work in (workload.matrix_product(16), workload.copy(4096)):
+    for work in (workload.matrix_multiplication(16), workload.copy(4096)):
         work()
         work()
 

@@ -180,7 +180,7 @@ def test_the_memory_of_the_peak_is_freed_even_after_an_error(answering, monkeypa
     def too_large(size):
         raise MemoryError("out of memory")
 
-    made.workload.matrix_product = too_large
+    made.workload.matrix_multiplication = too_large
     with pytest.raises(MemoryError):
         made.peak()
     assert len(made.freed) == 3

@@ -37,7 +37,7 @@ class Misbehaving(ReferenceAdapter):
             return train_epoch()
 
         workload.train_epoch = misbehave
-        workload.matrix_product = out_of_memory  # a peak takes a second
+        workload.matrix_multiplication = out_of_memory  # a peak takes a second
         return workload
 
 
@@ -51,7 +51,7 @@ class Overriding(ReferenceAdapter):
 
     def build(self, job):
         workload = ReferenceWorkload(job)
-        workload.matrix_product = out_of_memory  # a peak takes a second
+        workload.matrix_multiplication = out_of_memory  # a peak takes a second
         for name, method in self.methods.items():
             setattr(workload, name, method)
         return workload
@@ -79,14 +79,16 @@ class OnGpu(ReferenceAdapter):
 
     def build(self, job):
         workload = ReferenceWorkload(job)
-        product, copy = workload.matrix_product, workload.copy
-        workload.matrix_product = lambda size: product(256)  # a GPU's would take NumPy minutes
+        product, copy = workload.matrix_multiplication, workload.copy
+        workload.matrix_multiplication = lambda size: product(
+            256
+        )  # a GPU's would take NumPy minutes
         workload.copy = lambda size: copy(2**22)
         return workload
 
 
 class Rounding(OnGpu):
-    """Rounds the operands of matrix products and convolutions to TensorFloat-32."""
+    """Rounds the operands of matrix multiplications and convolutions to TensorFloat-32."""
 
     def build(self, job):
         workload = super().build(job)
@@ -111,25 +113,25 @@ class WithoutPeak(OnGpu):
 
     def build(self, job):
         workload = super().build(job)
-        workload.matrix_product = lambda size: self.fail()
+        workload.matrix_multiplication = lambda size: self.fail()
         return workload
 
 
 class SlowPeak(ReferenceAdapter):
-    """Takes seconds for a matrix product in its first process, as beside a busy neighbour."""
+    """Takes seconds for a matrix multiplication in its first process, as on a busy machine."""
 
     def build(self, job):
         workload = super().build(job)
         marker = Path(os.environ["SLOW_PEAK_MARKER"])
-        product = workload.matrix_product
+        product = workload.matrix_multiplication
 
-        def matrix_product(size):
+        def matrix_multiplication(size):
             if marker.exists():
                 return product(size)
             marker.touch()
             return lambda: time.sleep(2.0)
 
-        workload.matrix_product = matrix_product
+        workload.matrix_multiplication = matrix_multiplication
         return workload
 
 
@@ -140,14 +142,14 @@ class ShortOfMemory(ReferenceAdapter):
 
     def build(self, job):
         workload = ReferenceWorkload(job)
-        product = workload.matrix_product
+        product = workload.matrix_multiplication
 
         def limited(size):
             taken = psutil.Process().memory_info().vms + 2**26
             resource.setrlimit(resource.RLIMIT_AS, (taken, taken))
             return product(256)
 
-        workload.matrix_product = limited
+        workload.matrix_multiplication = limited
         return workload
 
 
@@ -331,7 +333,7 @@ CLOSES = Misbehaving(close_everything)
 FORKS = Misbehaving(return_twice)
 LEAVES_A_CHILD = Misbehaving(leave_a_child)
 MEDDLES = Misbehaving(meddle)
-NO_WORK = Overriding(matrix_product=lambda size: lambda: None)
+NO_WORK = Overriding(matrix_multiplication=lambda size: lambda: None)
 NO_LOSSES = Overriding(train_epoch=lambda: np.array([]))
 GENERATOR = Overriding(train_epoch=lambda: (loss for loss in [1.0]))
 FIGURE_OF_WORDS = Overriding(epoch_figures=lambda: {"GC s": "many"})

@@ -74,8 +74,8 @@ class FluxWorkload:
         self.train_epoch()
         return int(self.epoch_figures()["allocated MiB"] * 2**20)
 
-    def matrix_product(self, size: int) -> Callable[[], None]:
-        return self.julia.matrix_product(self.workload.device, size)
+    def matrix_multiplication(self, size: int) -> Callable[[], None]:
+        return self.julia.matrix_multiplication(self.workload.device, size)
 
     def copy(self, size: int) -> Callable[[], None]:
         return self.julia.array_copy(self.workload.device, size // 4)

@@ -299,7 +299,7 @@ class JaxWorkload:
         new = plan.temp_size_in_bytes + plan.output_size_in_bytes - plan.alias_size_in_bytes
         return new * self.steps
 
-    def matrix_product(self, size: int) -> Callable[[], None]:
+    def matrix_multiplication(self, size: int) -> Callable[[], None]:
         random = np.random.default_rng(0).random((2, size, size), np.float32)
         a, b = (self.jax.device_put(matrix, self.device) for matrix in random)
         product = self.jax.jit(self.jax.numpy.matmul)

@@ -242,7 +242,7 @@ class TorchWorkload:
         events = profile.profiler.kineto_results.events()
         return sum(e.nbytes() for e in events if e.name() == "[memory]" and e.nbytes() > 0)
 
-    def matrix_product(self, size: int) -> Callable[[], None]:
+    def matrix_multiplication(self, size: int) -> Callable[[], None]:
         a, b, out = self.torch.rand((3, size, size), device=self.device)
         return self._synchronized(lambda: self.torch.mm(a, b, out=out))
 

@@ -73,7 +73,7 @@ class PlainNumpyWorkload:
     def allocated(self) -> int | None:
         return None
 
-    def matrix_product(self, size: int) -> Callable[[], None]:
+    def matrix_multiplication(self, size: int) -> Callable[[], None]:
         a, b = np.random.default_rng(0).random((2, size, size), np.float32)
         out = np.empty_like(a)
 

@@ -1,6 +1,6 @@
 import pytest
 
-from crossbench.words import clean
+from crossbench.printable import printable
 
 
 @pytest.mark.parametrize(
@@ -16,11 +16,11 @@ from crossbench.words import clean
     ],
 )
 def test_text_becomes_one_printable_line(text, line):
-    assert clean(text) == line
+    assert printable(text) == line
 
 
 def test_a_long_text_is_cut():
-    assert clean("x" * 500) == "x" * 500
-    assert clean("x" * 501) == "x" * 499 + "…"
-    assert clean("word " * 10_000_000, limit=10) == "word word…"
-    assert clean(" " * 5001 + "x") == "…"
+    assert printable("x" * 500) == "x" * 500
+    assert printable("x" * 501) == "x" * 499 + "…"
+    assert printable("word " * 10_000_000, limit=10) == "word word…"
+    assert printable(" " * 5001 + "x") == "…"

@@ -8,7 +8,7 @@ ESCAPE_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 """Colours and cursor movements of a terminal (ECMA-48), such as ESC [ 31 m."""
 
 
-def clean(text: str, limit: int = 500) -> str:
+def printable(text: str, limit: int = 500) -> str:
     """Return the text as one printable line of at most `limit` characters.
 
     Line breaks and other white space become single spaces, escape sequences are removed, and other
