@@ -19,8 +19,7 @@ end
 
 Return the outputs for any number of examples. Outside a gradient Flux's layers predict.
 """
-predict(workload, inputs) =
-    Array(cpu(workload.model(workload.device(flux_inputs(inputs)))))
+predict(workload, inputs) = Array(cpu(workload.model(workload.device(flux_inputs(inputs)))))
 
 """
 Drop the values that `mask` does not keep, and scale the others as a dropout of `rate` does.

@@ -7,8 +7,7 @@ Return a function that multiplies two Float32 matrices (n, n) on all threads, an
 the device. It sets the threads of BLAS itself, which may have one in training.
 """
 function matrix_multiplication(device, n)
-    a, b, product =
-        device((rand(Float32, n, n), rand(Float32, n, n), zeros(Float32, n, n)))
+    a, b, product = device((rand(Float32, n, n), rand(Float32, n, n), zeros(Float32, n, n)))
     return function ()
         before = BLAS.get_num_threads()
         BLAS.set_num_threads(Threads.nthreads())

@@ -238,7 +238,8 @@ function details(device)
         "NNlib" => string(pkgversion(Flux.NNlib)),
         "Zygote" => string(pkgversion(Flux.Zygote)),
         "Optimisers" => string(pkgversion(Flux.Optimisers)),
-        "BLAS" => join((basename(l.libname) for l in BLAS.get_config().loaded_libs), ", "),
+        "BLAS" =>
+            join((basename(l.libname) for l in BLAS.get_config().loaded_libs), ", "),
         "BLAS threads" => string(BLAS.get_num_threads()),
         "Julia threads" => string(Threads.nthreads()),
     )

@@ -416,10 +416,8 @@ const OPTIMIZERS = [
         @test onehot == [ids[t, n] % 5 == c for c in 0:4, t in 1:6, n in 1:3]
     end
 
-    @testset "$(nameof(cell)), both directions: $both" for (cell, type) in (
-            (lstm, "LSTM"),
-            (gru, "GRU"),
-        ),
+    @testset "$(nameof(cell)), both directions: $both" for (cell, type) in
+                                                           ((lstm, "LSTM"), (gru, "GRU")),
         both in (false, true)
 
         description = characters()
