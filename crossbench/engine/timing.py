@@ -49,6 +49,15 @@ def timed(work: Callable[[], T]) -> tuple[T, float]:
     return value, clock.seconds()[0]
 
 
+def timed_without_delay(work: Callable[[], T]) -> tuple[T, float]:
+    """Return the call's result and its wall seconds without those in which this process waited for
+    a CPU: what other processes delay does not count.
+    """
+    delay = usage.run_delay_seconds()
+    value, seconds = timed(work)
+    return value, max(0.0, seconds - (usage.run_delay_seconds() - delay))
+
+
 def repeated_epoch(
     workload: Workload, rewind: Callable[[], None], gpu: Any, number: int, epoch: int
 ) -> Epoch:

@@ -25,6 +25,7 @@ RAPL = Path("/sys/class/powercap")
 CPUS = Path("/sys/devices/system/cpu")
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
+THREADS = Path("/proc/self/task")
 THROTTLED_TIME = {"throttled_usec": 1e6, "throttled_time": 1e9}
 """Name of the time that a control group's CPU quota throttled its threads, in cgroup version 2 and
 in version 1, and the units in a second."""
@@ -95,6 +96,19 @@ def peak_resident() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
+def run_delay_seconds() -> float:
+    """Return the seconds in which threads of this process were ready to run and had no CPU.
+
+    0 where the system does not tell.
+    """
+    nanoseconds = 0
+    with suppress(FileNotFoundError):  # no /proc
+        for thread in os.listdir(THREADS):
+            with suppress(OSError, ValueError, IndexError):  # the thread has ended
+                nanoseconds += int((THREADS / thread / "schedstat").read_text().split()[1])
+    return nanoseconds / 1e9
+
+
 def cpus_allowed() -> int | None:
     """Return the number of CPUs that any thread of this process may run on.
 
@@ -104,7 +118,7 @@ def cpus_allowed() -> int | None:
         return None
     cpus: set[int] = set()
     with suppress(FileNotFoundError):  # no /proc
-        for thread in os.listdir("/proc/self/task"):
+        for thread in os.listdir(THREADS):
             with suppress(ProcessLookupError):  # the thread has ended
                 cpus |= os.sched_getaffinity(int(thread))
     return len(cpus) or None

@@ -28,7 +28,13 @@ from ..workload import Batches, Job, Unavailable, Workload
 from . import evidence, parity, replies, usage
 from .batches import AugmentedBatches, array_batches, as_inputs
 from .checked import AdapterError, CheckedWorkload, check_seconds
-from .timing import best_seconds, finite_or_none, repeated_epoch, timed, timed_epoch
+from .timing import (
+    best_seconds,
+    finite_or_none,
+    repeated_epoch,
+    timed_epoch,
+    timed_without_delay,
+)
 
 MATRIX_SIZE = {"cpu": 2048, "gpu": 8192}
 """Rows and columns of the matrices of the peak: 0.02 and 1.1 TFLOP per product."""
@@ -211,8 +217,9 @@ class Worker:
 
     def _check_finished(self, epoch: int) -> dict[str, Any]:
         """Return whether the epoch was over when it returned, as the fields of Epoch for that."""
-        first, seconds = timed(self.workload.weights)
-        again, idle_seconds = timed(self.workload.weights)
+        (first, seconds), (again, idle_seconds) = (
+            timed_without_delay(self.workload.weights) for _ in range(2)
+        )
         if epoch == 1:
             start = self._start_weights(epoch)
             self.changes = {n: evidence.sketch(start[n], again[n]) for n in again}

@@ -176,7 +176,8 @@ class Epoch:
     """Seconds between the repetitions."""
     late_seconds: Annotated[float, Meta(ge=0)] = 0.0
     """By how many seconds copying the weights to the host took longer right after the clock stopped
-    than a second time: the time that the device still worked."""
+    than a second time: the time that the device still worked. The time in which the process had to
+    wait for a CPU is left out."""
     still_training: bool = False
     """Whether the weights changed after the clock stopped."""
 

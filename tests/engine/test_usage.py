@@ -13,6 +13,7 @@ import pytest
 
 from crossbench.engine import usage
 from crossbench.engine.sampler import Sample, Sampler
+from crossbench.engine.timing import timed_without_delay
 from crossbench.engine.usage import Counters
 from crossbench.results.records import Epoch, SystemActivity
 
@@ -41,6 +42,36 @@ def test_the_cpu_time_of_this_process_is_not_counted_as_others():
     after = Counters.read(None)
     busy = after.busy_cpu_seconds - before.busy_cpu_seconds
     assert before.activity_until(after).other_processes_cpu_seconds <= max(0, busy - 0.5)
+
+
+@pytest.mark.skipif(not usage.THREADS.is_dir(), reason="the system does not tell the delay")
+def test_what_other_processes_delay_does_not_count_and_waiting_does():
+    own = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(own)})
+    spinning = [subprocess.Popen(spin(60)) for _ in range(3)]
+    try:
+
+        def work():
+            """Take 0.3 CPU seconds, for which three others on this CPU make it wait."""
+            end = time.process_time() + 0.3
+            while time.process_time() < end:
+                pass
+
+        start = time.perf_counter()
+        _, seconds = timed_without_delay(work)
+        assert seconds < 0.7 * (time.perf_counter() - start)
+        _, seconds = timed_without_delay(lambda: time.sleep(0.3))
+        assert seconds > 0.2
+    finally:
+        os.sched_setaffinity(0, own)
+        for process in spinning:
+            process.kill()
+            process.wait()
+
+
+def test_without_proc_no_delay_is_known(tmp_path, monkeypatch):
+    monkeypatch.setattr(usage, "THREADS", tmp_path / "none")
+    assert usage.run_delay_seconds() == 0
 
 
 def test_missing_and_wrapped_counters_are_none():
