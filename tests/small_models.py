@@ -68,6 +68,13 @@ NORMED = model(
     # epsilon exceeds the rounding error that is the gradient of the bias before the batch norm
     Adam(learning_rate=1e-3, beta1=0.8, beta2=0.99, epsilon=1e-3),
 )
+POSITIVE = model(
+    "positive",
+    # some channels are positive in all places: before the batch norm, the gradient of their bias is
+    # only rounding, out of which Adam makes a step
+    (Conv(32, kernel=(3, 3), stride=(2, 2)), ReLU(), NORM, Flatten(), Dense(10)),
+    Adam(learning_rate=1e-3, beta1=0.9, beta2=0.999, epsilon=1e-7),
+)
 RESIDUAL = model(
     "residual",
     (
@@ -137,6 +144,7 @@ SMALL_MODELS = {
     for m in (
         PLAIN,
         NORMED,
+        POSITIVE,
         RESIDUAL,
         DROPPED,
         AVERAGED,
