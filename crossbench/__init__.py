@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .benchmark import Interrupted, Unsaved, resume, run
     from .errors import CrossbenchError
-    from .report.table import table
+    from .report.formats import table
     from .results.comparison import Comparison, load
 
 __version__ = "0.2.0"
@@ -31,7 +31,7 @@ _MODULES = {
     "resume": "benchmark",
     "run": "benchmark",
     "CrossbenchError": "errors",
-    "table": "report.table",
+    "table": "report.formats",
     "Comparison": "results.comparison",
     "load": "results.comparison",
 }

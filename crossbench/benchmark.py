@@ -9,11 +9,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from . import __version__, machine
+from . import __version__
 from . import data as datasets
-from .engine.rounds import Progress, measure
+from .engine.rounds import Progress, Save, measure
 from .engine.worker import save_arrays
 from .errors import ResultsError, SpecError
+from .machine import describe
 from .memory import check_memory
 from .models import Model
 from .plan import make_plan, not_installed_reasons
@@ -77,8 +78,10 @@ def run(
     target_accuracy: float | None = None,
     trace_memory: bool = False,
     timeout: float = TIMEOUT,
+    machine: str | None = None,
     json: str | Path | None = None,
     progress: Progress = lambda _: None,
+    on_update: Save = lambda _: None,
 ) -> Comparison:
     """Train one model in every framework on every device, check that all agree, and compare them.
 
@@ -109,8 +112,10 @@ def run(
         the accuracy on the test examples reaches it, or `max_seconds` of training are used up.
     trace_memory: after the rounds, measure the memory that an epoch allocates, in new processes.
     timeout: seconds that a worker process may take for one answer (to start, to train a round).
+    machine: name of this machine in the tables; None for its processor's name.
     json: path of a new results file, written after every round.
     progress: called with a short text as each piece of work begins.
+    on_update: called with the comparison whenever something in it is finished, such as a round.
 
     Raises SpecError, DataError or ResultsError (each one line) if nothing can be run, Unsaved if
     the results file could not be written at the end, and Interrupted for Ctrl-C. A framework that
@@ -134,6 +139,7 @@ def run(
         target_accuracy=target_accuracy,
         trace_memory=trace_memory,
         timeout=timeout,
+        machine=machine,
     )
     cells = make_plan(spec)
     if not cells:
@@ -149,20 +155,25 @@ def run(
             created=_now(),
             model=model.description(),
             data=prepared,
-            machine=machine.describe(),
+            machine=describe(spec.machine),
             settings=spec.settings,
             results=[_new_result(cell) for cell in cells],
         )
-        return _measure(comparison, model, directory, write, progress)
+        return _measure(comparison, model, directory, write, progress, on_update)
 
 
 def resume(
-    json: str | Path, *, model: str | Model | None = None, progress: Progress = lambda _: None
+    json: str | Path,
+    *,
+    model: str | Model | None = None,
+    progress: Progress = lambda _: None,
+    on_update: Save = lambda _: None,
 ) -> Comparison:
     """Continue an interrupted run from its results file; finished rounds are not repeated.
 
     json: the results file; new rounds are added to it.
     model: needed only if the run was given a Model: the same one.
+    progress, on_update: as those of `run`.
 
     Raises SpecError if the model cannot be used, and ResultsError if the file cannot be read, or
     if crossbench's version, the model, the machine or the data differ from the file's.
@@ -177,14 +188,14 @@ def resume(
         for what, there, here in (
             ("crossbench version", comparison.crossbench, __version__),
             ("model", comparison.model, fitted.description()),
-            ("machine", comparison.machine, machine.describe()),
+            ("machine", comparison.machine, describe(comparison.machine.label)),
             ("data checksum", old_data.sha256, data.sha256),
         ):
             if there != here:
                 values = f" ({there} there, {here} here)" if isinstance(there, str) else ""
                 raise ResultsError(f"cannot resume {json}: its {what} differs{values}")
         comparison.resumed.append(_now())
-        return _measure(comparison, fitted, directory, write, progress)
+        return _measure(comparison, fitted, directory, write, progress, on_update)
 
 
 def _measure(
@@ -193,6 +204,7 @@ def _measure(
     data: Path,
     write: Write | None,
     progress: Progress,
+    on_update: Save,
 ) -> Comparison:
     """Measure all pending cells, and write the results file after each finished piece of work."""
     unsaved: ResultsError | None = None
@@ -211,6 +223,7 @@ def _measure(
             if unsaved is None:
                 progress(f"{error}; the run goes on")
             unsaved = error
+        on_update(comparison)
 
     save(comparison)  # if the file cannot be written, fail before anything is measured
     try:

@@ -1,4 +1,4 @@
-"""Implements the command line: `python -m crossbench`, doctor, models, compare and merge.
+"""Implements the command line: `python -m crossbench`, doctor, models, show, compare and merge.
 
 Exit status:
 0: everything requested ran and agreed.
@@ -15,6 +15,7 @@ import argparse
 import math
 import os
 import reprlib
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -23,8 +24,9 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from . import __version__, signals
 from .errors import CrossbenchError, OutputError, SpecError
-from .output import standard_streams, write_stderr, write_stdout
+from .output import standard_streams, takes_colour, write_stderr, write_stdout
 from .printable import printable
+from .report import FORMATS, Format
 
 if TYPE_CHECKING:
     from .results.comparison import Comparison
@@ -38,6 +40,7 @@ DESCRIPTION = (
 EPILOG = (
     "Other commands: doctor (what is installed, which devices, where the data is), "
     "models (their sizes and sources), "
+    "show FILE (the table of a results file), "
     "compare FILE FILE (what changed), merge FILE FILE (several machines in one table)."
 )
 
@@ -118,12 +121,13 @@ def compare(arguments: list[str]) -> int:
         metavar="P%",
         help="exit with status 1 if a cell is slower by more than P%%, or cannot be compared",
     )
+    _add_format(parser)
     options = parser.parse_args(arguments)
     comparisons = _load_all(options.files)
-    from .report.several_runs import change_table
+    from .report import formats
     from .results.several_runs import changes
 
-    write_stdout(change_table(comparisons))
+    write_stdout(formats.changes(comparisons, options.format))
     found = [change for other in comparisons[1:] for change in changes(comparisons[0], other)]
     return int(options.fail_above is not None and any(c.fails(options.fail_above) for c in found))
 
@@ -134,11 +138,47 @@ def merge(arguments: list[str]) -> int:
         "crossbench merge", description="Show the results files of several machines in one table."
     )
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
-    comparisons = _load_all(parser.parse_args(arguments).files)
-    from .report.several_runs import merged_table
+    _add_format(parser)
+    options = parser.parse_args(arguments)
+    comparisons = _load_all(options.files)
+    from .report import formats
 
-    write_stdout(merged_table(comparisons))
+    write_stdout(formats.merged(comparisons, options.format))
     return 0
+
+
+def show(arguments: list[str]) -> int:
+    """Print the table of a results file, or of each of several."""
+    parser = Parser(
+        "crossbench show", description="Show the table of each results file.", allow_abbrev=False
+    )
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    _add_format(parser)
+    _add_details(parser)
+    options = parser.parse_args(arguments)
+    from .results.comparison import load
+
+    _print([load(file) for file in options.files], options.format, options.details)
+    return 0
+
+
+def _add_format(parser: Parser) -> None:
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="text",
+        metavar="|".join(FORMATS),
+        help="csv and json have plain figures, with units in their names (default: text)",
+    )
+
+
+def _add_details(parser: Parser) -> None:
+    parser.add_argument(
+        "--details",
+        action="store_true",
+        default=False,
+        help="show all columns, versions, peaks, notes and the legend",
+    )
 
 
 def _load_all(files: list[Path]) -> list[Comparison]:
@@ -156,39 +196,48 @@ def _load_all(files: list[Path]) -> list[Comparison]:
 def benchmark(arguments: list[str]) -> int:
     """Run or resume a comparison, print its table, and return the exit status."""
     options = vars(_parser().parse_args(arguments))
+    format, details = options.pop("format"), options.pop("details")
     if "resume" in options and len(options) > 1:
-        raise SpecError("--resume takes all settings from its file: remove the other arguments")
+        raise SpecError(
+            "--resume takes all settings from its file: remove the arguments other than --format "
+            "and --details"
+        )
     from .benchmark import Interrupted, Unsaved, resume, run
-    from .progress import ProgressLine
+    from .progress import Display
 
     file = options.get("resume") or options.get("json")
     try:
-        with signals.raise_on_signal(), ProgressLine() as progress:
+        with signals.raise_on_signal(), Display() as display:
             if "resume" in options:
-                comparison = resume(options["resume"], progress=progress)
+                comparison = resume(
+                    options["resume"], progress=display.begin, on_update=display.update
+                )
             else:
-                comparison = run(**options, progress=progress)
+                comparison = run(**options, progress=display.begin, on_update=display.update)
     except Unsaved as unsaved:
-        _show_table(unsaved.comparison)
+        _print([unsaved.comparison], format, details)
         raise
     except Interrupted as interrupted:
-        _show_table(interrupted.comparison, file)
+        _print([interrupted.comparison], format, details, file)
         if file:
             write_stderr(f"crossbench: to continue this run: --resume {file}")
         raise
-    _show_table(comparison, file)
+    _print([comparison], format, details, file)
     return 0 if comparison.complete else 1
 
 
-def _show_table(comparison: Comparison, file: Path | None = None) -> None:
-    """Print the table; OutputError if that fails and there is no results file.
+def _print(
+    comparisons: list[Comparison], format: Format, details: bool, file: Path | None = None
+) -> None:
+    """Print the tables; OutputError if that fails and there is no results file.
 
     file: the results file, if there is one.
     """
-    from .report.table import table
+    from .report.formats import tables
 
+    width = shutil.get_terminal_size((0, 0)).columns
     try:
-        write_stdout(table(comparison))
+        write_stdout(tables(comparisons, details, format, width, takes_colour(sys.stdout)))
     except OutputError as error:
         if file is None:
             raise
@@ -284,6 +333,13 @@ def _parser() -> Parser:
         metavar="SECONDS",
         help="limit for the start of a worker process, and for a round (default: 600)",
     )
+    add(
+        "--machine",
+        metavar="NAME",
+        help="name of this machine in the tables (default: its processor's name)",
+    )
+    _add_format(parser)
+    _add_details(parser)
     add("--json", type=Path, metavar="FILE", help="new results file, written after every round")
     add(
         "--resume",
@@ -295,7 +351,13 @@ def _parser() -> Parser:
     return parser
 
 
-COMMANDS = {"doctor": doctor, "models": models, "compare": compare, "merge": merge}
+COMMANDS = {
+    "doctor": doctor,
+    "models": models,
+    "show": show,
+    "compare": compare,
+    "merge": merge,
+}
 
 
 def whole_number(word: str) -> int:

@@ -28,8 +28,11 @@ def usable_cpus() -> list[int]:
     return first + siblings
 
 
-def describe() -> Machine:
-    """Return the description of this machine that the results file keeps."""
+def describe(label: str | None = None) -> Machine:
+    """Return the description of this machine that the results file keeps.
+
+    label: the name that the user gave it.
+    """
     libraries, gpus = ("numpy", "psutil"), find_gpus()
     return Machine(
         cpu=_cpu_name(),
@@ -40,6 +43,7 @@ def describe() -> Machine:
         system=f"{platform.system()} {platform.release()}",
         python=platform.python_version(),
         libraries={name: metadata.version(name) for name in libraries},
+        label=label,
     )
 
 

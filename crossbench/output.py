@@ -15,7 +15,7 @@ from typing import TextIO
 
 from .errors import OutputError
 
-PLAIN = {"×": "x", "–": "-", "→": ">", "‖": "|", "…": "~", "²": "2", "±": "~"}
+PLAIN = {"×": "x", "–": "-", "→": ">", "‖": "|", "…": "~", "²": "2", "±": "~", "─": "-"}
 """ASCII replacements, one character for one, so that table columns stay aligned."""
 
 
@@ -36,6 +36,13 @@ def standard_streams() -> Iterator[None]:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 _flush_or_drop(stream)
+
+
+def takes_colour(stream: TextIO | None) -> bool:
+    """Return whether the stream is a terminal that shows colours, and NO_COLOR is not set."""
+    if stream is None or stream.closed or not stream.isatty():
+        return False
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def write_stdout(text: str) -> None:

@@ -1,36 +1,131 @@
 """Shows the progress of a run on the standard error.
 
-On a terminal it is one line that is rewritten; elsewhere each piece of work gets a line. No
-background thread updates it, because that would disturb the measurement.
+On a terminal that is the table so far, what begins and the time that is left, drawn anew as each
+piece of work begins or ends; elsewhere each piece of work gets a line. Nothing is drawn while an
+epoch is timed, and no thread runs, because that would disturb the measurement.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
+import time
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING
 
-from tqdm import tqdm
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.padding import Padding
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.text import Text
 
 from .output import write_stderr
 from .printable import printable
 
+if TYPE_CHECKING:
+    from .results.comparison import Comparison
 
-class ProgressLine:
-    """Prints each piece of work as it begins: call it with a short text.
 
-    A context manager: on exit it clears the line.
-    """
+class Display:
+    """Shows what begins and the table so far; a context manager that clears them on exit."""
 
-    def __enter__(self) -> ProgressLine:
-        tqdm.monitor_interval = 0  # otherwise tqdm starts a thread
-        self.line = tqdm(bar_format="{desc} (at {elapsed})", leave=False, disable=None)
+    def __enter__(self) -> Display:
+        self.console = Console(stderr=True)
+        self.what, self.clock = "", RoundClock()
+        self.comparison: Comparison | None = None
+        self.live: Live | None = None
+        with ExitStack() as stack:
+            if self.console.is_terminal:
+                self.live = Live(console=self.console, auto_refresh=False, transient=True)
+                with suppress(OSError):
+                    stack.enter_context(self.live)
+            self.stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         with suppress(OSError):  # the terminal is gone
-            self.line.close()
+            self.stack.close()
 
-    def __call__(self, what: str) -> None:
-        if self.line.disable:  # not a terminal
-            write_stderr(f"crossbench: {printable(what)}")
+    def begin(self, what: str) -> None:
+        """Show what begins, in a few words."""
+        self.what = printable(what)
+        if self.live is None:
+            write_stderr(f"crossbench: {self.what}")
+        self._draw()
+
+    def update(self, comparison: Comparison) -> None:
+        """Show what has been measured."""
+        self.comparison = comparison
+        self.clock.update(comparison)
+        self._draw()
+
+    def _draw(self) -> None:
+        if self.live is None:
+            return
         with suppress(OSError):
-            self.line.set_description_str(printable(what))
+            self.live.update(self._renderable(), refresh=True)
+
+    def _renderable(self) -> RenderableType:
+        line = self._line()
+        if self.comparison is None or not any(r.epochs for r in self.comparison.results):
+            return line
+        from .report.terminal import renderable
+
+        table = renderable(self.comparison, self.console.width, running=True)
+        return Group(Padding(table, (0, 0, 1, 0)), line)
+
+    def _line(self) -> RenderableType:
+        """Return what is going on, after the first round with a bar and the time that is left."""
+        done, rounds, left = self.clock.done, self.clock.rounds, self.clock.seconds_left()
+        if left is None or done == rounds:
+            return Text(self.what)
+        bar = Progress(
+            BarColumn(20),
+            TextColumn("{task.description}"),
+            console=self.console,
+            auto_refresh=False,
+        )
+        words = f"{self.what}; {'at most' if rounds is None else 'about'} {duration(left)} left"
+        bar.add_task(words, total=rounds, completed=done)
+        return bar
+
+
+class RoundClock:
+    """Tells from the rounds that are finished how long the others will take.
+
+    done: number of finished rounds. rounds: how many there will be; None where that depends on the
+    precision.
+    """
+
+    def __init__(self) -> None:
+        self.done = 0
+        self.rounds: int | None = None
+        self.first: tuple[int, float] | None = None
+
+    def update(self, comparison: Comparison) -> None:
+        """Note which rounds are finished, and when."""
+        if comparison.reference is None:
+            return  # the proof is not over
+        self.done = max((e.round for r in comparison.results for e in r.epochs), default=0)
+        self.rounds, self.limit = comparison.settings.rounds, comparison.settings.max_seconds
+        now = time.monotonic()
+        if self.first is None:
+            self.first = self.last = (self.done, now)
+        if self.done > self.last[0]:
+            self.last = (self.done, now)
+
+    def seconds_left(self) -> float | None:
+        """Return the seconds that the remaining rounds will take; None before the first one."""
+        if self.first is None or self.last[0] == self.first[0]:
+            return None
+        (done_before, start), (done, end) = self.first, self.last
+        if self.rounds is None:
+            return max(0.0, self.limit - (time.monotonic() - start))
+        seconds = (self.rounds - done) * (end - start) / (done - done_before)
+        return max(0.0, seconds - (time.monotonic() - end))
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in words: "40 s", "4 min", "1 h 5 min"."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

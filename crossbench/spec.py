@@ -11,7 +11,7 @@ from typing import Any
 
 from . import adapters, models, prices
 from .adapters import reference
-from .checks import OVER_0, SIZE, TRUE_OR_FALSE, Rule, integer, number, optional, shown
+from .checks import LINE, OVER_0, SIZE, TRUE_OR_FALSE, Rule, integer, number, optional, shown
 from .data.sources import SOURCES
 from .errors import SpecError
 from .machine import usable_cpus
@@ -37,6 +37,7 @@ SECONDS = number(
     f"a number over 0 and at most {threading.TIMEOUT_MAX:,.0f}",  # Python's limit for a wait
     lambda value: 0 < value <= threading.TIMEOUT_MAX,
 )
+LABEL = optional(LINE)
 ACCURACY = optional(number("a number over 0 and at most 1", lambda value: 0 < value <= 1))
 
 
@@ -45,7 +46,7 @@ class Spec:
     """Holds the checked arguments of one comparison.
 
     frameworks, devices: None for all that are available. batches: per epoch; None for all of the
-        data.
+        data. machine: the name that the user gave it.
     """
 
     frameworks: tuple[str, ...] | None
@@ -55,6 +56,7 @@ class Spec:
     batch_size: int
     batches: int | None
     settings: Settings
+    machine: str | None
 
 
 def make_spec(
@@ -76,6 +78,7 @@ def make_spec(
     target_accuracy: float | None = None,
     trace_memory: bool = False,
     timeout: float = TIMEOUT,
+    machine: str | None = None,
 ) -> Spec:
     """Check every argument and fill in the defaults; raise SpecError for the first wrong one.
 
@@ -111,6 +114,7 @@ def make_spec(
             target_accuracy=ACCURACY.check("target_accuracy", target_accuracy),
             trace_memory=TRUE_OR_FALSE.check("trace_memory", trace_memory),
         ),
+        machine=LABEL.check("machine", machine),
     )
 
 

@@ -22,7 +22,7 @@ try:
     comparison = crossbench.run(model="bignet", data="synthetic", batches=batches, rounds=3)
 except crossbench.CrossbenchError as error:
     sys.exit(f"crossbench: {error}")
-print(crossbench.table(comparison), end="\n\n")
+print(crossbench.table(comparison, details=True), end="\n\n")
 print(usage(comparison), end="\n\n")
 for result in comparison.results:
     if rate := comparison.examples_per_second(result):

@@ -16,7 +16,7 @@ try:
     comparison = crossbench.run(model="lenet", data=[*sys.argv, "auto"][1])
 except crossbench.CrossbenchError as error:
     sys.exit(f"crossbench: {error}")
-print(crossbench.table(comparison), end="\n\n")
+print(comparison, end="\n\n")
 for result in comparison.results:
     if steady := comparison.steady(result):
         published = PUBLISHED[result.cell.device_type]

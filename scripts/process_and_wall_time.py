@@ -33,5 +33,5 @@ for result in comparison.results:
         first_cpu = comparison.first_epoch(result, "cpu_seconds").median
         times = [first.median, first_cpu, wall.median, cpu]
         rows.append([result.cell.title, result.cell.device, *times])
-print(crossbench.table(comparison), end="\n\n")
+print(comparison, end="\n\n")
 print(tabulate.tabulate(rows + PUBLISHED, HEADERS, floatfmt=".3g"))

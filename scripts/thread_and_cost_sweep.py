@@ -28,7 +28,7 @@ try:
     )
 except crossbench.CrossbenchError as error:
     sys.exit(f"crossbench: {error}")
-print(crossbench.table(comparison), end="\n\n")
+print(comparison, end="\n\n")
 print("the post: its CNN in TensorFlow, 20 epochs")
 rows = [
     [n, s, 1000 * s / PUBLISHED_BATCHES, PUBLISHED_SECONDS[8] / s]

@@ -1,19 +1,25 @@
+import json
 import os
+import pty
 import re
 import resource
 import signal
 import subprocess
 import sys
+import termios
 import time
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
 import nvml
 import psutil
 import pytest
+from samples import comparison, result
 
 import crossbench
 from crossbench import adapters, cli, models, spec
+from crossbench.report import FORMATS
 
 SMALL = ["--devices", "cpu", "--rounds", "1", "--batch-size", "50", "--threads", "1"]
 SMALL += ["--model", f"{Path(__file__).parent / 'small_models.py'}:PLAIN"]
@@ -430,3 +436,106 @@ def test_a_bare_10_is_not_taken_for_1000_percent(capsys, word):
     assert status == 2
     assert "write 5% or 0.05" in err or "expected one argument" in err
     assert err.count("\n") == 1
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """Return the path of a results file with two rows."""
+    path = tmp_path / "saved.json"
+    comparison(result("torch", [9, 2, 2]), result("jax", [9, 4, 4])).save(path)
+    return path
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_show_prints_a_results_file_in_every_format(capsys, saved, format):
+    status, out, err = invoke(capsys, "show", saved, "--format", format)
+    assert (status, err) == (0, "")
+    assert out == crossbench.table(crossbench.load(saved), format=format) + "\n"
+
+
+def test_show_prints_all_details_when_asked_to(capsys, saved):
+    _, out, _ = invoke(capsys, "show", saved, "--details")
+    assert out == crossbench.table(crossbench.load(saved), details=True) + "\n"
+
+
+def test_show_prints_several_files(capsys, saved):
+    _, out, _ = invoke(capsys, "show", saved, saved, "--format", "json")
+    assert len(json.loads(out)) == 4
+
+
+@pytest.mark.parametrize("command", ["compare", "merge"])
+@pytest.mark.parametrize("format", FORMATS)
+def test_compare_and_merge_have_every_format(capsys, saved, command, format):
+    status, out, _ = invoke(capsys, command, saved, saved, "--format", format)
+    assert status == 0
+    assert "torch" in out.lower()
+
+
+def test_an_unknown_format_gets_one_line(capsys, saved):
+    status, out, err = invoke(capsys, "show", saved, "--format", "xml")
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "invalid choice: 'xml'" in err
+
+
+def test_a_run_prints_the_requested_format_and_names_its_machine(capsys, cifar_directory):
+    words = ["--frameworks", "reference", "--data", cifar_directory, *SMALL]
+    status, out, _ = invoke(capsys, *words, "--format", "json", "--machine", "node 7")
+    assert status == 0
+    (row,) = json.loads(out)
+    assert (row["machine"], row["framework"], row["ranked"]) == ("node 7", "reference", True)
+
+
+def test_a_machine_named_in_several_lines_gets_one_line(capsys):
+    status, _, err = invoke(capsys, "--machine", "a\nb")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "machine must be None or text in one line" in err
+
+
+def in_terminal(arguments, columns=100, **environment):
+    """Run the command line in a pseudo-terminal; return its output and exit status."""
+    main, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (40, columns))
+    inherited = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS", "LINES")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "crossbench", *map(str, arguments)],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        env=inherited | {"TERM": "xterm-256color"} | environment,
+    )
+    os.close(terminal)
+    output = b""
+    with suppress(OSError):  # EIO when the last process has closed the terminal
+        while part := os.read(main, 65536):
+            output += part
+    os.close(main)
+    return output.decode(), process.wait()
+
+
+def test_colours_are_for_terminals_and_NO_COLOR_is_kept_to(saved):  # noqa: N802
+    coloured, status = in_terminal(["show", saved])
+    assert status == 0
+    assert "\x1b[1m" in coloured
+    for plain in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+        output, _ = in_terminal(["show", saved], **plain)
+        assert "\x1b" not in output
+        assert "Torch" in output
+
+
+def test_a_terminal_of_40_columns_gets_lines_that_fit(saved):
+    output, status = in_terminal(["show", saved], columns=40, NO_COLOR="1")
+    assert status == 0
+    assert max(map(len, output.splitlines())) <= 40
+
+
+def test_a_terminal_shows_the_table_so_far_and_the_time_that_is_left(cifar_directory):
+    words = ["--frameworks", "reference", "--data", cifar_directory, *SMALL, "--rounds", "3"]
+    output, status = in_terminal(words)
+    assert status == 0
+    before, *later = output.split("reference cpu: round 2 of 3")
+    assert "steady epoch s" in before
+    assert "1 interleaved round:" in before
+    assert "left" in later[0]
+    assert output.count("3 interleaved rounds:") >= 1
+    final = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output).split("\r")[-1]
+    assert "round" not in final.splitlines()[-1]

@@ -13,8 +13,8 @@ import crossbench
 from crossbench import adapters
 from crossbench.engine import parity
 from crossbench.models.layers import Dense, Flatten
+from crossbench.report.details import all_details as table
 from crossbench.report.remarks import remarks
-from crossbench.report.table import table
 from crossbench.results.records import Parity, Usage
 from crossbench.workload import Job
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from samples import QUIET, comparison, epoch, result, rows
 
+from crossbench.report.details import all_details as table
 from crossbench.report.sections import accuracy, cost, threads, usage
-from crossbench.report.table import table
 from crossbench.results.records import AccuracyEpoch, Peak, Usage
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tabulate import tabulate
 
@@ -18,7 +18,12 @@ EXPONENT_FROM = 1e15
 """Numbers from this one on are written with an exponent."""
 
 
-def grid(rows: list[dict[str, str]], hidden: Iterable[str] = (), text_columns: int = 2) -> str:
+def grid(
+    rows: list[dict[str, str]],
+    hidden: Iterable[str] = (),
+    text_columns: int = 2,
+    markdown: bool = False,
+) -> str:
     """Return the rows as a table whose header is the first row's keys, without the hidden columns.
 
     The first `text_columns` columns are aligned to the left, the figures after them to the right.
@@ -26,18 +31,48 @@ def grid(rows: list[dict[str, str]], hidden: Iterable[str] = (), text_columns: i
     if not rows:
         return "nothing was measured"
     columns = [name for name in rows[0] if name not in hidden]
-    return tabulate(
+    return draw(
+        [printable(name, MAX_CELL_CHARACTERS) for name in columns],
         [[printable(row[name], MAX_CELL_CHARACTERS) for name in columns] for row in rows],
-        headers=[printable(name, MAX_CELL_CHARACTERS) for name in columns],
-        tablefmt="simple",
-        disable_numparse=True,
-        colalign=["left"] * text_columns + ["right"] * (len(columns) - text_columns),
+        ["left"] * text_columns + ["right"] * (len(columns) - text_columns),
+        "pipe" if markdown else "simple",
     )
+
+
+def draw(headers: list[str], rows: list[list[str]], alignment: Sequence[str], layout: str) -> str:
+    """Return a table. layout: "simple" (plain text), "pipe" (Markdown) or "html".
+
+    Only plain text has two lines where a header has a line break.
+    """
+    if layout != "simple":
+        headers = [" ".join(header.split()) for header in headers]
+    if layout == "pipe":
+        headers = [escape_markdown(header) for header in headers]
+        rows = [[escape_markdown(cell) for cell in row] for row in rows]
+    return tabulate(
+        rows, headers=headers, tablefmt=layout, disable_numparse=True, colalign=alignment
+    )
+
+
+def escape_markdown(text: str) -> str:
+    """Escape what Markdown would take for its own marks."""
+    for mark in "\\`*_|<>[]":
+        text = text.replace(mark, f"\\{mark}")
+    return text
 
 
 def lines(texts: Iterable[str]) -> str:
     """Join the texts, each as one printable line: names and reasons may hold any characters."""
     return "\n".join(printable(text, MAX_LINE_CHARACTERS) for text in texts)
+
+
+def joined(values: Iterable[object]) -> str:
+    """Return the values as a list in a sentence: "a, b and c"."""
+    words = list(map(str, values))
+    if not words:
+        return ""
+    *others, last = words
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:

@@ -23,14 +23,14 @@ MIN_GPU_CLOCK = 0.9
 
 
 def remarks(comparison: Comparison, result: CellResult) -> list[str]:
-    """Return one line for each problem: failures, threads, significance, GPU, noise."""
-    return [
-        *_status(comparison, result),
-        *_threads(result),
-        *_insignificance(comparison, result),
-        *_gpu(result),
-        *_noise(result),
-    ]
+    """Return one line for each problem, and say where a ratio is not significant."""
+    interrupted = ["interrupted before its last round"] if result.status == "pending" else []
+    return [*interrupted, *problems(comparison, result), *_insignificance(comparison, result)]
+
+
+def problems(comparison: Comparison, result: CellResult) -> list[str]:
+    """Return one line for each problem: failures, threads, GPU, noise."""
+    return [*_status(comparison, result), *_threads(result), *_gpu(result), *_noise(result)]
 
 
 def _status(comparison: Comparison, result: CellResult) -> list[str]:
@@ -39,8 +39,6 @@ def _status(comparison: Comparison, result: CellResult) -> list[str]:
         lines.append(f"did not run: {result.reason}")
     if result.status == "failed":
         lines.append(f"failed: {result.reason}")
-    if result.status == "pending":
-        lines.append("interrupted before its last round")
     if result.parity and (reason := comparison.doubt(result)):
         lines.append(f"not ranked, {reason}")
     if result.peak_problem:

@@ -13,15 +13,25 @@ from ..results.statistics import Estimate
 from .formatting import EMPTY_CELL, count, grid, integer, lines, number, percent, with_interval
 
 
-def sections(comparison: Comparison) -> list[str]:
-    """Return the tables that apply to the comparison."""
-    tables = [threads(comparison), cost(comparison), accuracy(comparison)]
-    if any(r.cell.on_gpu for r in comparison.results) or _has_energy(comparison):
-        tables.append(usage(comparison))
+def requested_sections(comparison: Comparison, markdown: bool = False) -> list[str]:
+    """Return the tables of what the user asked for: threads, prices, a target accuracy."""
+    tables = [
+        threads(comparison, markdown),
+        cost(comparison, markdown),
+        accuracy(comparison, markdown),
+    ]
     return [section for section in tables if section]
 
 
-def threads(comparison: Comparison) -> str | None:
+def sections(comparison: Comparison, markdown: bool = False) -> list[str]:
+    """Return the requested tables, and the resource usage where there is a GPU or energy."""
+    tables = requested_sections(comparison, markdown)
+    if any(r.cell.on_gpu for r in comparison.results) or _has_energy(comparison):
+        tables.append(usage(comparison, markdown))
+    return tables
+
+
+def threads(comparison: Comparison, markdown: bool = False) -> str | None:
     """Return the speed-up by number of CPU threads, or None if no framework ran with several."""
     scaled = [r for r in comparison.results if comparison.thread_speedup(r)]
     if not scaled:
@@ -46,7 +56,11 @@ def threads(comparison: Comparison) -> str | None:
         for r in cells
     ]
     slower = _slower_with_more_threads(comparison, cells)
-    return "\n".join([grid(rows), lines(slower)]) if slower else grid(rows)
+    return (
+        "\n".join([grid(rows, markdown=markdown), lines(slower)])
+        if slower
+        else grid(rows, markdown=markdown)
+    )
 
 
 def _slower_with_more_threads(comparison: Comparison, cells: list[CellResult]) -> list[str]:
@@ -62,7 +76,7 @@ def _slower_with_more_threads(comparison: Comparison, cells: list[CellResult]) -
     return found
 
 
-def cost(comparison: Comparison) -> str | None:
+def cost(comparison: Comparison, markdown: bool = False) -> str | None:
     """Return the cost of steady epochs by the price of the device, or None without prices."""
     prices = comparison.settings.prices
     if not prices:
@@ -80,7 +94,7 @@ def cost(comparison: Comparison) -> str | None:
         }
         for r in comparison.results
     ]
-    return grid(rows)
+    return grid(rows, markdown=markdown)
 
 
 def _cost_of_1000_epochs(comparison: Comparison, result: CellResult) -> Estimate | None:
@@ -88,7 +102,7 @@ def _cost_of_1000_epochs(comparison: Comparison, result: CellResult) -> Estimate
     return cost.scaled(1000) if cost else None
 
 
-def accuracy(comparison: Comparison) -> str | None:
+def accuracy(comparison: Comparison, markdown: bool = False) -> str | None:
     """Return the training time until the target accuracy, or None without a target.
 
     The tests between the epochs are not part of it.
@@ -113,10 +127,10 @@ def accuracy(comparison: Comparison) -> str | None:
                 "": "" if reached or not r.to_accuracy else f"given up after {number(seconds)} s",
             }
         )
-    return grid(rows)
+    return grid(rows, markdown=markdown)
 
 
-def usage(comparison: Comparison) -> str:
+def usage(comparison: Comparison, markdown: bool = False) -> str:
     """Return the CPU, memory and GPU usage of each row: medians of its steady epochs.
 
     Power and energy are those of the whole device, other processes included.
@@ -137,7 +151,7 @@ def usage(comparison: Comparison) -> str:
         }
         for r in comparison.results
     ]
-    return grid(rows)
+    return grid(rows, markdown=markdown)
 
 
 def _has_energy(comparison: Comparison) -> bool:

@@ -14,6 +14,7 @@ from ..errors import ResultsError
 from ..printable import printable
 from . import doubts, file
 from .records import CellResult, Data, Machine, Peak, Reference, Settings
+from .rows import Value, as_dict, rows
 from .statistics import Estimate, estimate, paired_ratio
 from .validation import check
 
@@ -45,6 +46,26 @@ class Comparison:
     def __repr__(self) -> str:
         cells = ", ".join(f"{r.name}: {r.status}" for r in self.results)
         return printable(f"<Comparison of {self.model['name']} ({cells})>")
+
+    def __str__(self) -> str:
+        """Return the summary: the deciding columns, who is fastest, parity and the warnings."""
+        from ..report import terminal
+
+        return terminal.text(self)
+
+    def _repr_html_(self) -> str:
+        """Return the summary as HTML: a notebook shows it."""
+        from ..report import formats
+
+        return formats.html(self)
+
+    def rows(self) -> list[dict[str, Value]]:
+        """Return a dict of plain figures for each cell, as pandas and polars take them.
+
+        Row lists the names; of an estimate NAME is the median, NAME_low and NAME_high the 95 %
+        interval, NAME_minimum and NAME_maximum the extremes.
+        """
+        return [as_dict(row) for row in rows(self)]
 
     def first_epoch(self, result: CellResult, figure: str = "wall_seconds") -> Estimate | None:
         """Return the seconds of a new process' first epoch, with compilation, over the rounds."""

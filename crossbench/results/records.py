@@ -374,6 +374,13 @@ class Machine:
     system: str
     python: str
     libraries: dict[str, str]
+    label: str | None = None
+    """Name that the user gave it."""
+
+    @property
+    def name(self) -> str:
+        """Return the label, or the processor's name."""
+        return self.label or self.cpu
 
 
 @dataclass(frozen=True)

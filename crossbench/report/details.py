@@ -1,19 +1,28 @@
-"""Draw a comparison as a plain-text table, with what is needed to judge it."""
+"""Draw everything that is known of a comparison: all columns, further tables, notes and legend."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from ..results.comparison import Comparison
 from ..results.records import FLOAT64_BOUND, CellResult, worst
 from ..results.statistics import MIN_ROUNDS
-from .formatting import EMPTY_CELL, count, grid, integer, lines, number, percent, with_interval
+from .formatting import (
+    EMPTY_CELL,
+    count,
+    grid,
+    integer,
+    joined,
+    lines,
+    number,
+    percent,
+    with_interval,
+)
 from .remarks import remarks
 from .sections import sections
 
 
-def table(comparison: Comparison) -> str:
+def all_details(comparison: Comparison, markdown: bool = False) -> str:
     """Return the heading, the times, the work done, the further tables and the notes."""
     comparison = comparison.frozen()
     hidden = set()
@@ -24,11 +33,11 @@ def table(comparison: Comparison) -> str:
     if not comparison.settings.trace_memory:
         hidden.add("allocated MiB")
     grids = [
-        grid([row(comparison, result) for result in comparison.results], hidden)
+        grid([row(comparison, result) for result in comparison.results], hidden, markdown=markdown)
         for row in (_time_row, _work_row)
     ]
     heading, notes = lines(_heading(comparison)), lines(_notes(comparison))
-    return "\n\n".join([heading, *grids, *sections(comparison), notes])
+    return "\n\n".join([heading, *grids, *sections(comparison, markdown), notes])
 
 
 def _heading(comparison: Comparison) -> list[str]:
@@ -63,17 +72,13 @@ def _gpu_names(comparison: Comparison) -> str:
 
 def _threads(comparison: Comparison) -> str:
     numbers = sorted({r.cell.threads for r in comparison.results})
-    return count(numbers[0], "thread") if len(numbers) == 1 else f"{_joined(numbers)} threads"
+    return count(numbers[0], "thread") if len(numbers) == 1 else f"{joined(numbers)} threads"
 
 
 def _rounds(comparison: Comparison) -> str:
     """Return how many rounds were finished."""
     done = {max((e.round for e in r.epochs), default=0) for r in comparison.results if r.epochs}
     return count(max(done, default=0), "interleaved round")
-
-
-def _joined(values: Iterable[object]) -> str:
-    return ", ".join(map(str, values))
 
 
 def _row_labels(result: CellResult) -> dict[str, str]:
@@ -137,7 +142,9 @@ def _notes(comparison: Comparison) -> list[str]:
     for result in results:
         notes += [f"{result.name}: {line}" for line in remarks(comparison, result)]
     notes += [
-        f"{result.name}: {_details(comparison, result)}" for result in results if result.details
+        f"{result.name}: {_runtime_details(comparison, result)}"
+        for result in results
+        if result.details
     ]
     notes += [_parity_note(results), _peak_note(results)]
     notes += [
@@ -163,7 +170,7 @@ def _layer_types(layers: list[dict[str, Any]]) -> set[str]:
     return {layer["type"] for layer in layers}.union(*map(_layer_types, inner))
 
 
-def _details(comparison: Comparison, result: CellResult) -> str:
+def _runtime_details(comparison: Comparison, result: CellResult) -> str:
     """Return versions, BLAS, start time, and what only the framework's runtime reports."""
     parts = [", ".join(f"{name} {value}" for name, value in result.details.items())]
     parts.append(f"{number(result.start_seconds)} s from process start to the data on the device")

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from samples import DISAGREES, QUIET, comparison, epoch, result, rows
 
+from crossbench.report.details import all_details as table
 from crossbench.report.remarks import remarks
-from crossbench.report.table import table
 from crossbench.results.records import SystemActivity, Usage
 
 
@@ -128,7 +128,7 @@ def test_the_ratio_column_names_the_baseline():
 def test_several_numbers_of_threads_have_a_column():
     one = result("torch", [9, 4, 4], threads=1, name="torch cpu, 1 thread")
     text = table(comparison(one, result("torch", [9, 2, 2], name="torch cpu, 2 threads")))
-    assert "1, 2 threads" in text
+    assert "1 and 2 threads" in text
     assert rows(text)["Torch"]["threads"] == "2"
 
 

@@ -1,0 +1,147 @@
+"""Derive one row of plain figures from each cell of a comparison: what every output shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from .records import CellResult, worst
+from .statistics import Estimate
+
+if TYPE_CHECKING:
+    from .comparison import Comparison
+
+Value = str | int | float | bool | None
+"""What a field of a row as a dict may be."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """Hold the figures of one cell; None where they are not known.
+
+    Each name ends in the unit; a share is a fraction and a ratio has none.
+    """
+
+    model: str
+    data: str
+    machine: str
+    created: str
+    """When the run began; UTC, ISO 8601."""
+    framework: str
+    title: str
+    """Name of the framework as the tables show it."""
+    device: str
+    threads: int
+    status: str
+    ranked: bool
+    """Whether the figures may be compared with those of other rows."""
+    reason: str | None
+    """Why the row has no figures or is not ranked, in a line."""
+    rounds: int
+    """Number of finished rounds."""
+    steady_epoch_seconds: Estimate | None
+    ratio: Estimate | None
+    """Steady seconds relative to those of the row `relative_to`, paired by round."""
+    relative_to: str | None
+    """Name of the baseline's row or of the fastest, on the same device and threads."""
+    examples_per_second: float | None
+    first_epoch_seconds: Estimate | None
+    minimum_epoch_seconds: float | None
+    """The fastest of all steady epochs."""
+    cpu_seconds: float | None
+    """CPU time of all threads in a steady epoch."""
+    cores: float | None
+    gpu_speedup: Estimate | None
+    """How many times faster the GPU is than the framework's own row on the CPU."""
+    gflops_per_second: float | None
+    share_of_peak: float | None
+    first_loss: float | None
+    last_loss: float | None
+    """Losses of the first and the last batch of the first epoch."""
+    test_accuracy: float | None
+    float64_deviation: float | None
+    float32_deviation: float | None
+    """Deviation from the reference of the tensor that differs most, ‖a - b‖ / ‖b‖."""
+    peak_memory_bytes: int | None
+    allocated_bytes: int | None
+    cost: float | None
+    """Cost of a steady epoch, in the currency of the price."""
+
+
+def rows(comparison: Comparison) -> list[Row]:
+    """Return a row for each cell: by device and threads, in each the ranked first, by seconds."""
+    comparison = comparison.frozen()
+    groups = list(dict.fromkeys((r.cell.device, r.cell.threads) for r in comparison.results))
+
+    def position(result: CellResult) -> tuple[int, bool, float]:
+        steady = comparison.steady(result)
+        seconds = float("inf") if steady is None else steady.median
+        group = groups.index((result.cell.device, result.cell.threads))
+        return group, not comparison.is_ranked(result), seconds
+
+    return [row(comparison, result) for result in sorted(comparison.results, key=position)]
+
+
+def row(comparison: Comparison, result: CellResult) -> Row:
+    """Return the row of one cell."""
+    cell, parity = result.cell, result.parity
+    losses = result.epochs[0].losses if result.epochs else []
+    gflops, peak = comparison.gflops(result), comparison.peak(result)
+    cpu, cost = comparison.steady(result, "cpu_seconds"), comparison.cost(result)
+    base = comparison.base(result)
+    return Row(
+        model=comparison.model["name"],
+        data=comparison.data.name,
+        machine=comparison.machine.name,
+        created=comparison.created,
+        framework=cell.framework,
+        title=cell.title,
+        device=cell.device,
+        threads=cell.threads,
+        status=result.status,
+        ranked=comparison.is_ranked(result),
+        reason=result.reason or (comparison.doubt(result) if parity else None),
+        rounds=len(comparison.seconds(result)),
+        steady_epoch_seconds=comparison.steady(result),
+        ratio=comparison.ratio(result),
+        relative_to=base.name if base else None,
+        examples_per_second=comparison.examples_per_second(result),
+        first_epoch_seconds=comparison.first_epoch(result),
+        minimum_epoch_seconds=min((e.wall_seconds for e in result.steady), default=None),
+        cpu_seconds=cpu.median if cpu else None,
+        cores=comparison.cores(result),
+        gpu_speedup=comparison.gpu_speedup(result),
+        gflops_per_second=gflops,
+        share_of_peak=gflops / peak.gflops if gflops and peak else None,
+        first_loss=losses[0] if losses else None,
+        last_loss=losses[-1] if losses else None,
+        test_accuracy=result.test_accuracy,
+        float64_deviation=worst(parity.float64)[1] if parity else None,
+        float32_deviation=worst(parity.float32)[1] if parity else None,
+        peak_memory_bytes=result.peak_memory,
+        allocated_bytes=result.allocated,
+        cost=cost.median if cost else None,
+    )
+
+
+def as_dict(row: Row) -> dict[str, Value]:
+    """Return the fields by name, and each estimate as estimate_fields does."""
+    found: dict[str, Value] = {}
+    for field in fields(row):
+        value = getattr(row, field.name)
+        estimated = "Estimate" in str(field.type)
+        found |= estimate_fields(field.name, value) if estimated else {field.name: value}
+    return found
+
+
+def estimate_fields(name: str, estimate: Estimate | None) -> dict[str, Value]:
+    """Return an estimate as five fields.
+
+    NAME is the median, NAME_low and NAME_high the 95 % interval, NAME_minimum and NAME_maximum the
+    extremes.
+    """
+    parts = ("low", "high", "minimum", "maximum")
+    found: dict[str, Value] = {name: estimate.median if estimate else None}
+    for part in parts:
+        found[f"{name}_{part}"] = getattr(estimate, part) if estimate else None
+    return found

@@ -1,0 +1,192 @@
+"""The summary: what decides on one screen, who is fastest in a sentence, and the warnings."""
+
+from dataclasses import replace
+
+import pytest
+from samples import DISAGREES, QUIET, comparison, epoch, result
+
+from crossbench.report.formats import html, markdown
+from crossbench.report.summary import summarize
+from crossbench.report.terminal import renderable, text
+
+FAST, EQUAL, SLOW = [9, *[2.0, 2.1] * 4], [9, *[2.05, 2.0] * 4], [9, *[4.2, 4.0] * 4]
+
+
+def three():
+    """Return a quiet run of three frameworks, the fastest of which is neither first nor last."""
+    middle = [9, *[3.1, 3] * 4]
+    return comparison(result("flux", SLOW), result("torch", FAST), result("jax", middle))
+
+
+def test_three_frameworks_fit_on_one_screen():
+    lines = text(three()).splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_several_devices_and_threads_fit_too(threads):
+    cells = [
+        result(name, seconds, device=device, threads=number, name=f"{name} {device} {number}")
+        for name, seconds in (("pytorch 2.13", [999, *[123.45, 133.45] * 4]), ("jax/flax", SLOW))
+        for device, number in (("cpu", threads), ("gpu", 2))
+    ]
+    assert max(map(len, text(comparison(*cells)).splitlines())) <= 100
+
+
+def test_rows_are_sorted_by_seconds_within_a_device_and_the_unranked_are_last():
+    c = comparison(
+        result("slow", SLOW),
+        result("slow", [9, 0.2, 0.2], device="gpu"),
+        result("wrong", [9, 0.1, 0.1], parity=DISAGREES),
+        result("none", [], status="failed"),
+        result("fast", FAST),
+        result("fast", [9, 0.1, 0.1], device="gpu"),
+    )
+    summary = summarize(c)
+    assert [row[:2] for row in summary.rows] == [
+        ["Fast", "cpu"],
+        ["Slow", "cpu"],
+        ["Wrong", "cpu"],
+        ["None", "cpu"],
+        ["Fast", "gpu"],
+        ["Slow", "gpu"],
+    ]
+    assert summary.fastest == [True, False, False, False, True, False]
+
+
+def test_a_column_whose_rows_are_all_equal_is_left_out():
+    headers = summarize(three()).columns
+    assert headers[:3] == ["framework", "steady epoch s", "× fastest"]
+    one = result("torch", SLOW, threads=1, name="torch cpu, 1 thread")
+    assert "threads" in summarize(comparison(one, result("torch", FAST))).columns
+
+
+def test_who_is_fastest_is_a_sentence():
+    (verdict,) = summarize(three()).verdicts
+    assert verdict == (
+        "Torch is fastest on the CPU: 1.49× (1.43–1.55) as fast as Jax, 2.00× (1.90–2.10) as Flux."
+    )
+
+
+def test_a_difference_that_is_not_significant_is_not_called_one():
+    c = comparison(result("torch", FAST), result("jax", EQUAL), result("flux", SLOW))
+    (verdict,) = summarize(c).verdicts
+    assert verdict == (
+        "Jax and Torch are fastest on the CPU, without a significant difference "
+        "(Torch 1.01× (0.976–1.05)); Jax is 2.02× (2.00–2.05) as fast as Flux."
+    )
+    (verdict,) = summarize(comparison(result("torch", FAST), result("jax", EQUAL))).verdicts
+    assert verdict.endswith("(Torch 1.01× (0.976–1.05)).")
+
+
+def test_a_range_of_few_rounds_is_called_one():
+    c = comparison(result("torch", [9, 2, 2.1]), result("jax", [9, 4, 4.1]))
+    (verdict,) = summarize(c).verdicts
+    assert "1.98× [1.95–2.00] as fast as Jax ([range]: 6 rounds give an interval)." in verdict
+    assert "2 interleaved rounds: median [range]." in summarize(c).heading[0]
+
+
+def test_one_row_alone_has_no_verdict():
+    assert summarize(comparison(result("torch", FAST))).verdicts == []
+    wrong = result("wrong", FAST, parity=DISAGREES)
+    assert summarize(comparison(result("torch", FAST), wrong)).verdicts == []
+
+
+def test_each_device_and_number_of_threads_has_its_verdict():
+    cells = [
+        result(name, seconds, device=device, threads=threads, name=f"{name} {device} {threads}")
+        for device, threads in (("cpu", 1), ("cpu", 2), ("gpu", 2))
+        for name, seconds in (("torch", FAST), ("jax", SLOW))
+    ]
+    verdicts = summarize(comparison(*cells)).verdicts
+    assert verdicts[0].startswith("Torch is fastest on the CPU with 1 thread: 2.00× ")
+    assert verdicts[1].startswith("Torch is fastest on the CPU with 2 threads: ")
+    assert verdicts[2].startswith("Torch is fastest on the GPU with 2 threads: ")
+
+
+def test_the_speed_up_of_a_gpu_is_a_sentence():
+    c = comparison(result("torch", SLOW), result("torch", [9, *[2.1, 2.0] * 4], device="gpu"))
+    assert summarize(c).verdicts == ["Torch is 2.00× as fast on the GPU as on the CPU."]
+
+
+def test_the_fastest_is_named_whatever_the_baseline_is():
+    c = comparison(result("torch", FAST), result("jax", SLOW), baseline="jax")
+    summary = summarize(c)
+    assert "× jax" in summary.columns
+    assert summary.verdicts == ["Torch is fastest on the CPU: 2.00× (1.90–2.10) as fast as Jax."]
+
+
+def test_parity_is_one_line_for_the_rows_that_have_it():
+    assert summarize(three()).parity == (
+        "All rows do the same work as the NumPy reference: in float64 the largest deviation is "
+        "1e-15 (1e-09 is allowed)."
+    )
+    c = comparison(result("torch", FAST), result("wrong", SLOW, parity=DISAGREES))
+    assert summarize(c).parity.startswith("torch cpu does the same work as")
+    assert summarize(comparison(result("torch", FAST, parity=None))).parity == ""
+
+
+def test_each_warning_is_a_sentence_that_is_wrapped():
+    busy = replace(QUIET, other_processes_cpu_seconds=9.0)
+    cell = result("torch", FAST)
+    cell.epochs = [epoch(i, 2.0, busy) for i in range(1, 8)]
+    c = comparison(cell, result("jax", [], status="failed"))
+    c.data = replace(c.data, note="CIFAR-10 is not available (no network)")
+    assert summarize(c).warnings == [
+        "The data: CIFAR-10 is not available (no network).",
+        "torch cpu: other processes used 4.5 CPUs during its epochs: stop them and run again.",
+        "jax cpu: failed: why.",
+    ]
+    *_, one, two, three = text(c, 60).splitlines()
+    assert one == "! torch cpu: other processes used 4.5 CPUs during its"
+    assert two == "  epochs: stop them and run again."
+    assert three == "! jax cpu: failed: why."
+
+
+def test_an_interrupted_run_says_so_and_one_that_goes_on_does_not():
+    c = comparison(result("torch", FAST, status="pending"), result("jax", SLOW, status="pending"))
+    interrupted = "torch cpu and jax cpu: interrupted before the last round."
+    assert summarize(c).warnings == [interrupted]
+    assert summarize(c, running=True).warnings == []
+
+
+@pytest.mark.parametrize("width", [0, 1, 40, 60, 80, 100, 200])
+def test_a_narrow_terminal_gets_what_decides(width):
+    written = text(three(), width)
+    assert max(map(len, written.splitlines())) <= max(width, 40)
+    for words in ("Torch", "2.05", "(2.00–2.10)", "1.49", "(1.43–1.55)"):
+        assert words in written
+    assert ("accuracy" in written) == (width >= 100)
+
+
+def test_colours_mark_the_fastest_row_and_the_warnings():
+    c = comparison(result("torch", FAST), result("jax", [], status="failed"))
+    assert "\x1b[" not in text(c)
+    coloured = text(c, colour=True)
+    assert "\x1b[1m" in next(line for line in coloured.splitlines() if "Torch" in line)
+    assert "\x1b[33m" in coloured.splitlines()[-1]
+
+
+@pytest.mark.parametrize("draw", [text, markdown, html, lambda c: renderable(c, 100) and ""])
+@pytest.mark.parametrize("outside", ["[bold]a[/bold]\x1b[31m\n<script>|*_", "x" * 10**6])
+def test_names_from_outside_keep_the_layout(draw, outside):
+    cell = result("torch", FAST)
+    lines = len(draw(comparison(cell)).splitlines())
+    cell.cell = replace(cell.cell, title=outside, name=outside)
+    c = comparison(cell, result("jax", SLOW))
+    c.machine = replace(c.machine, label=outside[:99])
+    c.data = replace(c.data, name=outside)
+    drawn = draw(c)
+    assert "\x1b" not in drawn
+    assert "<script>" not in drawn or draw is text
+    assert len(drawn.splitlines()) < lines + 300
+    if draw is text and len(outside) < 100:
+        assert "[bold]a[/bold]" in drawn
+
+
+def test_a_comparison_without_rows_can_be_drawn():
+    c = comparison()
+    assert "m on pictures" in text(c)
+    assert "m on pictures" in markdown(c)
+    assert "m on pictures" in html(c)
