@@ -20,6 +20,7 @@ from .formatting import (
 )
 from .remarks import remarks
 from .sections import sections
+from .summary import gpu_names
 
 
 def all_details(comparison: Comparison, markdown: bool = False) -> str:
@@ -51,23 +52,11 @@ def _heading(comparison: Comparison) -> list[str]:
         f"Data: {data.name}, {data.train_examples:,} examples to train on, "
         f"{data.test_examples:,} to test on",
         f"Machine: {machine.cpu}, {count(machine.cpus, 'CPU')}, "
-        f"{machine.memory_bytes / 2**30:.0f} GiB; {_gpu_names(comparison)}; "
+        f"{machine.memory_bytes / 2**30:.0f} GiB; {gpu_names(comparison)}; "
         f"{machine.system}; Python {machine.python}",
         f"{_threads(comparison)}; {_rounds(comparison)}; {comparison.created}; "
         f"crossbench {comparison.crossbench}",
     ]
-
-
-def _gpu_names(comparison: Comparison) -> str:
-    """Return the GPUs' names; if there are several, of the measured ones with their index."""
-    names = comparison.machine.gpus
-    used = sorted({r.cell.gpu_index for r in comparison.results if r.cell.on_gpu})
-    if not names:
-        return comparison.machine.gpu_problem or "no GPU"
-    if len(names) == 1 or not used:
-        return ", ".join(names)
-    measured = ", ".join(f"gpu:{i} {names[i]}" for i in used if i < len(names))
-    return f"{measured or 'none'} of {len(names)} GPUs"
 
 
 def _threads(comparison: Comparison) -> str:

@@ -108,7 +108,7 @@ def _heading(comparison: Comparison) -> list[str]:
     model, data, machine = comparison.model, comparison.data, comparison.machine
     rounds = max((row.rounds for row in rows(comparison)), default=0)
     on_gpu = any(r.cell.on_gpu for r in comparison.results)
-    gpus = "".join(f", {name}" for name in machine.gpus if on_gpu)
+    gpus = f", {gpu_names(comparison)}" if on_gpu else ""
     threads = sorted({r.cell.threads for r in comparison.results})
     return [
         f"{model['name']} on {data.name}: {model['parameters']:,} parameters, an epoch of "
@@ -123,6 +123,18 @@ def _heading(comparison: Comparison) -> list[str]:
 def _clean(sentences: Iterable[str]) -> list[str]:
     """Make each sentence fit one line: names and reasons may hold any characters."""
     return [printable(sentence, MAX_SENTENCE_CHARACTERS) for sentence in sentences]
+
+
+def gpu_names(comparison: Comparison) -> str:
+    """Return the GPUs' names; if there are several, of the measured ones with their index."""
+    names = comparison.machine.gpus
+    used = sorted({r.cell.gpu_index for r in comparison.results if r.cell.on_gpu})
+    if not names:
+        return comparison.machine.gpu_problem or "no GPU"
+    if len(names) == 1 or not used:
+        return ", ".join(names)
+    measured = ", ".join(f"gpu:{i} {names[i]}" for i in used if i < len(names))
+    return f"{measured or 'none'} of {len(names)} GPUs"
 
 
 def _what_is_shown(rounds: int) -> str:
