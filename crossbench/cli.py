@@ -1,4 +1,4 @@
-"""Implements the command line: `python -m crossbench`, doctor, models, show, compare and merge.
+"""Implements the command line: `python -m crossbench`, its other commands.
 
 Exit status:
 0: everything requested ran and agreed.
@@ -40,7 +40,7 @@ DESCRIPTION = (
 EPILOG = (
     "Other commands: doctor (what is installed, which devices, where the data is), "
     "models (their sizes and sources), "
-    "show FILE (the table of a results file), "
+    "show FILE (the table of a results file), report FILE (a page with charts), "
     "compare FILE FILE (what changed), merge FILE FILE (several machines in one table)."
 )
 
@@ -162,6 +162,24 @@ def show(arguments: list[str]) -> int:
     return 0
 
 
+def report(arguments: list[str]) -> int:
+    """Write the page of one results file or several."""
+    parser = Parser(
+        "crossbench report",
+        description="Write a page with charts of results files: one file that needs no network.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    parser.add_argument("--html", type=Path, metavar="OUT", required=True, help="the new page")
+    options = parser.parse_args(arguments)
+    from .report import page
+    from .results.comparison import load
+
+    page.check(options.html)
+    page.write([load(file) for file in options.files], options.html)
+    return 0
+
+
 def _add_format(parser: Parser) -> None:
     parser.add_argument(
         "--format",
@@ -196,12 +214,16 @@ def _load_all(files: list[Path]) -> list[Comparison]:
 def benchmark(arguments: list[str]) -> int:
     """Run or resume a comparison, print its table, and return the exit status."""
     options = vars(_parser().parse_args(arguments))
-    format, details = options.pop("format"), options.pop("details")
+    format, details, html = (options.pop(name, None) for name in ("format", "details", "html"))
     if "resume" in options and len(options) > 1:
         raise SpecError(
-            "--resume takes all settings from its file: remove the arguments other than --format "
-            "and --details"
+            "--resume takes all settings from its file: remove the arguments other than --format, "
+            "--details and --html"
         )
+    if html is not None:
+        from .report import page
+
+        page.check(html)  # before anything is measured
     from .benchmark import Interrupted, Unsaved, resume, run
     from .progress import Display
 
@@ -219,10 +241,12 @@ def benchmark(arguments: list[str]) -> int:
         raise
     except Interrupted as interrupted:
         _print([interrupted.comparison], format, details, file)
+        _write_page([interrupted.comparison], html)
         if file:
             write_stderr(f"crossbench: to continue this run: --resume {file}")
         raise
     _print([comparison], format, details, file)
+    _write_page([comparison], html)
     return 0 if comparison.complete else 1
 
 
@@ -242,6 +266,13 @@ def _print(
         if file is None:
             raise
         write_stderr(f"crossbench: {error}: the results are in {file}")
+
+
+def _write_page(comparisons: list[Comparison], path: Path | None) -> None:
+    if path is not None:
+        from .report import page
+
+        page.write(comparisons, path)
 
 
 def _parser() -> Parser:
@@ -340,6 +371,7 @@ def _parser() -> Parser:
     )
     _add_format(parser)
     _add_details(parser)
+    add("--html", type=Path, metavar="FILE", help="new page with charts: one file, no network")
     add("--json", type=Path, metavar="FILE", help="new results file, written after every round")
     add(
         "--resume",
@@ -355,6 +387,7 @@ COMMANDS = {
     "doctor": doctor,
     "models": models,
     "show": show,
+    "report": report,
     "compare": compare,
     "merge": merge,
 }

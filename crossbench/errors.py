@@ -17,5 +17,9 @@ class ResultsError(CrossbenchError):
     """A results file cannot be read or written."""
 
 
+class ReportError(CrossbenchError):
+    """A page cannot be written: a package lacks, or the file exists."""
+
+
 class OutputError(CrossbenchError):
     """The standard output is closed or cannot be written to."""

@@ -80,7 +80,7 @@ def summarize(comparison: Comparison, running: bool = False) -> Summary:
             row.ranked and group not in groups[:index]
             for index, (row, group) in enumerate(zip(found, groups, strict=True))
         ],
-        verdicts=_clean(_verdicts(comparison)),
+        verdicts=_clean(verdicts(comparison)),
         parity=printable(_parity(comparison.results), MAX_SENTENCE_CHARACTERS),
         warnings=_warnings(comparison, running),
     )
@@ -141,7 +141,7 @@ def _what_is_shown(rounds: int) -> str:
     return "median (95 % interval)" if rounds >= MIN_ROUNDS else "median [range]"
 
 
-def _verdicts(comparison: Comparison) -> list[str]:
+def verdicts(comparison: Comparison) -> list[str]:
     """Say who is fastest on each device with each number of threads."""
     cells = comparison.results
     groups = list(dict.fromkeys((r.cell.device, r.cell.threads) for r in cells))

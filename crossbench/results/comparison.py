@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from statistics import median
@@ -19,6 +20,8 @@ from .statistics import Estimate, estimate, paired_ratio
 from .validation import check
 
 SCHEMA = 7
+PAGE_RESULTS = re.compile(rb'<script [^>]*class="crossbench-results">(.*?)</script>')
+"""Where a page holds the results of a run."""
 UNREADABLE = (msgspec.MsgspecError, RecursionError, TypeError, ValueError, OverflowError)
 """What msgspec raises for JSON, or for values, that are not a comparison; nesting that is too deep
 raises RecursionError."""
@@ -330,13 +333,23 @@ def _once(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def load(path: str | os.PathLike[str]) -> Comparison:
-    """Return the Comparison of a file; ResultsError where the file does not hold one."""
+    """Return the Comparison of a file, or of a page; ResultsError where it does not hold one."""
     raw = file.read(path)
     try:
-        return _decode(raw)
+        return _decode(_from_page(raw))
     except UNREADABLE as error:
         reason = printable(str(error))
         raise ResultsError(f"{path} is not a crossbench results file: {reason}") from None
+
+
+def _from_page(raw: bytes) -> bytes:
+    """Return the results that a page holds, or the content itself where it is no page."""
+    if not raw.startswith(b"<!DOCTYPE html>"):
+        return raw
+    found = PAGE_RESULTS.findall(raw)
+    if len(found) != 1:
+        raise ValueError(f"the page holds {len(found)} runs: name the results file of one")
+    return found[0]
 
 
 def _decode(raw: bytes) -> Comparison:

@@ -1,0 +1,409 @@
+"""Draw the page's charts: each answers one question, from the figures of one comparison.
+
+Each is a Vega-Lite specification, made by Vega-Altair, with a table of the same figures for readers
+who do not see it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import altair as alt
+
+from ..results.comparison import Comparison
+from ..results.records import CellResult
+from ..results.statistics import Estimate
+from .formatting import count, integer, joined, number, percent, with_interval
+from .summary import verdicts
+
+ROW_HEIGHT = 34
+"""Pixels of a row in a chart with a row for each cell."""
+HEIGHT = 280
+"""Pixels of the height of the other charts."""
+MAX_STEPS = 400
+"""Points of a line of losses; of more steps evenly spaced ones are drawn."""
+PALETTE = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b07c00", "#2f8fc4", "#808080"]
+"""Colours that colour-blind readers can tell apart (after M. Okabe and K. Ito, "Color Universal
+Design", 2008), the light ones darker so that a white background does not hide them."""
+
+Values = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Hold one chart.
+
+    question, answer: its headings. note: how to read it. specification: Vega-Lite as JSON values.
+    headers, cells: its figures as a table.
+    """
+
+    name: str
+    question: str
+    answer: str
+    note: str
+    specification: dict[str, Any]
+    headers: list[str]
+    cells: list[list[str]]
+
+
+def charts(comparison: Comparison) -> list[Chart]:
+    """Return the charts that the comparison has figures for."""
+    comparison = comparison.frozen()
+    drawn = (
+        draw(comparison)
+        for draw in (ratios, rounds, first_epochs, losses, accuracy, memory, threads, cost)
+    )
+    return [chart for chart in drawn if chart]
+
+
+def ratios(comparison: Comparison) -> Chart | None:
+    """Draw who is faster: the ratio of each row with its interval, and a line at 1."""
+    found = _estimates(comparison, comparison.ratio)
+    if len(found) < 2:
+        return None
+    base = comparison.settings.baseline or "the fastest"
+    return Chart(
+        "ratios",
+        "Who is faster?",
+        " ".join(verdicts(comparison)),
+        "Seconds of a steady epoch relative to those of the row with 1.00 on the same device and "
+        "threads, paired by round. " + _INTERVALS,
+        _intervals(comparison, found, f"seconds relative to {base}", at=1.0),
+        ["row", f"× {base}"],
+        _cells(found),
+    )
+
+
+def rounds(comparison: Comparison) -> Chart | None:
+    """Draw how sure the figures are: every steady epoch in the order in which it ran."""
+    values: Values = []
+    cells = []
+    started = [e.started for r in comparison.results for e in r.epochs]
+    for result in _measured(comparison):
+        middle = median(comparison.seconds(result))
+        for epoch in result.steady:
+            values.append(
+                _labels(result)
+                | {
+                    "minutes": (epoch.started - min(started)) / 60,
+                    "percent": 100 * (epoch.wall_seconds / middle - 1),
+                    "seconds": epoch.wall_seconds,
+                    "round": epoch.round,
+                }
+            )
+        wall = [epoch.wall_seconds for epoch in result.steady]
+        shares = [f"{(s / middle - 1):+.1%}" for s in (min(wall), max(wall))]
+        cells.append([result.name, str(len(wall)), number(middle), *shares])
+    if not values:
+        return None
+    widest = max(abs(value["percent"]) for value in values)
+    chart = alt.Chart(_data(values)).encode(
+        x=alt.X("minutes:Q", title="minutes since the first epoch"),
+        y=alt.Y("percent:Q", title="seconds, % from the row's median"),
+        color=_colour(comparison),
+        tooltip=["row:N", "round:O", _figure("seconds"), _figure("percent")],
+    )
+    line = alt.Chart(_data([{"percent": 0}])).mark_rule(strokeDash=[4, 4]).encode(y="percent:Q")
+    return Chart(
+        "rounds",
+        "How sure is it?",
+        f"No epoch lies more than {widest:.0f} % from its row's median."
+        if widest < 5
+        else f"Epochs lie up to {widest:.0f} % from their row's median.",
+        "Each mark is a steady epoch, in the order in which they ran. A slope is a drift of the "
+        "machine, which the paired ratios cancel; a single mark far away is a disturbance.",
+        _specification(alt.layer(line, chart.mark_point(filled=True, size=60, opacity=0.8))),
+        ["row", "epochs", "median s", "fastest", "slowest"],
+        cells,
+    )
+
+
+def first_epochs(comparison: Comparison) -> Chart | None:
+    """Draw what the first epoch costs, beside the steady one."""
+    values: Values = []
+    cells = []
+    most: tuple[float, str] = (0.0, "")
+    for result in _measured(comparison):
+        first, steady = comparison.first_epoch(result), comparison.steady(result)
+        if first is None or steady is None:
+            continue
+        for kind, estimate in (("first epoch", first), ("steady epoch", steady)):
+            values.append(_labels(result) | {"kind": kind, "seconds": estimate.median})
+        figures = comparison.runtime_figures(result)
+        compilation = [f"{n} {number(f)}" for n, (f, _) in figures.items() if "compil" in n]
+        cells.append([result.name, number(first.median), number(steady.median), *compilation])
+        most = max(most, (first.median / steady.median, result.name))
+    if not values:
+        return None
+    line = alt.Chart(_data(values)).encode(y=_row_axis(comparison), color=_colour(comparison))
+    x = alt.X("seconds:Q", title="seconds of an epoch", scale=alt.Scale(zero=True))
+    shape = alt.Shape(
+        "kind:N", title=None, scale=alt.Scale(range=["diamond", "circle"]), legend=_LEGEND
+    )
+    chart = alt.layer(
+        line.mark_line(strokeWidth=2).encode(x=x, detail="row:N"),
+        line.mark_point(filled=True, size=110, opacity=1).encode(
+            x=x, shape=shape, tooltip=["row:N", "kind:N", _figure("seconds")]
+        ),
+    )
+    width = max(map(len, cells))
+    return Chart(
+        "first-epochs",
+        "What does the first epoch cost?",
+        f"The first epoch takes at most {most[0]:.2g} times as long as a steady one: {most[1]}.",
+        "A first epoch begins in a new process, with compilation and tuning. What a runtime tells "
+        "of its own compilation is in the table.",
+        _specification(chart, ROW_HEIGHT * len(cells)),
+        ["row", "first epoch s", "steady epoch s", *["of it"] * (width - 3)],
+        [[*row, *[""] * (width - len(row))] for row in cells],
+    )
+
+
+def losses(comparison: Comparison) -> Chart | None:
+    """Draw whether all rows learn the same: the loss of each step of the first epoch."""
+    values: Values = []
+    cells, last = [], list[float]()
+    for result in _measured(comparison):
+        known = [(i, x) for i, x in enumerate(result.epochs[0].losses, 1) if x is not None]
+        every = max(1, len(known) // MAX_STEPS)
+        values += [_labels(result) | {"step": i, "loss": x} for i, x in known[::every]]
+        if known:
+            cells.append([result.name, f"{known[0][1]:.6g}", f"{known[-1][1]:.6g}"])
+            last.append(known[-1][1])
+    if not values:
+        return None
+    spread = (max(last) - min(last)) / abs(min(last)) if min(last) else 0.0
+    chart = alt.Chart(_data(values)).mark_line(opacity=0.8, strokeWidth=2.5, point=True)
+    chart = chart.encode(
+        x=alt.X("step:Q", title="step of the first epoch", axis=alt.Axis(tickMinStep=1)),
+        y=alt.Y("loss:Q", title="training loss", scale=alt.Scale(zero=False)),
+        color=_colour(comparison),
+        strokeDash=alt.StrokeDash("row:N", title=None, legend=None),
+        tooltip=["row:N", "step:Q", _figure("loss")],
+    )
+    return Chart(
+        "losses",
+        "Do they learn the same?",
+        f"The losses of the last step lie within {spread:.1%} of one another.",
+        "All rows start from the same weights and see the same batches, so their lines cover one "
+        "another; with dropouts they differ by chance.",
+        _specification(chart),
+        ["row", "loss of the first step", "of the last step"],
+        cells,
+    )
+
+
+def accuracy(comparison: Comparison) -> Chart | None:
+    """Draw the accuracy over the seconds of training, where there was a target."""
+    values: Values = []
+    cells = []
+    for result in comparison.results:
+        seconds = 0.0
+        for epoch in result.to_accuracy:
+            seconds += epoch.wall_seconds
+            values.append(_labels(result) | {"seconds": seconds, "accuracy": epoch.accuracy})
+        if result.to_accuracy:
+            reached = result.to_accuracy[-1].accuracy
+            cells.append([result.name, number(seconds), percent(reached)])
+    if not values:
+        return None
+    target = comparison.settings.target_accuracy or 0.0
+    chart = (
+        alt.Chart(_data(values))
+        .mark_line(point=True, strokeWidth=2.5)
+        .encode(
+            x=alt.X("seconds:Q", title="seconds of training"),
+            y=alt.Y("accuracy:Q", title="test accuracy", axis=alt.Axis(format="%")),
+            color=_colour(comparison),
+            detail="row:N",
+            tooltip=["row:N", _figure("seconds"), alt.Tooltip("accuracy:Q", format=".1%")],
+        )
+    )
+    line = alt.Chart(_data([{"accuracy": target}])).mark_rule(strokeDash=[4, 4])
+    there = [row[0] for row, r in zip(cells, _trained(comparison), strict=True) if r >= target]
+    return Chart(
+        "accuracy",
+        f"How long until an accuracy of {target:.0%}?",
+        f"{joined(there)} reached it." if there else "No row reached it.",
+        "Training from the initial weights, tested after each epoch; the tests do not count.",
+        _specification(alt.layer(line.encode(y="accuracy:Q"), chart)),
+        ["row", "seconds", "accuracy"],
+        cells,
+    )
+
+
+def _trained(comparison: Comparison) -> list[float]:
+    return [r.to_accuracy[-1].accuracy for r in comparison.results if r.to_accuracy]
+
+
+def memory(comparison: Comparison) -> Chart | None:
+    """Draw the peak memory of each row."""
+    found = [(r, r.peak_memory / 2**20) for r in _measured(comparison) if r.peak_memory]
+    if not found:
+        return None
+    most, mebibytes = max(found, key=lambda pair: pair[1])
+    values = [_labels(r) | {"mebibytes": value} for r, value in found]
+    chart = (
+        alt.Chart(_data(values))
+        .mark_bar(height=14)
+        .encode(
+            x=alt.X("mebibytes:Q", title="peak memory, MiB"),
+            y=_row_axis(comparison),
+            color=_colour(comparison),
+            tooltip=["row:N", alt.Tooltip("mebibytes:Q", format=",.0f")],
+        )
+    )
+    return Chart(
+        "memory",
+        "How much memory does it take?",
+        f"{most.name} takes most: {integer(mebibytes)} MiB.",
+        "On the CPU the most resident memory of the process during an epoch; on a GPU the most "
+        "that the framework's allocator had given out.",
+        _specification(chart, ROW_HEIGHT * len(found)),
+        ["row", "peak MiB"],
+        [[r.name, integer(value)] for r, value in found],
+    )
+
+
+def threads(comparison: Comparison) -> Chart | None:
+    """Draw the speed-up of each framework by its number of threads, and the ideal one."""
+    values: Values = []
+    cells = []
+    for result in _measured(comparison):
+        speedup = comparison.thread_speedup(result)
+        number_of_threads = result.cell.threads
+        if speedup:
+            values.append(
+                _labels(result) | {"threads": number_of_threads, "speed-up": speedup.median}
+            )
+            cells.append([result.name, str(number_of_threads), with_interval(speedup)])
+    if not values:
+        return None
+    fewest = min(r.cell.threads for r in comparison.results)
+    for title in {value["framework"]: None for value in values}:
+        values.append({"framework": title, "row": title, "threads": fewest, "speed-up": 1.0})
+    most = max(value["threads"] for value in values)
+    ideal = [{"threads": n, "speed-up": n / fewest} for n in (fewest, most)]
+    x = alt.X("threads:Q", title="CPU threads", axis=alt.Axis(tickMinStep=1))
+    y = alt.Y("speed-up:Q", title=f"speed-up over {count(fewest, 'thread')}")
+    best = max(cells, key=lambda row: float(row[2].split()[0].replace(",", "")))
+    chart = alt.layer(
+        alt.Chart(_data(ideal)).mark_line(strokeDash=[4, 4], color="#808080").encode(x=x, y=y),
+        alt.Chart(_data(values))
+        .mark_line(point=True, strokeWidth=2.5)
+        .encode(x=x, y=y, color=_colour(comparison), tooltip=["row:N", _figure("speed-up")]),
+    )
+    return Chart(
+        "threads",
+        "What do more threads give?",
+        f"{best[0]} gains most: {best[2]} times.",
+        "The dashed line is the ideal: twice the threads, twice the speed.",
+        _specification(chart),
+        ["row", "threads", "speed-up"],
+        cells,
+    )
+
+
+def cost(comparison: Comparison) -> Chart | None:
+    """Draw the cost of 1,000 steady epochs, where there are prices."""
+
+    def of_thousand(result: CellResult) -> Estimate | None:
+        cost = comparison.cost(result)
+        return cost.scaled(1000) if cost and comparison.is_ranked(result) else None
+
+    found = _estimates(comparison, of_thousand)
+    if not found:
+        return None
+    cheapest, estimate = min(found, key=lambda pair: pair[1].median)
+    return Chart(
+        "cost",
+        "What does it cost?",
+        f"{cheapest.name} is cheapest: {number(estimate.median)} for 1,000 epochs.",
+        "At the price of the device's hour, in its currency. " + _INTERVALS,
+        _intervals(comparison, found, "cost of 1,000 steady epochs"),
+        ["row", "cost of 1,000 epochs"],
+        _cells(found),
+    )
+
+
+_INTERVALS = (
+    "A dot is the median of the rounds; the line is its 95 % interval, or the range of fewer than "
+    "six rounds. Left is better."
+)
+_LEGEND = alt.Legend(orient="top", direction="horizontal", columns=3, symbolType="circle")
+Found = list[tuple[CellResult, Estimate]]
+
+
+def _measured(comparison: Comparison) -> list[CellResult]:
+    """Return the cells with a finished round."""
+    return [result for result in comparison.results if result.steady]
+
+
+def _estimates(comparison: Comparison, figure: Any) -> Found:
+    found = ((result, figure(result)) for result in _measured(comparison))
+    return [(result, estimate) for result, estimate in found if estimate]
+
+
+def _cells(found: Found) -> list[list[str]]:
+    return [[result.name, with_interval(estimate)] for result, estimate in found]
+
+
+def _labels(result: CellResult) -> dict[str, Any]:
+    return {"row": result.name, "framework": result.cell.title}
+
+
+def _intervals(
+    comparison: Comparison, found: Found, title: str, at: float | None = None
+) -> dict[str, Any]:
+    """Return a chart with a row for each estimate: a dot on a line. at: of a vertical line."""
+    values = [
+        _labels(result)
+        | {
+            "median": estimate.median,
+            "low": estimate.minimum if estimate.low is None else estimate.low,
+            "high": estimate.maximum if estimate.high is None else estimate.high,
+        }
+        for result, estimate in found
+    ]
+    scale = alt.Scale(zero=True, nice=True)
+    rows = alt.Chart(_data(values)).encode(y=_row_axis(comparison), color=_colour(comparison))
+    layers = [
+        rows.mark_rule(strokeWidth=3).encode(x=alt.X("low:Q", title=title, scale=scale), x2="high"),
+        rows.mark_point(filled=True, size=110, opacity=1).encode(
+            x=alt.X("median:Q", title=title, scale=scale),
+            tooltip=["row:N", _figure("median"), _figure("low"), _figure("high")],
+        ),
+    ]
+    if at is not None:
+        line = alt.Chart(_data([{"median": at}])).mark_rule(strokeDash=[4, 4])
+        layers.insert(0, line.encode(x=alt.X("median:Q", title=title, scale=scale)))
+    return _specification(alt.layer(*layers), ROW_HEIGHT * len(found))
+
+
+def _row_axis(comparison: Comparison) -> alt.Y:
+    """Return the axis with a row for each cell, in the order of the table."""
+    order = [row["row"] for row in (_labels(result) for result in comparison.results)]
+    return alt.Y("row:N", title=None, sort=order, axis=alt.Axis(labelLimit=160))
+
+
+def _colour(comparison: Comparison) -> alt.Color:
+    """Return the colour of a framework, the same in every chart."""
+    titles = list(dict.fromkeys(result.cell.title for result in comparison.results))
+    colours = [PALETTE[index % len(PALETTE)] for index in range(len(titles))]
+    scale = alt.Scale(domain=titles, range=colours)
+    return alt.Color("framework:N", title=None, scale=scale, legend=_LEGEND)
+
+
+def _figure(name: str) -> alt.Tooltip:
+    return alt.Tooltip(f"{name}:Q", format=".3~g")
+
+
+def _data(values: Values) -> alt.InlineData:
+    return alt.InlineData(values=values)
+
+
+def _specification(chart: Any, height: int = HEIGHT) -> dict[str, Any]:
+    """Return the chart as wide as its place on the page, and `height` pixels high."""
+    return chart.properties(width="container", height=height).to_dict()

@@ -1,0 +1,157 @@
+"""Write the page: one HTML file with charts, tables and the results themselves, without a network.
+
+It needs Vega-Altair, vl-convert and Jinja2 (the extra `report`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from functools import cache
+from importlib import import_module, resources
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ..errors import ReportError
+from ..results.comparison import Comparison
+from ..results.records import worst
+from .details import all_details
+from .summary import Summary, summarize
+
+NEEDED = {"altair": "altair", "vl_convert": "vl-convert-python", "jinja2": "jinja2"}
+"""Modules that the page needs, and what pip installs them by."""
+
+
+def check(path: str | os.PathLike[str]) -> None:
+    """Raise ReportError where the page could not be written: a file exists, or a package lacks."""
+    lacking = [package for module, package in NEEDED.items() if find_spec(module) is None]
+    if lacking:
+        raise ReportError(f"a page needs more packages: pip install {' '.join(lacking)}")
+    if Path(path).exists():
+        raise ReportError(f"{path} exists already: choose another name")
+
+
+def write(comparisons: list[Comparison], path: str | os.PathLike[str]) -> None:
+    """Write a new page of the comparisons; ReportError where that is not possible."""
+    check(path)
+    content = page(comparisons)
+    try:
+        with open(path, "x", encoding="utf-8") as file:
+            file.write(content)
+    except OSError as error:
+        raise ReportError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def page(comparisons: list[Comparison]) -> str:
+    """Return the page as HTML."""
+    runs = [_run(comparison, index) for index, comparison in enumerate(comparisons, 1)]
+    charts = [
+        {"id": f"run-{run['number']}-{chart.name}", "specification": chart.specification}
+        for run in runs
+        for chart in run["charts"]
+    ]
+    return _template().render(
+        title=runs[0]["summary"].heading[0].partition(":")[0],
+        runs=runs,
+        several=len(runs) > 1,
+        charts=_script(charts),
+        results=[_script(json.loads(comparison.encode())) for comparison in comparisons],
+        vega=_bundle(),
+    )
+
+
+def _run(comparison: Comparison, index: int) -> dict[str, Any]:
+    """Return what the template shows of one comparison: texts alone."""
+    from .charts import charts
+
+    summary: Summary = summarize(comparison)
+    return {
+        "number": index,
+        "summary": summary,
+        "headers": [" ".join(name.split()) for name in summary.columns],
+        "charts": charts(comparison),
+        "parity": _parity(comparison),
+        "everything": all_details(comparison),
+        "command": command(comparison),
+    }
+
+
+def command(comparison: Comparison) -> str:
+    """Return the command line that repeats the run."""
+    settings, data = comparison.settings, comparison.data
+    cells = [r.cell for r in comparison.results]
+    words = {
+        "frameworks": ",".join(dict.fromkeys(cell.framework for cell in cells)),
+        "devices": ",".join(dict.fromkeys(cell.device for cell in cells)),
+        "model": settings.model,
+        "data": settings.data,
+        "batch-size": data.batch_size,
+        "batches": data.batches if data.cut else None,
+        "rounds": settings.rounds or "auto",
+        "precision": None if settings.rounds else f"{settings.precision:.0%}",
+        "epochs": settings.epochs,
+        "seed": settings.seed,
+        "threads": ",".join(str(n) for n in dict.fromkeys(cell.threads for cell in cells)),
+        "baseline": settings.baseline,
+        "target-accuracy": settings.target_accuracy and f"{settings.target_accuracy:.0%}",
+        "price": ",".join(f"{k}={v}/h" for k, v in settings.prices.items()) or None,
+    }
+    given = " ".join(
+        f"--{name} {shlex.quote(str(v))}" for name, v in words.items() if v is not None
+    )
+    return f"python -m crossbench {given}"
+
+
+def _parity(comparison: Comparison) -> list[dict[str, Any]]:
+    """Return the deviations of each proved row, tensor by tensor."""
+    found = []
+    for result in comparison.results:
+        if result.parity is None:
+            continue
+        parity = result.parity
+        found.append(
+            {
+                "name": result.name,
+                "agrees": parity.agrees,
+                "worst": _deviation(worst(parity.float64)[1]),
+                "tensors": [
+                    [
+                        name,
+                        _deviation(parity.float64.get(name)),
+                        _deviation(parity.float32.get(name)),
+                    ]
+                    for name in parity.float64
+                ],
+            }
+        )
+    return found
+
+
+def _deviation(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1e}"
+
+
+def _script(value: Any) -> str:
+    """Return the value as JSON that may stand in a <script>: no tag can begin in it."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+@cache
+def _bundle() -> str:
+    """Return Vega, Vega-Lite and Vega-Embed as one JavaScript module, some 900 kB."""
+    vl_convert = import_module("vl_convert")
+    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return bundle.replace("</script", "<\\/script")
+
+
+def _template() -> Any:
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    source = resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    return environment.from_string(source)
