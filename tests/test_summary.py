@@ -87,6 +87,12 @@ def test_a_range_of_few_rounds_is_called_one():
     assert "2 interleaved rounds: median [range]." in summarize(c).heading[0]
 
 
+def test_of_many_rows_the_sentence_names_the_nearest():
+    cells = [result(f"f{i}", [9, *[i + 1.0] * 6]) for i in range(30)]
+    (verdict,) = summarize(comparison(*cells)).verdicts
+    assert verdict.endswith("5.00× as F4, 6.00× as F5; 24 more are slower.")
+
+
 def test_one_row_alone_has_no_verdict():
     assert summarize(comparison(result("torch", FAST))).verdicts == []
     wrong = result("wrong", FAST, parity=DISAGREES)

@@ -137,10 +137,13 @@ def first_epochs(comparison: Comparison) -> Chart | None:
         most = max(most, (first.median / steady.median, result.name))
     if not values:
         return None
-    line = alt.Chart(_data(values)).encode(y=_row_axis(comparison), color=_colour(comparison))
+    line = alt.Chart(_data(values)).encode(
+        y=_row_axis(comparison), color=_colour(comparison, legend=False)
+    )
     x = alt.X("seconds:Q", title="seconds of an epoch", scale=alt.Scale(zero=True))
+    grey = alt.Legend(orient="top", symbolFillColor="#808080", symbolStrokeColor="#808080")
     shape = alt.Shape(
-        "kind:N", title=None, scale=alt.Scale(range=["diamond", "circle"]), legend=_LEGEND
+        "kind:N", title=None, scale=alt.Scale(range=["diamond", "circle"]), legend=grey
     )
     chart = alt.layer(
         line.mark_line(strokeWidth=2).encode(x=x, detail="row:N"),
@@ -251,7 +254,7 @@ def memory(comparison: Comparison) -> Chart | None:
         .encode(
             x=alt.X("mebibytes:Q", title="peak memory, MiB"),
             y=_row_axis(comparison),
-            color=_colour(comparison),
+            color=_colour(comparison, legend=False),
             tooltip=["row:N", alt.Tooltip("mebibytes:Q", format=",.0f")],
         )
     )
@@ -332,7 +335,8 @@ _INTERVALS = (
     "A dot is the median of the rounds; the line is its 95 % interval, or the range of fewer than "
     "six rounds. Left is better."
 )
-_LEGEND = alt.Legend(orient="top", direction="horizontal", columns=3, symbolType="circle")
+MAX_LEGEND = 8
+"""Frameworks that a legend names; of more the tooltips tell."""
 Found = list[tuple[CellResult, Estimate]]
 
 
@@ -368,7 +372,9 @@ def _intervals(
         for result, estimate in found
     ]
     scale = alt.Scale(zero=True, nice=True)
-    rows = alt.Chart(_data(values)).encode(y=_row_axis(comparison), color=_colour(comparison))
+    rows = alt.Chart(_data(values)).encode(
+        y=_row_axis(comparison), color=_colour(comparison, legend=False)
+    )
     layers = [
         rows.mark_rule(strokeWidth=3).encode(x=alt.X("low:Q", title=title, scale=scale), x2="high"),
         rows.mark_point(filled=True, size=110, opacity=1).encode(
@@ -388,12 +394,17 @@ def _row_axis(comparison: Comparison) -> alt.Y:
     return alt.Y("row:N", title=None, sort=order, axis=alt.Axis(labelLimit=160))
 
 
-def _colour(comparison: Comparison) -> alt.Color:
-    """Return the colour of a framework, the same in every chart."""
+def _colour(comparison: Comparison, legend: bool = True) -> alt.Color:
+    """Return the colour of a framework, the same in every chart.
+
+    legend: whether the chart needs one; where each row has a label it does not.
+    """
     titles = list(dict.fromkeys(result.cell.title for result in comparison.results))
     colours = [PALETTE[index % len(PALETTE)] for index in range(len(titles))]
     scale = alt.Scale(domain=titles, range=colours)
-    return alt.Color("framework:N", title=None, scale=scale, legend=_LEGEND)
+    top = alt.Legend(orient="top", columns=2, symbolType="circle")
+    shown = top if legend and len(titles) <= MAX_LEGEND else None
+    return alt.Color("framework:N", title=None, scale=scale, legend=shown)
 
 
 def _figure(name: str) -> alt.Tooltip:

@@ -24,6 +24,8 @@ from .remarks import problems
 
 MAX_SENTENCE_CHARACTERS = 1_000
 """Characters of a sentence; real ones have some hundred."""
+MAX_NAMED = 5
+"""Slower rows that the sentence on the fastest names."""
 Alignment = Literal["left", "right"]
 
 
@@ -178,11 +180,13 @@ def _verdict(comparison: Comparison, ranked: list[CellResult], place: str) -> st
         pairs = joined([f"{t} {_times(r)}" for t, r in equal])
         words += f", without a significant difference ({pairs})"
     if slower:
-        (title, ratio), *more = slower
+        (title, ratio), *more = slower[:MAX_NAMED]
         who = fastest.cell.title if equal else ""
         parts = [f"{_times(ratio)} as fast as {title}", *(f"{_times(r)} as {t}" for t, r in more)]
         words += f"; {who} is " if who else ": "
         words += ", ".join(parts)
+        if len(slower) > MAX_NAMED:
+            words += f"; {len(slower) - MAX_NAMED} more are slower"
     few = any(r.low is None for _, r in known)
     return words + (f" ([range]: {MIN_ROUNDS} rounds give an interval)." if few else ".")
 
