@@ -1,18 +1,22 @@
 """Check that results files are replaced as a whole and locked by one run, even if it is killed."""
 
+import json
 import os
 import signal
 import stat
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
+import jsonschema
 import pytest
 from samples import comparison, result
 
 import crossbench
 from crossbench.errors import ResultsError
 from crossbench.results import file
+from crossbench.results.schema import schema
 
 HOLDER = """
 import sys, time
@@ -199,3 +203,14 @@ def test_a_full_disk_keeps_the_last_good_file_and_no_partial_one(tmp_path):
     assert f"ResultsError: {path} cannot be written: File too large" in done.stderr
     assert path.read_bytes() == good
     assert [found.name for found in tmp_path.iterdir()] == ["r.json"]
+
+
+def test_the_json_schema_in_the_documentation_is_that_of_the_records():
+    """Where it fails: python -m crossbench.results.schema > docs/results-file.schema.json."""
+    kept = Path(__file__).parents[1] / "docs" / "results-file.schema.json"
+    assert kept.read_text() == schema() + "\n"
+    validator = jsonschema.Draft202012Validator(json.loads(kept.read_text()))
+    saved = json.loads(comparison(result("torch", [9, 2, 2])).encode())
+    assert list(validator.iter_errors(saved)) == []
+    saved["results"][0]["epochs"][0]["wall_seconds"] = "1"
+    assert list(validator.iter_errors(saved))

@@ -10,10 +10,12 @@ import pytest
 from samples import DISAGREES, comparison, epoch, result
 
 import crossbench
+from crossbench import models
 from crossbench.errors import ReportError
 from crossbench.report import page
 from crossbench.report.charts import charts
-from crossbench.results.records import AccuracyEpoch
+from crossbench.results.records import AccuracyEpoch, Peak
+from crossbench.results.roofline import intensity, training_bytes
 
 FAST, SLOW = [9, *[2.0, 2.1] * 4], [9, *[4.2, 4.0] * 4]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -36,7 +38,10 @@ def everything():
     ]
     cells[1].epochs = result("torch", [9, *[1.2, 1.1] * 4]).epochs
     cells[0].to_accuracy = [AccuracyEpoch(2.0, 4.0, a) for a in (0.3, 0.6)]
-    return comparison(*cells, prices={"cpu": 0.1}, target_accuracy=0.5)
+    for cell in cells:
+        cell.peak = Peak(100.0, 10.0)
+    model = models.get("lenet").description()
+    return comparison(*cells, model=model, prices={"cpu": 0.1}, target_accuracy=0.5)
 
 
 def hostile():
@@ -115,7 +120,7 @@ def test_each_chart_appears_where_it_has_figures():
         "memory",
     ]
     added = {chart.name for chart in charts(everything())} - {c.name for c in charts(two())}
-    assert added == {"accuracy", "threads", "cost"}
+    assert added == {"accuracy", "roofline", "threads", "cost"}
     assert charts(RUNS["all failed"]()) == []
     assert [chart.name for chart in charts(missing_figures())] == ["rounds", "first-epochs"]
 
@@ -134,6 +139,25 @@ def test_the_ratios_are_those_of_the_table():
     drawn = values(chart, 1)[1]
     assert (drawn["median"], drawn["low"], drawn["high"]) == (ratio.median, ratio.low, ratio.high)
     assert chart.cells == [["torch cpu", "1.00"], ["jax cpu", "2.00 (1.90–2.10)"]]
+
+
+def test_the_bytes_of_a_step_are_counted_from_the_description():
+    """Of the LeNet by hand: inputs of all layers but Flatten, five times; weights six times."""
+    lenet = models.get("lenet").description()
+    inputs = 3 * 32**2 + 2 * 16 * 28**2 + 16 * 14**2 + 2 * 8 * 10**2 + 200 + 120 + 84
+    assert training_bytes(lenet, 1000) == 4 * (5 * inputs + 6 * 39.558)
+    assert intensity(lenet, 1000) == lenet["training_flops"] / training_bytes(lenet, 1000)
+    resnet = models.get("resnet63").description()
+    assert training_bytes(resnet, 64) > training_bytes(lenet, 1000)
+
+
+def test_the_roofline_has_the_measured_edges():
+    (chart,) = [chart for chart in charts(everything()) if chart.name == "roofline"]
+    edges = values(chart, 0)
+    assert {edge["GFLOP/s"] for edge in edges if edge["FLOP per byte"] >= 10} == {100.0}
+    left = min(edges, key=lambda edge: edge["FLOP per byte"])
+    assert left["GFLOP/s"] == pytest.approx(10 * left["FLOP per byte"])
+    assert len(values(chart, 1)) == 4
 
 
 def test_every_round_is_drawn_in_its_order():

@@ -14,6 +14,7 @@ import altair as alt
 
 from ..results.comparison import Comparison
 from ..results.records import CellResult
+from ..results.roofline import intensity
 from ..results.statistics import Estimate
 from .formatting import count, integer, joined, number, percent, with_interval
 from .summary import verdicts
@@ -53,7 +54,17 @@ def charts(comparison: Comparison) -> list[Chart]:
     comparison = comparison.frozen()
     drawn = (
         draw(comparison)
-        for draw in (ratios, rounds, first_epochs, losses, accuracy, memory, threads, cost)
+        for draw in (
+            ratios,
+            rounds,
+            first_epochs,
+            losses,
+            accuracy,
+            roofline,
+            memory,
+            threads,
+            cost,
+        )
     )
     return [chart for chart in drawn if chart]
 
@@ -239,6 +250,55 @@ def accuracy(comparison: Comparison) -> Chart | None:
 
 def _trained(comparison: Comparison) -> list[float]:
     return [r.to_accuracy[-1].accuracy for r in comparison.results if r.to_accuracy]
+
+
+def roofline(comparison: Comparison) -> Chart | None:
+    """Draw how close each row comes to what the device can do: its two edges, and a point a row."""
+    found = [
+        (result, gflops, peak)
+        for result in _measured(comparison)
+        if (gflops := comparison.gflops(result)) and (peak := comparison.peak(result))
+    ]
+    if not found or "trained_parameters" not in comparison.model:
+        return None
+    flops_per_byte = intensity(comparison.model, comparison.data.batch_size)
+    points: Values = []
+    edges: Values = []
+    cells = []
+    for result, gflops, peak in found:
+        limit = min(peak.gflops, flops_per_byte * peak.copy_gigabytes)
+        points.append(_labels(result) | {"FLOP per byte": flops_per_byte, "GFLOP/s": gflops})
+        cells.append([result.name, number(gflops), number(limit), percent(gflops / limit)])
+        ridge = peak.gflops / peak.copy_gigabytes
+        place = f"{result.cell.device}, {count(result.cell.threads, 'thread')}"
+        for at in (min(ridge, flops_per_byte) / 4, ridge, 4 * max(ridge, flops_per_byte)):
+            limit = min(peak.gflops, at * peak.copy_gigabytes)
+            edges.append({"place": place, "FLOP per byte": at, "GFLOP/s": limit})
+    edges = [dict(pairs) for pairs in dict.fromkeys(tuple(edge.items()) for edge in edges)]
+    log = alt.Scale(type="log")
+    x = alt.X("FLOP per byte:Q", title="FLOP for each byte that a step moves", scale=log)
+    y = alt.Y("GFLOP/s:Q", scale=log)
+    line = alt.Chart(_data(edges)).mark_line(strokeWidth=2, color="#808080")
+    marks = alt.Chart(_data(points)).mark_point(filled=True, size=110, opacity=1)
+    chart = alt.layer(
+        line.encode(x=x, y=y, detail="place:N", tooltip=["place:N", _figure("GFLOP/s")]),
+        marks.encode(x=x, y=y, color=_colour(comparison), tooltip=["row:N", _figure("GFLOP/s")]),
+    )
+    best = max(found, key=lambda entry: entry[1] / entry[2].gflops)
+    share = best[1] / best[2].gflops
+    return Chart(
+        "roofline",
+        "How close to the machine?",
+        f"{best[0].name} comes closest: {share:.0%} of the best matrix multiplication.",
+        f"The edges were measured: a copy (left) and a matrix multiplication (right), the best of "
+        f"all rows. The model's step has {flops_per_byte:.3g} FLOP for each byte, counted from its "
+        "description: each activation is moved five times (written and read forward, read "
+        "backward, its gradient written and read), each weight six times a step. What stays in a "
+        "cache is not moved, so a row may lie above the left edge.",
+        _specification(chart),
+        ["row", "GFLOP/s", "edge at this intensity", "share of it"],
+        cells,
+    )
 
 
 def memory(comparison: Comparison) -> Chart | None:

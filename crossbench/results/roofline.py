@@ -1,0 +1,46 @@
+"""Count the bytes that a training step moves, from the model's description.
+
+S. Williams, A. Waterman and D. Patterson, "Roofline: An Insightful Visual Performance Model for
+Multicore Architectures", Communications of the ACM 52 (4), 2009.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+VALUE_BYTES = 4
+"""Bytes of a float32."""
+ACTIVATION_ACCESSES = 5
+"""How often an activation is moved: written and read forward, read again backward, and its gradient
+written and read."""
+WEIGHT_ACCESSES = 6
+"""How often a weight is moved in a step: read forward and backward, its gradient written and read,
+and read and written by the optimizer, without the optimizer's state."""
+
+
+def training_bytes(model: dict[str, Any], batch_size: int) -> float:
+    """Return the bytes that one example moves in a training step, if no tensor stays in a cache.
+
+    model: Model.description(). The activations are the inputs of all layers; Flatten moves nothing.
+    """
+    activations = sum(math.prod(layer["input_shape"]) for layer in _leaves(model["layers"]))
+    weights = model["trained_parameters"] / batch_size
+    return VALUE_BYTES * (ACTIVATION_ACCESSES * activations + WEIGHT_ACCESSES * weights)
+
+
+def intensity(model: dict[str, Any], batch_size: int) -> float:
+    """Return the FLOPs of a training step for each byte that it moves."""
+    return model["training_flops"] / training_bytes(model, batch_size)
+
+
+def _leaves(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the layers that compute something, including those nested in others."""
+    found = []
+    for layer in layers:
+        inner = [*layer.get("body", []), *layer.get("shortcut", [])]
+        if inner:
+            found += _leaves(inner)
+        elif layer["type"] != "Flatten":
+            found.append(layer)
+    return found
