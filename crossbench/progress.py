@@ -8,6 +8,7 @@ epoch is timed, and no thread runs, because that would disturb the measurement.
 from __future__ import annotations
 
 import time
+from collections import deque
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
@@ -23,13 +24,16 @@ from .printable import printable
 if TYPE_CHECKING:
     from .results.comparison import Comparison
 
+LINES = 6
+"""Last pieces of work and first figures that a terminal shows before there is a table."""
+
 
 class Display:
     """Shows what begins and the table so far; a context manager that clears them on exit."""
 
     def __enter__(self) -> Display:
         self.console = Console(stderr=True)
-        self.what, self.clock = "", RoundClock()
+        self.recent, self.clock = deque[str](maxlen=LINES), RoundClock()
         self.comparison: Comparison | None = None
         self.live: Live | None = None
         with ExitStack() as stack:
@@ -46,9 +50,9 @@ class Display:
 
     def begin(self, what: str) -> None:
         """Show what begins, in a few words."""
-        self.what = printable(what)
+        self.recent.append(printable(what))
         if self.live is None:
-            write_stderr(f"crossbench: {self.what}")
+            write_stderr(f"crossbench: {self.recent[-1]}")
         self._draw()
 
     def update(self, comparison: Comparison) -> None:
@@ -66,7 +70,7 @@ class Display:
     def _renderable(self) -> RenderableType:
         line = self._line()
         if self.comparison is None or not any(r.epochs for r in self.comparison.results):
-            return line
+            return Group(*map(Text, list(self.recent)[:-1]), line)
         from .report.terminal import renderable
 
         table = renderable(self.comparison, self.console.width, running=True)
@@ -74,16 +78,17 @@ class Display:
 
     def _line(self) -> RenderableType:
         """Return what is going on, after the first round with a bar and the time that is left."""
+        what = self.recent[-1] if self.recent else ""
         done, rounds, left = self.clock.done, self.clock.rounds, self.clock.seconds_left()
         if left is None or done == rounds:
-            return Text(self.what)
+            return Text(what)
         bar = Progress(
             BarColumn(20),
             TextColumn("{task.description}"),
             console=self.console,
             auto_refresh=False,
         )
-        words = f"{self.what}; {'at most' if rounds is None else 'about'} {duration(left)} left"
+        words = f"{what}; {'at most' if rounds is None else 'about'} {duration(left)} left"
         bar.add_task(words, total=rounds, completed=done)
         return bar
 

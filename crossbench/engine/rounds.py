@@ -225,6 +225,9 @@ class Measurement:
                         if epoch == 0:
                             cell.start(stack.enter_context(self.worker(cell.result)))
                         cell.train(epoch)
+                        if number == 1:  # a first figure, long before the round is over
+                            seconds = cell.epochs[-1].wall_seconds
+                            self.progress(f"{cell.result.name}: {name} took {seconds:.3g} s")
             for cell in cells:
                 with _fail_cell_on_error(f"in round {number}", cell.result):
                     if not cell.failed:
