@@ -4,14 +4,18 @@ import csv
 import io
 import json
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 from samples import DISAGREES, comparison, result
 
 import crossbench
 from crossbench.report import FORMATS, formats
+from crossbench.report.charts import charts
+from crossbench.results.comparison import SCHEMA
 from crossbench.results.rows import Row
 
+KEPT = Path(__file__).parent / "results" / "lenet.json"
 FAST, SLOW = [9, *[2.0, 2.1] * 4], [9, *[4.2, 4.0] * 4]
 
 
@@ -109,3 +113,31 @@ def test_a_row_that_is_not_ranked_has_no_ratio_in_a_merged_file():
     rows = json.loads(formats.merged([wrong, two()], "json"))
     assert (rows[0]["ratio"], rows[0]["relative_to"]) == (None, None)
     assert rows[1]["ratio"] is not None
+
+
+@pytest.fixture(scope="module")
+def kept():
+    """Return a run of three frameworks whose file has the present schema."""
+    return crossbench.load(KEPT)
+
+
+def test_a_file_of_the_present_schema_is_read_and_shown(kept):
+    assert kept.schema == SCHEMA, "make the file anew, as tests/results/README.md says"
+    rows = kept.rows()
+    assert [row["framework"] for row in rows] == ["torch", "jax", "reference"]
+    assert all(row["ranked"] and row["rounds"] == 6 for row in rows)
+    assert rows[0]["ratio"] == 1.0
+    assert rows[1]["ratio"] == kept.ratio(kept.results[1]).median
+    assert "PyTorch is fastest on the CPU: " in str(kept)
+    assert len(crossbench.table(kept, format="csv").splitlines()) == 4
+    assert "BLAS" in crossbench.table(kept, details=True)
+    names = [chart.name for chart in charts(kept)]
+    assert names[:6] == ["ratios", "rounds", "first-epochs", "losses", "roofline", "memory"]
+
+
+def test_a_table_is_drawn_from_its_file_alone(kept):
+    """Each figure of the table is in the rows, too."""
+    drawn = str(kept)
+    for row in kept.rows():
+        assert f"{row['examples_per_second']:,.0f}" in drawn
+        assert f"{row['test_accuracy']:.1%}" in drawn

@@ -1,5 +1,7 @@
 """The time that is left, and the lines of a log."""
 
+import threading
+
 import pytest
 from samples import comparison, epochs, result
 
@@ -67,6 +69,17 @@ def test_until_the_ratios_are_precise_the_limit_is_told(clock):
 )
 def test_a_duration_is_told_in_words(seconds, words):
     assert duration(seconds) == words
+
+
+def test_no_thread_draws(monkeypatch, capsys):
+    """It would take CPU time while an epoch is timed."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    before = threading.active_count()
+    with Display() as display:
+        assert display.live is not None
+        display.begin("parity")
+        display.update(with_rounds(1, rounds=6))
+        assert threading.active_count() == before
 
 
 def test_a_log_has_a_line_for_each_piece_of_work(capsys):
