@@ -13,7 +13,7 @@ import crossbench
 from crossbench import models
 from crossbench.errors import ReportError
 from crossbench.report import page
-from crossbench.report.charts import charts
+from crossbench.report.charts import charts, several
 from crossbench.results.records import AccuracyEpoch, Peak
 from crossbench.results.roofline import intensity, training_bytes
 
@@ -160,6 +160,36 @@ def test_the_roofline_has_the_measured_edges():
     assert len(values(chart, 1)) == 4
 
 
+def test_several_runs_are_drawn_with_their_geometric_means():
+    fast = comparison(result("torch", FAST), result("jax", [9, *[8.4, 8.0] * 4]))
+    fast.model["name"] = "other"
+    chart = several([two(), fast])
+    assert chart.answer == "Relative to jax, the geometric means are: Torch 0.354 (over 2)."
+    assert [row[0] for row in chart.cells] == ["m, cpu, 2 threads", "other, cpu, 2 threads"]
+    assert [value["median"] for value in values(chart, 1)] == pytest.approx([0.5, 0.25], abs=0.01)
+    assert several([two()]) is None
+    assert several([RUNS["all failed"](), RUNS["all failed"]()]) is None
+
+
+@pytest.mark.parametrize(
+    ("label", "created", "labels"),
+    [
+        ("b", "2026-01-01T00:00:00+00:00", ["cpu", "b"]),
+        (
+            None,
+            "2026-01-02T00:00:00+00:00",
+            ["m, cpu, 2026-01-01 00:00", "m, cpu, 2026-01-02 00:00"],
+        ),
+        (None, "2026-01-01T00:00:00+00:00", ["run 1", "run 2"]),
+    ],
+)
+def test_the_runs_are_named_by_what_differs(label, created, labels):
+    other = two()
+    other.machine, other.created = replace(other.machine, label=label), created
+    chart = several([two(), other])
+    assert [row[0] for row in chart.cells] == [f"{name}, cpu, 2 threads" for name in labels]
+
+
 def test_every_round_is_drawn_in_its_order():
     c = two()
     (chart,) = [chart for chart in charts(c) if chart.name == "rounds"]
@@ -259,6 +289,15 @@ def test_chromium_draws_every_chart_and_scrolls_down_alone(chromium, tmp_path, r
             assert figure.locator(MARKS).count()
             assert figure.locator("details table tr").count() > 1
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_chromium_draws_a_page_of_several_runs(chromium, tmp_path):
+    path = tmp_path / "page.html"
+    page.write([two(), everything()], path)
+    with opened(chromium, path, 360) as tab:
+        assert tab.locator("figure:has(#several)").locator(MARKS).count()
+        assert tab.locator("figure:has(#run-2-ratios)").locator(MARKS).count()
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 360
 
 
 def luminance(colour):

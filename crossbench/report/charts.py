@@ -6,8 +6,9 @@ who do not see it.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
-from statistics import median
+from statistics import geometric_mean, median
 from typing import Any
 
 import altair as alt
@@ -391,6 +392,94 @@ def cost(comparison: Comparison) -> Chart | None:
     )
 
 
+def several(comparisons: list[Comparison]) -> Chart | None:
+    """Draw how the ratios of the frameworks hold over models, machines or days.
+
+    Each is paired by round to the framework that most of the runs have, on the same device and
+    threads. Over several models there is the geometric mean of each framework's ratios.
+    """
+    comparisons = [comparison.frozen() for comparison in comparisons]
+    base = _common_framework(comparisons)
+    if len(comparisons) < 2 or base is None:
+        return None
+    differ = _what_differs(comparisons)
+    values: Values = []
+    cells: list[list[str]] = []
+    by_framework: dict[str, dict[str, float]] = {}
+    for label, comparison in zip(differ, comparisons, strict=True):
+        for result in _measured(comparison):
+            ratio = _paired_with(comparison, result, base)
+            if ratio is None or result.cell.framework == base:
+                continue
+            where = f"{label}, {result.cell.device}, {count(result.cell.threads, 'thread')}"
+            values.append(_labels(result) | {"row": where, **_bounds(ratio)})
+            cells.append([where, result.cell.title, with_interval(ratio)])
+            by_framework.setdefault(result.cell.title, {})[where] = ratio.median
+    if not values:
+        return None
+    means = [
+        f"{title} {number(geometric_mean(found.values()))} (over {len(found)})"
+        for title, found in by_framework.items()
+    ]
+    scale = alt.Scale(type="log")
+    x = f"seconds relative to {base}"
+    y = alt.Y("row:N", title=None, sort=None, axis=alt.Axis(labelLimit=220))
+    marks = alt.Chart(_data(values)).encode(
+        y=y, color=_colour_of(list(by_framework)), yOffset="framework:N"
+    )
+    line = alt.Chart(_data([{"median": 1}])).mark_rule(strokeDash=[4, 4])
+    chart = alt.layer(
+        line.encode(x=alt.X("median:Q", title=x, scale=scale)),
+        marks.mark_rule(strokeWidth=3).encode(x=alt.X("low:Q", title=x, scale=scale), x2="high"),
+        marks.mark_point(filled=True, size=90, opacity=1).encode(
+            x=alt.X("median:Q", title=x, scale=scale),
+            tooltip=["row:N", "framework:N", _figure("median"), _figure("low"), _figure("high")],
+        ),
+    )
+    rows = len({value["row"] for value in values})
+    return Chart(
+        "several",
+        "Does it hold over the runs?",
+        f"Relative to {base}, the geometric means are: {joined(means)}.",
+        "Each ratio is of the steady epochs of one run, paired by round. " + _INTERVALS,
+        _specification(chart, ROW_HEIGHT * (rows + 1)),
+        ["run", "framework", f"× {base}"],
+        cells,
+    )
+
+
+def _common_framework(comparisons: list[Comparison]) -> str | None:
+    """Return the framework that most runs have ranked; of several the first by name."""
+    ranked = Counter(
+        framework
+        for comparison in comparisons
+        for framework in {r.cell.framework for r in comparison.results if comparison.is_ranked(r)}
+    )
+    return min(ranked, key=lambda name: (-ranked[name], name), default=None)
+
+
+def _what_differs(comparisons: list[Comparison]) -> list[str]:
+    """Return a label for each run: its model, machine and date, as far as they differ."""
+    kinds = (
+        [c.model["name"] for c in comparisons],
+        [c.machine.name for c in comparisons],
+        [c.created[:16].replace("T", " ") for c in comparisons],
+    )
+    for differing in ([k for k in kinds[:2] if len(set(k)) > 1], kinds):
+        labels = [", ".join(parts) for parts in zip(*differing, strict=True)]
+        if len(set(labels)) == len(comparisons):
+            return labels
+    return [f"run {number}" for number in range(1, len(comparisons) + 1)]
+
+
+def _paired_with(comparison: Comparison, result: CellResult, base: str) -> Estimate | None:
+    """Return the ratio of a cell to the framework's on the same device and threads."""
+    for other in comparison.ranked(result.cell.device, result.cell.threads):
+        if other.cell.framework == base:
+            return comparison.paired(result, other)
+    return None
+
+
 _INTERVALS = (
     "A dot is the median of the rounds; the line is its 95 % interval, or the range of fewer than "
     "six rounds. Left is better."
@@ -422,15 +511,7 @@ def _intervals(
     comparison: Comparison, found: Found, title: str, at: float | None = None
 ) -> dict[str, Any]:
     """Return a chart with a row for each estimate: a dot on a line. at: of a vertical line."""
-    values = [
-        _labels(result)
-        | {
-            "median": estimate.median,
-            "low": estimate.minimum if estimate.low is None else estimate.low,
-            "high": estimate.maximum if estimate.high is None else estimate.high,
-        }
-        for result, estimate in found
-    ]
+    values = [_labels(result) | _bounds(estimate) for result, estimate in found]
     scale = alt.Scale(zero=True, nice=True)
     rows = alt.Chart(_data(values)).encode(
         y=_row_axis(comparison), color=_colour(comparison, legend=False)
@@ -448,6 +529,15 @@ def _intervals(
     return _specification(alt.layer(*layers), ROW_HEIGHT * len(found))
 
 
+def _bounds(estimate: Estimate) -> dict[str, float]:
+    """Return the median and the ends of the line that is drawn through it."""
+    return {
+        "median": estimate.median,
+        "low": estimate.minimum if estimate.low is None else estimate.low,
+        "high": estimate.maximum if estimate.high is None else estimate.high,
+    }
+
+
 def _row_axis(comparison: Comparison) -> alt.Y:
     """Return the axis with a row for each cell, in the order of the table."""
     order = [row["row"] for row in (_labels(result) for result in comparison.results)]
@@ -460,6 +550,10 @@ def _colour(comparison: Comparison, legend: bool = True) -> alt.Color:
     legend: whether the chart needs one; where each row has a label it does not.
     """
     titles = list(dict.fromkeys(result.cell.title for result in comparison.results))
+    return _colour_of(titles, legend)
+
+
+def _colour_of(titles: list[str], legend: bool = True) -> alt.Color:
     colours = [PALETTE[index % len(PALETTE)] for index in range(len(titles))]
     scale = alt.Scale(domain=titles, range=colours)
     top = alt.Legend(orient="top", columns=2, symbolType="circle")

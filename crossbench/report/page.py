@@ -46,8 +46,12 @@ def write(comparisons: list[Comparison], path: str | os.PathLike[str]) -> None:
 
 def page(comparisons: list[Comparison]) -> str:
     """Return the page as HTML."""
+    from .charts import several
+
     runs = [_run(comparison, index) for index, comparison in enumerate(comparisons, 1)]
-    charts = [
+    over = several(comparisons)
+    charts = [{"id": over.name, "specification": over.specification}] if over else []
+    charts += [
         {"id": f"run-{run['number']}-{chart.name}", "specification": chart.specification}
         for run in runs
         for chart in run["charts"]
@@ -55,7 +59,7 @@ def page(comparisons: list[Comparison]) -> str:
     return _template().render(
         title=runs[0]["summary"].heading[0].partition(":")[0],
         runs=runs,
-        several=len(runs) > 1,
+        over=over,
         charts=_script(charts),
         results=[_script(json.loads(comparison.encode())) for comparison in comparisons],
         vega=_bundle(),
