@@ -14,9 +14,10 @@ from crossbench import models
 from crossbench.errors import ReportError
 from crossbench.report import page
 from crossbench.report.charts import charts, several
-from crossbench.results.records import AccuracyEpoch, Peak
+from crossbench.results.records import AccuracyEpoch, Peak, Usage
 from crossbench.results.roofline import intensity, training_bytes
 
+USAGE = Usage(1, 3, 0.001, 2.0, 2**30, None, None, None, None, None, [])
 FAST, SLOW = [9, *[2.0, 2.1] * 4], [9, *[4.2, 4.0] * 4]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 TEXTS = ("h1", "p.soft", "p.answer", "p.warning", "summary", "th", "td", "figcaption p")
@@ -40,6 +41,7 @@ def everything():
     cells[0].to_accuracy = [AccuracyEpoch(2.0, 4.0, a) for a in (0.3, 0.6)]
     for cell in cells:
         cell.peak = Peak(100.0, 10.0)
+        cell.usage = [replace(USAGE, seconds=[0.1, 0.2], cores=[1.0, 2.0], gpu_shares=[])]
     model = models.get("lenet").description()
     return comparison(*cells, model=model, prices={"cpu": 0.1}, target_accuracy=0.5)
 
@@ -120,7 +122,7 @@ def test_each_chart_appears_where_it_has_figures():
         "memory",
     ]
     added = {chart.name for chart in charts(everything())} - {c.name for c in charts(two())}
-    assert added == {"accuracy", "roofline", "threads", "cost"}
+    assert added == {"accuracy", "roofline", "activity", "threads", "cost"}
     assert charts(RUNS["all failed"]()) == []
     assert [chart.name for chart in charts(missing_figures())] == ["rounds", "first-epochs"]
 

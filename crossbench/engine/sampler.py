@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import pynvml
 
-from ..results.records import Epoch, Usage
+from ..results.records import SERIES_POINTS, Epoch, Usage
 from .timing import MIN_TIMED_SECONDS
 
 INTERVAL = 0.1
@@ -123,6 +123,7 @@ class Sampler:
             gpu_megahertz_lowest=min(megahertz, default=None),
             gpu_throttled=sorted(throttling),
             stopped_seconds=self._stopped_seconds(epoch.started, end),
+            **_series(epoch.started, within, cores, self.gpu is not None),
         )
 
     def _stopped_seconds(self, start: float, end: float) -> float:
@@ -149,6 +150,18 @@ class Sampler:
         at, cpu = time.perf_counter(), times.user + times.system
         gpu = GpuSample() if self.gpu is None else sample_gpu(self.gpu, self.pid)
         return Sample(at, cpu, resident, stopped, gpu)
+
+
+def _series(
+    start: float, samples: list[Sample], cores: list[float], on_gpu: bool
+) -> dict[str, list[Any]]:
+    """Return the fields of Usage that hold the samples over the epoch, thinned."""
+    points = list(zip(samples[1:], cores, strict=True))[:: len(samples) // SERIES_POINTS + 1]
+    return {
+        "seconds": [round(sample.at - start, 3) for sample, _ in points],
+        "cores": [round(value, 3) for _, value in points],
+        "gpu_shares": [sample.gpu.busy for sample, _ in points] if on_gpu else [],
+    }
 
 
 def sample_gpu(gpu: Any, pid: int) -> GpuSample:

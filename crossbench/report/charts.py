@@ -62,6 +62,7 @@ def charts(comparison: Comparison) -> list[Chart]:
             losses,
             accuracy,
             roofline,
+            activity,
             memory,
             threads,
             cost,
@@ -298,6 +299,51 @@ def roofline(comparison: Comparison) -> Chart | None:
         "cache is not moved, so a row may lie above the left edge.",
         _specification(chart),
         ["row", "GFLOP/s", "edge at this intensity", "share of it"],
+        cells,
+    )
+
+
+def activity(comparison: Comparison) -> Chart | None:
+    """Draw the cores and the GPU in use over a steady epoch, of each row the last one sampled."""
+    values: Values = []
+    cells = []
+    for result in _measured(comparison):
+        usage = next((u for u in reversed(result.usage) if u.seconds), None)
+        if usage is None:
+            continue
+        for kind, series in (("cores", usage.cores), ("share of the GPU", usage.gpu_shares)):
+            values += [
+                _labels(result) | {"seconds": at, "in use": value, "kind": kind}
+                for at, value in zip(usage.seconds, series, strict=False)
+                if value is not None
+            ]
+        busy = percent(usage.gpu_busy)
+        cells.append(
+            [result.name, number(comparison.cores(result)), number(usage.cores_peak), busy]
+        )
+    if not values:
+        return None
+    chart = (
+        alt.Chart(_data(values))
+        .mark_line(strokeWidth=2)
+        .encode(
+            x=alt.X("seconds:Q", title="seconds of a steady epoch"),
+            y=alt.Y("in use:Q", title="cores, or share of the GPU, in use"),
+            color=_colour(comparison),
+            strokeDash=alt.StrokeDash("kind:N", title=None, legend=None),
+            detail=["row:N", "kind:N"],
+            tooltip=["row:N", "kind:N", _figure("in use")],
+        )
+    )
+    most = max(cells, key=lambda row: float(row[1].replace(",", "")))
+    return Chart(
+        "activity",
+        "What is in use?",
+        f"{most[0]} keeps most cores at work: {most[1]} on average.",
+        "Cores in use from one sample to the next, ten a second, over the last steady epoch; of a "
+        "row on a GPU also the share of time in which the GPU worked (dashed).",
+        _specification(chart),
+        ["row", "cores, mean", "cores, most", "GPU busy"],
         cells,
     )
 

@@ -15,6 +15,8 @@ float32."""
 MIN_FLOAT32_BOUND, MIN_LOSS_BOUND = 2e-5, 2e-6
 """Deviations that are always allowed to a tensor, and to a loss, which is a mean. bfloat16 and
 TensorFloat-32 deviate by more than 1e-4."""
+SERIES_POINTS = 50
+"""Points of a series of samples in the file; an epoch of a minute has 600 samples."""
 FLOAT64_LEVEL = 1e-9
 """A smaller deviation from float64 shows that a float32 run did not compute in float32."""
 TENSOR_KINDS = {"logits": "logits", "gradient of ": "gradients", "losses of the steps": "losses"}
@@ -36,6 +38,8 @@ Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Over0 = Annotated[float, Meta(gt=0)]
 NonNegative = Annotated[float, Meta(ge=0, le=1e18)]
 Share = Annotated[float, Meta(ge=0, le=1)]
+Series = Annotated[list[NonNegative], Meta(max_length=SERIES_POINTS)]
+Shares = Annotated[list[Share | None], Meta(max_length=SERIES_POINTS)]
 Deviation = Annotated[float, Meta(ge=0)] | None
 Deviations = Annotated[dict[str, Deviation], Meta(min_length=1)]
 
@@ -219,6 +223,12 @@ class Usage:
     """Why the GPU lowered its clock, in NVML's terms: "power cap", "thermal slowdown"."""
     stopped_seconds: NonNegative = 0.0
     """Seconds that the process was stopped: by a signal, or together with crossbench itself."""
+    seconds: Series = field(default_factory=list)
+    """Times of the series, from the start of the epoch; at most SERIES_POINTS, evenly chosen."""
+    cores: Series = field(default_factory=list)
+    """Cores in use at these times, since the sample before."""
+    gpu_shares: Shares = field(default_factory=list)
+    """Utilization of the GPU at these times; empty without one."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from crossbench.engine import usage
 from crossbench.engine.sampler import Sample, Sampler
 from crossbench.engine.timing import timed_without_delay
 from crossbench.engine.usage import Counters
-from crossbench.results.records import Epoch, SystemActivity
+from crossbench.results.records import SERIES_POINTS, Epoch, SystemActivity
 
 SPIN = "import time\nend = time.monotonic() + {}\nwhile time.monotonic() < end: pass"
 
@@ -144,6 +144,11 @@ def test_the_sampler_samples_another_process(gone):
     assert found.round == 3
     assert 3 < found.samples < 70
     assert found.cores_peak > 0.3
+    assert len(found.seconds) == len(found.cores) > 2
+    assert found.seconds == sorted(found.seconds)
+    assert 0 < found.seconds[0] < found.seconds[-1] < 1.3
+    assert 0.3 < max(found.cores) <= found.cores_peak + 0.001
+    assert found.gpu_shares == []
     assert found.resident_peak > 2**20
     assert 0 < found.sampler_cores < 0.5
     assert (found.gpu_busy, found.gpu_memory_peak, found.gpu_watts) == (None, None, None)
@@ -154,6 +159,17 @@ def test_the_sampler_samples_another_process(gone):
     )
     early = Epoch(3, 0, start - 10, 1.0, 1.0, [1.0], {}, SystemActivity(*[None] * 6))
     assert sampler.usage(early) is None
+
+
+def test_a_long_series_is_thinned():
+    sampler = Sampler(os.getpid())
+    sampler.seconds = 200.0
+    sampler.samples = [Sample(100 + i / 10, i / 20, 2**20, False) for i in range(2000)]
+    epoch = Epoch(1, 1, 100.0, 190.0, 95.0, [1.0], {}, SystemActivity(*[None] * 6))
+    found = sampler.usage(epoch)
+    assert SERIES_POINTS / 2 < len(found.seconds) <= SERIES_POINTS
+    assert set(found.cores) == {0.5}
+    assert found.seconds[-1] > 180
 
 
 def test_a_stop_of_the_sampling_process_is_noticed():
