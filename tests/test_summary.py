@@ -80,6 +80,19 @@ def test_a_difference_that_is_not_significant_is_not_called_one():
     assert verdict.endswith("(Torch 1.01× (0.976–1.05)).")
 
 
+def test_a_range_that_contains_1_decides_nothing():
+    c = comparison(result("torch", [9, 2, 2.1]), result("jax", [9, 1.9, 2.3]))
+    (verdict,) = summarize(c).verdicts
+    assert verdict.startswith("Torch and Jax are fastest on the CPU, without a significant diff")
+
+
+def test_a_row_that_the_timed_run_doubts_is_not_said_to_do_the_same_work():
+    c = comparison(result("torch", FAST), result("jax", SLOW))
+    c.results[0].epochs = [replace(e, still_training=True) for e in c.results[0].epochs]
+    assert summarize(c).parity.startswith("jax cpu does the same work as")
+    assert "torch cpu: not ranked" in summarize(c).warnings[0]
+
+
 def test_a_range_of_few_rounds_is_called_one():
     c = comparison(result("torch", [9, 2, 2.1]), result("jax", [9, 4, 4.1]))
     (verdict,) = summarize(c).verdicts

@@ -73,9 +73,7 @@ def summarize(comparison: Comparison, running: bool = False) -> Summary:
     columns = [ratio if name == "ratio" else name for name in (cells[0] if cells else {})]
     return Summary(
         heading=_clean(_heading(comparison)),
-        columns=[
-            printable(name, MAX_CELL_CHARACTERS) if name == ratio else name for name in columns
-        ],
+        columns=columns,
         deciding=columns.index(ratio) + 1 if columns else 0,
         rows=[[printable(cell, MAX_CELL_CHARACTERS) for cell in row.values()] for row in cells],
         fastest=[
@@ -83,7 +81,7 @@ def summarize(comparison: Comparison, running: bool = False) -> Summary:
             for index, (row, group) in enumerate(zip(found, groups, strict=True))
         ],
         verdicts=_clean(verdicts(comparison)),
-        parity=printable(_parity(comparison.results), MAX_SENTENCE_CHARACTERS),
+        parity=printable(_parity(comparison), MAX_SENTENCE_CHARACTERS),
         warnings=_warnings(comparison, running),
     )
 
@@ -172,8 +170,8 @@ def _verdict(comparison: Comparison, ranked: list[CellResult], place: str) -> st
     fastest, *others = ranked
     ratios = [(r.cell.title, comparison.paired(r, fastest)) for r in others]
     known = [(title, ratio) for title, ratio in ratios if ratio]
-    equal = [(t, r) for t, r in known if r.low is not None and not r.excludes(1)]
-    slower = [(t, r) for t, r in known if r.low is None or r.excludes(1)]
+    slower = [(title, ratio) for title, ratio in known if ratio.is_over(1)]
+    equal = [(title, ratio) for title, ratio in known if not ratio.is_over(1)]
     words = f"{fastest.cell.title} is fastest {place}"
     if equal:
         words = f"{joined([fastest.cell.title, *(t for t, _ in equal)])} are fastest {place}"
@@ -196,14 +194,17 @@ def _times(ratio: Estimate) -> str:
     return f"{median}× {interval}".strip()
 
 
-def _parity(results: list[CellResult]) -> str:
-    """Return the line on the rows whose parity was proved, and how closely."""
-    proved = [r for r in results if r.parity and r.parity.agrees]
+def _parity(comparison: Comparison) -> str:
+    """Return the line on the rows that were proved, and that no check of the timed run doubts."""
+    results = comparison.results
+    proved = [r for r in results if r.parity and comparison.doubt(r) is None]
     if not proved:
         return ""
     largest = max(worst(r.parity.float64)[1] or 0.0 for r in proved if r.parity)
     who = "All rows" if len(proved) == len(results) else joined([r.name for r in proved])
-    verb = "do" if len(proved) > 1 or who == "All rows" else "does"
+    if len(results) == 1:
+        who = results[0].name
+    verb = "do" if len(proved) > 1 else "does"
     return (
         f"{who} {verb} the same work as the NumPy reference: in float64 the largest deviation is "
         f"{largest:.0e} ({FLOAT64_BOUND:.0e} is allowed)."
