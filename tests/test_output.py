@@ -104,7 +104,7 @@ def test_a_run_whose_table_cannot_be_printed(tmp_path, small_run, where, json, w
 def test_an_unusable_standard_error_changes_nothing_else(small_run, where):
     done = shell(f'"$@" {where}', *small_run)
     assert done.returncode == 0
-    assert done.stdout.startswith(b"tiny: ")
+    assert done.stdout.startswith(b"tiny on ")
     assert b"crossbench: " not in done.stdout
     wrong = shell(f'"$@" {where}', "--rounds", "x")
     assert (wrong.returncode, wrong.stdout) == (2, b"")
