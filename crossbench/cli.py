@@ -15,7 +15,6 @@ import argparse
 import math
 import os
 import reprlib
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -24,7 +23,13 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from . import __version__, signals
 from .errors import CrossbenchError, OutputError, SpecError
-from .output import standard_streams, takes_colour, write_stderr, write_stdout
+from .output import (
+    standard_streams,
+    takes_colour,
+    terminal_width,
+    write_stderr,
+    write_stdout,
+)
 from .printable import printable
 from .report import FORMATS, Format
 
@@ -259,9 +264,9 @@ def _print(
     """
     from .report.formats import tables
 
-    width = shutil.get_terminal_size((0, 0)).columns
+    width, colour = terminal_width(sys.stdout), takes_colour(sys.stdout)
     try:
-        write_stdout(tables(comparisons, details, format, width, takes_colour(sys.stdout)))
+        write_stdout(tables(comparisons, details, format, width, colour))
     except OutputError as error:
         if file is None:
             raise

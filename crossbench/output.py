@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import io
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -38,9 +39,14 @@ def standard_streams() -> Iterator[None]:
                 _flush_or_drop(stream)
 
 
+def terminal_width(stream: TextIO | None) -> int | None:
+    """Return the columns of the terminal that the stream is, or None where it is none."""
+    return shutil.get_terminal_size().columns if _is_terminal(stream) else None
+
+
 def takes_colour(stream: TextIO | None) -> bool:
     """Return whether the stream is a terminal that shows colours, and NO_COLOR is not set."""
-    if stream is None or stream.closed or not stream.isatty():
+    if not _is_terminal(stream):
         return False
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
 
@@ -67,6 +73,10 @@ def write_stderr(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
     except OSError:
         _drop(sys.stderr)
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and not stream.closed and stream.isatty()
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:

@@ -59,9 +59,9 @@ def test_json_is_read_back_as_it_was():
 
 
 def test_several_comparisons_are_one_csv_or_json():
-    text = formats.tables([two(), two()], False, "csv", 0)
+    text = formats.tables([two(), two()], False, "csv")
     assert len(list(csv.DictReader(io.StringIO(text)))) == 6
-    assert len(json.loads(formats.tables([two(), two()], False, "json", 0))) == 6
+    assert len(json.loads(formats.tables([two(), two()], False, "json"))) == 6
 
 
 def test_markdown_has_the_table_and_the_sentences():

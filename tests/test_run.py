@@ -233,7 +233,7 @@ def test_a_plain_script_without_a_main_guard(tmp_path, cifar_directory):
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "NumPy reference  cpu" in done.stdout
+    assert "NumPy reference" in done.stdout
     assert crossbench.table(crossbench.load(tmp_path / "r.json")) == done.stdout.strip()
 
 
@@ -260,7 +260,7 @@ def test_every_finished_round_is_on_disk_at_once(run, tmp_path):
     file, on_disk = tmp_path / "r.json", []
 
     def look(what):
-        if "first epoch" in what:
+        if what.endswith("first epoch"):
             on_disk.append(len(crossbench.load(file).results[0].epochs))
 
     comparison = run("reference", devices="cpu", rounds=3, json=file, progress=look)

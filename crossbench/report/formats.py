@@ -36,7 +36,7 @@ def tables(
     comparisons: list[Comparison],
     details: bool,
     format: Format,
-    width: int,
+    width: int | None = None,
     colour: bool = False,
 ) -> str:
     """Return the tables of several comparisons, one after the other; see `table`."""
