@@ -90,4 +90,4 @@ def test_a_cpu_quota_has_a_remark(tmp_path, small_run):
             check=False,
         )
     assert done.returncode == 0, done.stderr
-    assert "a CPU quota throttled its threads for" in done.stdout
+    assert "a CPU quota throttled its threads for" in " ".join(done.stdout.split())
