@@ -114,12 +114,9 @@ def models(arguments: list[str]) -> int:
 
 def compare(arguments: list[str]) -> int:
     """Print what changed between results files; return 1 if --fail-above finds a slower cell."""
-    parser = Parser(
-        "crossbench compare",
-        description="Show what changed from the first results file to each of the others.",
-        allow_abbrev=False,
+    parser = _files_parser(
+        "compare", "Show what changed from the first results file to each of the others."
     )
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
     parser.add_argument(
         "--fail-above",
         type=percentage,
@@ -139,10 +136,7 @@ def compare(arguments: list[str]) -> int:
 
 def merge(arguments: list[str]) -> int:
     """Print the results files of several machines in one table."""
-    parser = Parser(
-        "crossbench merge", description="Show the results files of several machines in one table."
-    )
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    parser = _files_parser("merge", "Show the results files of several machines in one table.")
     _add_format(parser)
     options = parser.parse_args(arguments)
     comparisons = _load_all(options.files)
@@ -154,10 +148,7 @@ def merge(arguments: list[str]) -> int:
 
 def show(arguments: list[str]) -> int:
     """Print the table of a results file, or of each of several."""
-    parser = Parser(
-        "crossbench show", description="Show the table of each results file.", allow_abbrev=False
-    )
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    parser = _files_parser("show", "Show the table of each results file.")
     _add_format(parser)
     _add_details(parser)
     options = parser.parse_args(arguments)
@@ -169,12 +160,9 @@ def show(arguments: list[str]) -> int:
 
 def report(arguments: list[str]) -> int:
     """Write the page of one results file or several."""
-    parser = Parser(
-        "crossbench report",
-        description="Write a page with charts of results files: one file that needs no network.",
-        allow_abbrev=False,
+    parser = _files_parser(
+        "report", "Write a page with charts of results files: one file that needs no network."
     )
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
     parser.add_argument("--html", type=Path, metavar="OUT", required=True, help="the new page")
     options = parser.parse_args(arguments)
     from .report import page
@@ -183,6 +171,13 @@ def report(arguments: list[str]) -> int:
     page.check(options.html)
     page.write([load(file) for file in options.files], options.html)
     return 0
+
+
+def _files_parser(command: str, description: str) -> Parser:
+    """Return the parser of a command that takes results files."""
+    parser = Parser(f"crossbench {command}", description=description, allow_abbrev=False)
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    return parser
 
 
 def _add_format(parser: Parser) -> None:
@@ -243,12 +238,13 @@ def benchmark(arguments: list[str]) -> int:
                 comparison = run(**options, progress=display.begin, on_update=display.update)
     except Unsaved as unsaved:
         _print([unsaved.comparison], format, details)
+        _write_page([unsaved.comparison], html)
         raise
     except Interrupted as interrupted:
         _print([interrupted.comparison], format, details, file)
-        _write_page([interrupted.comparison], html)
         if file:
             write_stderr(f"crossbench: to continue this run: --resume {file}")
+        _write_page([interrupted.comparison], html)
         raise
     _print([comparison], format, details, file)
     _write_page([comparison], html)

@@ -7,7 +7,7 @@ from samples import DISAGREES, QUIET, comparison, epoch, result
 
 from crossbench.report.formats import html, markdown
 from crossbench.report.summary import summarize
-from crossbench.report.terminal import renderable, text
+from crossbench.report.terminal import text
 
 FAST, EQUAL, SLOW = [9, *[2.0, 2.1] * 4], [9, *[2.05, 2.0] * 4], [9, *[4.2, 4.0] * 4]
 
@@ -187,7 +187,7 @@ def test_colours_mark_the_fastest_row_and_the_warnings():
     assert "\x1b[33m" in coloured.splitlines()[-1]
 
 
-@pytest.mark.parametrize("draw", [text, markdown, html, lambda c: renderable(c, 100) and ""])
+@pytest.mark.parametrize("draw", [text, markdown, html])
 @pytest.mark.parametrize("outside", ["[bold]a[/bold]\x1b[31m\n<script>|*_", "x" * 10**6])
 def test_names_from_outside_keep_the_layout(draw, outside):
     cell = result("torch", FAST)

@@ -93,14 +93,16 @@ def rounds(comparison: Comparison) -> Chart | None:
     """Draw how sure the figures are: every steady epoch in the order in which it ran."""
     values: Values = []
     cells = []
-    started = [e.started for r in comparison.results for e in r.epochs]
+    # the clock of a run that was resumed may have begun anew: order by round, then by the clock
+    steady = ((e.round, e.started) for r in comparison.results for e in r.steady)
+    position = {key: index for index, key in enumerate(sorted(steady), 1)}
     for result in _measured(comparison):
         middle = median(comparison.seconds(result))
         for epoch in result.steady:
             values.append(
                 _labels(result)
                 | {
-                    "minutes": (epoch.started - min(started)) / 60,
+                    "position": position[epoch.round, epoch.started],
                     "percent": 100 * (epoch.wall_seconds / middle - 1),
                     "seconds": epoch.wall_seconds,
                     "round": epoch.round,
@@ -113,7 +115,7 @@ def rounds(comparison: Comparison) -> Chart | None:
         return None
     widest = max(abs(value["percent"]) for value in values)
     chart = alt.Chart(_data(values)).encode(
-        x=alt.X("minutes:Q", title="minutes since the first epoch"),
+        x=alt.X("position:Q", title="steady epochs, in the order in which they ran"),
         y=alt.Y("percent:Q", title="seconds, % from the row's median"),
         color=_colour(comparison),
         tooltip=["row:N", "round:O", _figure("seconds"), _figure("percent")],
@@ -138,7 +140,7 @@ def first_epochs(comparison: Comparison) -> Chart | None:
     values: Values = []
     cells = []
     most: tuple[float, str] = (0.0, "")
-    for result in _measured(comparison):
+    for result in _ranked(comparison):
         first, steady = comparison.first_epoch(result), comparison.steady(result)
         if first is None or steady is None:
             continue
@@ -180,14 +182,16 @@ def first_epochs(comparison: Comparison) -> Chart | None:
 def losses(comparison: Comparison) -> Chart | None:
     """Draw whether all rows learn the same: the loss of each step of the first epoch."""
     values: Values = []
-    cells, last = [], list[float]()
+    cells, last, diverged = [], list[float](), list[str]()
     for result in _measured(comparison):
         known = [(i, x) for i, x in enumerate(result.epochs[0].losses, 1) if x is not None]
-        every = max(1, len(known) // MAX_STEPS)
+        every = -(-len(known) // MAX_STEPS) or 1
         values += [_labels(result) | {"step": i, "loss": x} for i, x in known[::every]]
         if known:
             cells.append([result.name, f"{known[0][1]:.6g}", f"{known[-1][1]:.6g}"])
             last.append(known[-1][1])
+        if None in result.epochs[0].losses:
+            diverged.append(result.name)
     if not values:
         return None
     spread = (max(last) - min(last)) / abs(min(last)) if min(last) else 0.0
@@ -202,7 +206,9 @@ def losses(comparison: Comparison) -> Chart | None:
     return Chart(
         "losses",
         "Do they learn the same?",
-        f"The losses of the last step lie within {spread:.1%} of one another.",
+        f"Losses that are not finite: {joined(diverged)}."
+        if diverged
+        else f"The losses of the last step lie within {spread:.1%} of one another.",
         "All rows start from the same weights and see the same batches, so their lines cover one "
         "another; with dropouts they differ by chance.",
         _specification(chart),
@@ -258,7 +264,7 @@ def roofline(comparison: Comparison) -> Chart | None:
     """Draw how close each row comes to what the device can do: its two edges, and a point a row."""
     found = [
         (result, gflops, peak)
-        for result in _measured(comparison)
+        for result in _ranked(comparison)
         if (gflops := comparison.gflops(result)) and (peak := comparison.peak(result))
     ]
     if not found or "trained_parameters" not in comparison.model:
@@ -307,7 +313,7 @@ def activity(comparison: Comparison) -> Chart | None:
     """Draw the cores and the GPU in use over a steady epoch, of each row the last one sampled."""
     values: Values = []
     cells = []
-    for result in _measured(comparison):
+    for result in _ranked(comparison):
         usage = next((u for u in reversed(result.usage) if u.seconds), None)
         if usage is None:
             continue
@@ -350,7 +356,7 @@ def activity(comparison: Comparison) -> Chart | None:
 
 def memory(comparison: Comparison) -> Chart | None:
     """Draw the peak memory of each row."""
-    found = [(r, r.peak_memory / 2**20) for r in _measured(comparison) if r.peak_memory]
+    found = [(r, r.peak_memory / 2**20) for r in _ranked(comparison) if r.peak_memory]
     if not found:
         return None
     most, mebibytes = max(found, key=lambda pair: pair[1])
@@ -381,9 +387,13 @@ def threads(comparison: Comparison) -> Chart | None:
     """Draw the speed-up of each framework by its number of threads, and the ideal one."""
     values: Values = []
     cells = []
-    for result in _measured(comparison):
+    fewest: dict[str, int] = {}
+    for result in _ranked(comparison):
         speedup = comparison.thread_speedup(result)
         number_of_threads = result.cell.threads
+        if result.cell.device == "cpu":
+            title = result.cell.title
+            fewest[title] = min(number_of_threads, fewest.get(title, number_of_threads))
         if speedup:
             values.append(
                 _labels(result) | {"threads": number_of_threads, "speed-up": speedup.median}
@@ -391,13 +401,13 @@ def threads(comparison: Comparison) -> Chart | None:
             cells.append([result.name, str(number_of_threads), with_interval(speedup)])
     if not values:
         return None
-    fewest = min(r.cell.threads for r in comparison.results)
     for title in {value["framework"]: None for value in values}:
-        values.append({"framework": title, "row": title, "threads": fewest, "speed-up": 1.0})
+        values.append({"framework": title, "row": title, "threads": fewest[title], "speed-up": 1.0})
     most = max(value["threads"] for value in values)
-    ideal = [{"threads": n, "speed-up": n / fewest} for n in (fewest, most)]
+    least = min(value["threads"] for value in values)
+    ideal = [{"threads": n, "speed-up": n / least} for n in (least, most)]
     x = alt.X("threads:Q", title="CPU threads", axis=alt.Axis(tickMinStep=1))
-    y = alt.Y("speed-up:Q", title=f"speed-up over {count(fewest, 'thread')}")
+    y = alt.Y("speed-up:Q", title="speed-up over the fewest threads")
     best = max(cells, key=lambda row: float(row[2].split()[0].replace(",", "")))
     chart = alt.layer(
         alt.Chart(_data(ideal)).mark_line(strokeDash=[4, 4], color="#808080").encode(x=x, y=y),
@@ -538,6 +548,11 @@ Found = list[tuple[CellResult, Estimate]]
 def _measured(comparison: Comparison) -> list[CellResult]:
     """Return the cells with a finished round."""
     return [result for result in comparison.results if result.steady]
+
+
+def _ranked(comparison: Comparison) -> list[CellResult]:
+    """Return the cells whose figures may be compared: no answer is drawn from others."""
+    return [result for result in comparison.results if comparison.is_ranked(result)]
 
 
 def _estimates(comparison: Comparison, figure: Any) -> Found:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from contextlib import suppress
 from functools import cache
 from importlib import import_module, resources
 from importlib.util import find_spec
@@ -29,8 +30,13 @@ def check(path: str | os.PathLike[str]) -> None:
     lacking = [package for module, package in NEEDED.items() if find_spec(module) is None]
     if lacking:
         raise ReportError(f"a page needs more packages: pip install {' '.join(lacking)}")
-    if Path(path).exists():
-        raise ReportError(f"{path} exists already: choose another name")
+    try:
+        with suppress(FileNotFoundError):
+            os.lstat(path)
+            raise ReportError(f"{path} exists already: choose another name")
+        Path(path).absolute().parent.stat()
+    except (OSError, ValueError) as error:
+        raise _cannot_write(path, error) from None
 
 
 def write(comparisons: list[Comparison], path: str | os.PathLike[str]) -> None:
@@ -38,10 +44,19 @@ def write(comparisons: list[Comparison], path: str | os.PathLike[str]) -> None:
     check(path)
     content = page(comparisons)
     try:
-        with open(path, "x", encoding="utf-8") as file:
+        with open(path, "x", encoding="utf-8", errors="replace") as file:
             file.write(content)
-    except OSError as error:
-        raise ReportError(f"{path} cannot be written: {error.strerror}") from None
+    except FileExistsError as error:
+        raise _cannot_write(path, error) from None
+    except (OSError, ValueError) as error:
+        with suppress(OSError, ValueError):
+            Path(path).unlink()  # only a part of it was written
+        raise _cannot_write(path, error) from None
+
+
+def _cannot_write(path: str | os.PathLike[str], error: Exception) -> ReportError:
+    why = getattr(error, "strerror", None) or error
+    return ReportError(f"{path} cannot be written: {why}")
 
 
 def page(comparisons: list[Comparison]) -> str:
@@ -85,6 +100,7 @@ def _run(comparison: Comparison, index: int) -> dict[str, Any]:
 def command(comparison: Comparison) -> str:
     """Return the command line that repeats the run."""
     settings, data = comparison.settings, comparison.data
+    accuracy = settings.target_accuracy
     cells = [r.cell for r in comparison.results]
     words = {
         "frameworks": ",".join(dict.fromkeys(cell.framework for cell in cells)),
@@ -94,18 +110,19 @@ def command(comparison: Comparison) -> str:
         "batch-size": data.batch_size,
         "batches": data.batches if data.cut else None,
         "rounds": settings.rounds or "auto",
-        "precision": None if settings.rounds else f"{settings.precision:.0%}",
+        "precision": None if settings.rounds else f"{100 * settings.precision:g}%",
+        "max-seconds": None if settings.rounds and not accuracy else settings.max_seconds,
         "epochs": settings.epochs,
         "seed": settings.seed,
         "threads": ",".join(str(n) for n in dict.fromkeys(cell.threads for cell in cells)),
         "baseline": settings.baseline,
-        "target-accuracy": settings.target_accuracy and f"{settings.target_accuracy:.0%}",
+        "target-accuracy": accuracy and f"{100 * accuracy:g}%",
         "price": ",".join(f"{k}={v}/h" for k, v in settings.prices.items()) or None,
     }
     given = " ".join(
         f"--{name} {shlex.quote(str(v))}" for name, v in words.items() if v is not None
     )
-    return f"python -m crossbench {given}"
+    return f"python -m crossbench {given}{' --trace-memory' if settings.trace_memory else ''}"
 
 
 def _parity(comparison: Comparison) -> list[dict[str, Any]]:
