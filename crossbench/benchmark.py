@@ -63,6 +63,7 @@ def run(
     frameworks: Iterable[str] | None = None,
     devices: Iterable[str] | None = None,
     *,
+    variants: Iterable[str] | None = None,
     model: str | Model = MODEL,
     data: str | Path = AUTO,
     rounds: int | str = ROUNDS,
@@ -85,12 +86,16 @@ def run(
 ) -> Comparison:
     """Train one model in every framework on every device, check that all agree, and compare them.
 
-    A cell is one framework on one device with one number of threads: a row of the table. In each
-    round every cell starts a new process, and trains a first epoch and then `epochs` steady ones.
+    A cell is one variant of a framework on one device with one number of threads: a row of the
+    table. In each round every cell starts a new process, and trains a first epoch and then
+    `epochs` steady ones.
 
-    frameworks: names such as "torch", "jax", "flux"; None for all that are installed.
+    frameworks: names such as "torch", "jax", "flux"; "torch:tuned" for a variant; "FILE.py:NAME"
+        for an Adapter in a file; None for all that are installed.
     devices: "cpu", "gpu", or "gpu:1" for the second GPU; None for the CPU, and the GPU if there is
         one.
+    variants: variants of the frameworks that are named without one, such as "tuned", or "all":
+        each framework runs those that it has. None for the idiomatic one.
     model: a name from `python -m crossbench models`, "FILE.py:NAME", or a Model.
     data: "auto" (the data that the model was published with, or synthetic data if that is not
         available), "synthetic", or the path of a directory or file in the published format.
@@ -124,6 +129,7 @@ def run(
     spec = make_spec(
         frameworks,
         devices,
+        variants=variants,
         model=model,
         data=data,
         rounds=rounds,

@@ -286,7 +286,18 @@ def _parser() -> Parser:
         argument_default=argparse.SUPPRESS,
     )
     add = parser.add_argument
-    add("--frameworks", metavar="A,B", help="for example torch,jax,flux (default: all installed)")
+    add(
+        "--frameworks",
+        metavar="A,B",
+        help="for example torch,jax,flux; torch:tuned for a variant, FILE.py:NAME for an adapter "
+        "in a file (default: all installed)",
+    )
+    add(
+        "--variants",
+        metavar="all|A,B",
+        help="variants of the frameworks named without one: those that `doctor` lists, or all "
+        "(default: idiomatic)",
+    )
     add(
         "--devices",
         metavar="A,B",

@@ -8,6 +8,7 @@ from . import __version__, adapters, data, machine
 from .data.download import DataUnavailable, OfficialFiles
 from .errors import SpecError
 from .gpus import find_gpus
+from .implementation import full_name
 from .results.records import Machine
 from .workload import DEVICES, DISTRIBUTION, versions
 
@@ -24,11 +25,14 @@ def report() -> str:
     ]
     no_gpu = find_gpus().unavailable_reason(0)
     frameworks = [_framework(name, no_gpu is None) for name in adapters.names()]
+    variants = [row for name in adapters.loadable() for row in _variants(name)]
     return "\n".join(
         [
             tabulate(rows, tablefmt="plain"),
             "",
             tabulate(frameworks, headers=["framework", *DEVICES, "installed"], maxcolwidths=50),
+            "",
+            tabulate(variants, headers=["variant", "devices", "what it does"], maxcolwidths=70),
         ]
     )
 
@@ -60,6 +64,18 @@ def _framework(name: str, gpu: bool) -> list[str]:
     ready = [adapter.available("cpu"), adapter.available("gpu") if gpu else "no GPU"]
     installed = "\n".join(f"{what} {version}" for what, version in adapter.installed().items())
     return [name, *(reason or "ready" for reason in ready), installed]
+
+
+def _variants(name: str) -> list[list[str]]:
+    """Return a row for each variant of a framework: its full name, its devices and its summary."""
+    try:
+        found = adapters.variants(name)
+    except SpecError as error:
+        return [[name, "", str(error)]]
+    return [
+        [full_name(name, variant), ", ".join(known.devices), known.summary]
+        for variant, known in found.items()
+    ]
 
 
 def _data(official: OfficialFiles) -> str:

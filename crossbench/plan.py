@@ -1,4 +1,7 @@
-"""Turns a spec into cells: framework x device x threads, each available or with a reason."""
+"""Turns a spec into cells, each available or with a reason.
+
+A cell is a framework's variant on a device with a number of threads.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from dataclasses import replace
 from . import adapters
 from .errors import SpecError
 from .gpus import Gpus, find_gpus
+from .implementation import full_name
 from .printable import printable
-from .results.records import Cell
+from .results.records import Cell, device_type
 from .spec import Spec
 from .workload import DEVICES
 
@@ -17,25 +21,36 @@ def make_plan(spec: Spec) -> list[Cell]:
     """Return the cells in the order of the table.
 
     If the spec names no frameworks, those that are not installed are left out; if it names no
-    devices, the GPU is left out where there is none.
+    devices, the GPU is left out where there is none. A variant that a device does not have is left
+    out, unless both are named.
     """
     gpus = find_gpus()
-    frameworks = spec.frameworks or _installed()
+    implementations = adapters.expand(spec.frameworks or _installed(), spec.variants)
     devices = spec.devices or (DEVICES if gpus.known else ("cpu",))
     cells = [
         Cell(
-            name=_name(framework, device, threads, spec),
+            name=_name(full_name(framework, variant), device, threads, spec),
             framework=framework,
+            variant=variant,
             title=adapters.get(framework).title,
             device=device,
             threads=threads,
             named=bool(spec.devices or (spec.frameworks and device == "cpu")),
         )
-        for framework in frameworks
-        for device in devices
+        for framework, variant in implementations
+        for device in _devices(spec, framework, variant, devices)
         for threads in (spec.threads if device == "cpu" else (max(spec.threads),))
     ]
     return [replace(cell, unavailable=_unavailable_reason(cell, gpus)) for cell in cells]
+
+
+def _devices(spec: Spec, framework: str, variant: str, devices: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the devices on which the variant is to run."""
+    supported = adapters.variants(framework)[variant].devices
+    usable = tuple(device for device in devices if device_type(device) in supported)
+    if f"{framework}:{variant}" not in (spec.frameworks or ()):
+        return usable
+    return devices if spec.devices else usable or supported
 
 
 def _name(framework: str, device: str, threads: int, spec: Spec) -> str:
@@ -67,6 +82,13 @@ def _not_installed_reason(name: str) -> str | None:
 
 
 def _unavailable_reason(cell: Cell, gpus: Gpus) -> str | None:
+    known = adapters.variants(cell.framework)
+    if cell.device_type not in known[cell.variant].devices:
+        choice = [name for name, variant in known.items() if cell.device_type in variant.devices]
+        return (
+            f"{cell.framework} has no variant {cell.variant} on {cell.device}: choose from "
+            f"{', '.join(choice)}"
+        )
     if cell.on_gpu and (reason := gpus.unavailable_reason(cell.gpu_index)):
         return reason
     try:

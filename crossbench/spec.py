@@ -14,6 +14,7 @@ from .adapters import reference
 from .checks import LINE, OVER_0, SIZE, TRUE_OR_FALSE, Rule, integer, number, optional, shown
 from .data.sources import SOURCES
 from .errors import SpecError
+from .implementation import IDIOMATIC, full_name
 from .machine import usable_cpus
 from .memory import check_memory
 from .models import Model
@@ -23,6 +24,7 @@ from .workload import DEVICES
 DATA_WORDS = ("auto", "synthetic")
 DATA_CHOICES = "auto, synthetic, or a directory or file"
 AUTO = "auto"
+ALL = "all"
 MODEL = "lenet"
 ROUNDS = 6
 EPOCHS = 1
@@ -45,11 +47,13 @@ ACCURACY = optional(number("a number over 0 and at most 1", lambda value: 0 < va
 class Spec:
     """Holds the checked arguments of one comparison.
 
-    frameworks, devices: None for all that are available. batches: per epoch; None for all of the
-        data. machine: the name that the user gave it.
+    frameworks: names such as "torch" or "torch:tuned"; None for all that are installed.
+    variants: of the frameworks that are named without one. devices: None for all that there are.
+    batches: per epoch; None for all of the data. machine: the name that the user gave it.
     """
 
     frameworks: tuple[str, ...] | None
+    variants: tuple[str, ...]
     devices: tuple[str, ...] | None
     threads: tuple[int, ...]
     model: Model
@@ -63,6 +67,7 @@ def make_spec(
     frameworks: Iterable[str] | None = None,
     devices: Iterable[str] | None = None,
     *,
+    variants: Iterable[str] | None = None,
     model: str | Model = MODEL,
     data: str | Path = AUTO,
     rounds: int | str = ROUNDS,
@@ -85,16 +90,16 @@ def make_spec(
     The arguments are those of crossbench.run.
     """
     requested = find_model(model)
-    chosen = _check_names("framework", frameworks, adapters.names())
+    chosen = _check_frameworks(frameworks)
+    wanted = _check_variants(variants, chosen)
     if baseline is not None:
-        if not isinstance(baseline, str):
-            raise SpecError(f"baseline must be the name of a framework, not {shown(baseline)}")
-        (baseline,) = _check_names("framework", [baseline], chosen or adapters.names()) or (None,)
+        baseline = _check_baseline(baseline, chosen, wanted)
     named = _check_devices(devices)
     size = requested.batch_size if batch_size is None else SIZE.check("batch_size", batch_size)
     check_memory(requested, size if named is None or "cpu" in named else 1)
     return Spec(
         frameworks=chosen,
+        variants=wanted,
         devices=named,
         threads=_check_threads(threads),
         model=requested,
@@ -187,22 +192,55 @@ def _check_devices(devices: Iterable[str] | None) -> tuple[str, ...] | None:
     return tuple({re.sub("^gpu$", "gpu:0", name): name for name in names}.values())
 
 
-def _check_names(
-    what: str, chosen: Iterable[str] | None, known: Iterable[str]
-) -> tuple[str, ...] | None:
+def _check_frameworks(chosen: Iterable[str] | None) -> tuple[str, ...] | None:
     """Return the chosen names without repetitions; SpecError for one that is not known.
 
-    what: the kind of name, for messages: "framework".
+    "torch:idiomatic" means the same as "torch", but --variants does not apply to it.
     """
     if chosen is None:
         return None
-    names = tuple(dict.fromkeys(_split_names(f"{what}s", chosen, adapters.REFERENCE)))
+    names = tuple(dict.fromkeys(_split_names("frameworks", chosen, adapters.REFERENCE)))
+    for name in names:
+        adapters.split(name)
+    if not names:
+        raise SpecError(f"name at least one framework of {', '.join(adapters.names())}")
+    return names
+
+
+def _check_variants(
+    wanted: Iterable[str] | None, frameworks: tuple[str, ...] | None
+) -> tuple[str, ...]:
+    """Return the wanted variants without repetitions; SpecError for one that no framework has."""
+    if wanted is None:
+        return (IDIOMATIC,)
+    names = dict.fromkeys(_split_names("variants", wanted, IDIOMATIC))
+    chosen = [adapters.split(name)[0] for name in frameworks or adapters.loadable()]
+    known = list(dict.fromkeys(v for framework in chosen for v in adapters.variants(framework)))
+    if ALL in names:
+        return tuple(known)
     for name in names:
         if name not in known:
-            raise SpecError(f"there is no {what} {shown(name)}: choose from {', '.join(known)}")
+            raise SpecError(
+                f"there is no variant {shown(name)}: choose from {', '.join([ALL, *known])}"
+            )
     if not names:
-        raise SpecError(f"name at least one {what} of {', '.join(known)}")
-    return names
+        raise SpecError(f"name at least one variant of {', '.join([ALL, *known])}")
+    return tuple(names)
+
+
+def _check_baseline(
+    baseline: Any, frameworks: tuple[str, ...] | None, variants: tuple[str, ...]
+) -> str:
+    """Return the full name of the framework to compare with; SpecError for one that is not run."""
+    if not isinstance(baseline, str):
+        raise SpecError(f"baseline must be the name of a framework, not {shown(baseline)}")
+    framework, variant = adapters.split(baseline.strip())
+    name = full_name(framework, variant or IDIOMATIC)
+    runs = adapters.expand(frameworks or adapters.names(), variants)
+    known = [full_name(*pair) for pair in runs]
+    if name not in known:
+        raise SpecError(f"the baseline {shown(name)} is not run: choose from {', '.join(known)}")
+    return name
 
 
 def _split_names(argument: str, names: Any, example: str) -> list[str]:

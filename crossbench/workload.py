@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .implementation import IDIOMATIC
 from .models.model import Model, Weights
 
 DEVICES = ("cpu", "gpu")
@@ -110,8 +111,19 @@ def batches_on_device(batches: Batches, to_device: Callable[[Batch], Any]) -> It
 
 
 @dataclass(frozen=True)
+class Variant:
+    """Describes one way to train in a framework.
+
+    summary: what is done, in a line. devices: those that it is for.
+    """
+
+    summary: str
+    devices: tuple[str, ...] = DEVICES
+
+
+@dataclass(frozen=True)
 class Job:
-    """Says what `Adapter.build` must build: a model, on a device, in a precision."""
+    """Says what `Adapter.build` must build: a model, on a device, in a precision and a variant."""
 
     model: Model
     device: str
@@ -120,6 +132,8 @@ class Job:
     """CPU threads that the framework may use."""
     dtype: str
     """"float32" or "float64", of inputs, weights and losses."""
+    variant: str = IDIOMATIC
+    """One of the adapter's `variants`."""
 
 
 class Workload(Protocol):
@@ -192,7 +206,10 @@ class Workload(Protocol):
         """Return a function that copies `size` bytes on the device, and waits for it."""
 
     def details(self) -> dict[str, str]:
-        """Return what a reader needs to judge the figures: versions, BLAS, device name."""
+        """Return what a reader needs to judge the figures: versions, BLAS, device name.
+
+        After an epoch also what a variant chose while it ran, such as the size of a piece.
+        """
 
     def epoch_figures(self) -> dict[str, float]:
         """Return what only the framework's runtime knows of the last epoch.
@@ -213,6 +230,9 @@ class Adapter(ABC):
 
     title: str
     """The framework's name as its users write it: "PyTorch"."""
+
+    variants: Mapping[str, Variant] = {IDIOMATIC: Variant("as the framework's tutorials write it")}
+    """The ways to train that `build` knows, by name; IDIOMATIC is the first."""
 
     @abstractmethod
     def available(self, device: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import crossbench
 from crossbench import adapters, models
 from crossbench.engine import parity
 from crossbench.gpus import find_gpus
+from crossbench.implementation import IDIOMATIC
 
 PLUGIN = Path(__file__).parent / "plugin"
 FAULTY = Path(__file__).parent / "faulty"
@@ -28,7 +30,8 @@ def pytest_configure(config):
     if "gpu" in config.getoption("devices").split(","):
         os.environ |= find_gpus().environment(0)
         for name in config.getoption("adapters").split(","):
-            os.environ |= adapters.get(name).required_environment("gpu")
+            framework, _ = adapters.split(name)
+            os.environ |= adapters.get(framework).required_environment("gpu")
 
 
 def pytest_generate_tests(metafunc):
@@ -37,9 +40,23 @@ def pytest_generate_tests(metafunc):
             metafunc.parametrize(fixture, metafunc.config.getoption(option).split(","))
 
 
+class OneVariant:
+    """Build one variant of a framework, whatever the job says; else be its adapter."""
+
+    def __init__(self, adapter, variant):
+        self.adapter, self.variant = adapter, variant
+
+    def __getattr__(self, name):
+        return getattr(self.adapter, name)
+
+    def build(self, job):
+        return self.adapter.build(replace(job, variant=self.variant))
+
+
 @pytest.fixture
 def adapter(adapter_name, device):
-    found = adapters.get(adapter_name)
+    framework, variant = adapters.split(adapter_name)
+    found = OneVariant(adapters.get(framework), variant or IDIOMATIC)
     reason = find_gpus().unavailable_reason(0) if device == "gpu" else None
     if reason := reason or found.available(device):
         pytest.skip(reason)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from crossbench.data import synthetic
+from crossbench.implementation import IDIOMATIC, full_name
 from crossbench.results.comparison import SCHEMA, Comparison
 from crossbench.results.records import (
     Cell,
@@ -45,9 +46,22 @@ def epochs(seconds):
 def result(
     framework, seconds, device="cpu", status="ran", parity=AGREES, named=True, threads=2, name=None
 ):
-    """Return a cell's result. seconds: the first epoch of each round, then a steady one of each."""
+    """Return a cell's result; framework: "torch" or "torch:tuned".
+
+    seconds: the first epoch of each round, then a steady one of each.
+    """
+    framework, _, variant = framework.partition(":")
+    variant = variant or IDIOMATIC
     return CellResult(
-        Cell(name or f"{framework} {device}", framework, framework.title(), device, threads, named),
+        Cell(
+            name or f"{full_name(framework, variant)} {device}",
+            framework,
+            variant,
+            framework.title(),
+            device,
+            threads,
+            named,
+        ),
         status=status,
         reason=None if status == "ran" else "why",
         parity=parity,

@@ -1,4 +1,5 @@
-"""Find the adapter of a framework: a module here, or an entry point in `crossbench.adapters`.
+"""Find the adapter of a framework: a module here, an entry point in `crossbench.adapters`, or
+FILE.py:NAME.
 
 An entry point refers to an Adapter (crossbench.workload); its name is the framework's name.
 """
@@ -6,10 +7,19 @@ An entry point refers to an Adapter (crossbench.workload); its name is the frame
 from __future__ import annotations
 
 import pkgutil
+import re
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from functools import cache
 from importlib import import_module, metadata
+from pathlib import Path
+from typing import Any
 
+from .. import python_file
+from ..checks import shown
 from ..errors import SpecError
-from ..workload import Adapter
+from ..implementation import IDIOMATIC
+from ..workload import Adapter, Variant
 
 GROUP = "crossbench.adapters"
 REFERENCE = "reference"
@@ -24,6 +34,8 @@ def names() -> list[str]:
 
 def get(name: str) -> Adapter:
     """Return the adapter of that name; raise SpecError if there is none or it does not load."""
+    if ":" in name:
+        return _from_file(name)
     if name in (module.name for module in pkgutil.iter_modules(__path__)):
         adapter: Adapter = import_module(f"{__name__}.{name}").ADAPTER
         return adapter
@@ -34,4 +46,71 @@ def get(name: str) -> Adapter:
             raise SpecError(
                 f"the framework {name!r} ({entry.value}) does not load: {error}"
             ) from error
-    raise SpecError(f"there is no framework {name!r}: choose from {', '.join(names())}")
+    hint = f"; an adapter in a file is named as {name}:ADAPTER" if name.endswith(".py") else ""
+    raise SpecError(f"there is no framework {shown(name)}: choose from {', '.join(names())}{hint}")
+
+
+@cache
+def _from_file(name: str) -> Adapter:
+    """Return the adapter that FILE.py:NAME names; its title ends in the file's name."""
+    adapter: Adapter = python_file.load(name, Adapter, "adapter")
+    title = getattr(adapter, "title", None)
+    if not isinstance(title, str) or not title:
+        raise SpecError(f"the adapter {name} has no title: set it to the framework's name")
+    adapter.title = f"{title} ({Path(name.rpartition(':')[0]).name})"
+    return adapter
+
+
+def split(name: str) -> tuple[str, str | None]:
+    """Return the framework and the variant that a name such as "torch:tuned" means.
+
+    The variant is None where the name has none. Raises SpecError where there is no such framework,
+    or it has no such variant.
+    """
+    file, found, rest = name.rpartition(".py:")
+    framework, colon, variant = rest.partition(":")
+    framework = file + found + framework
+    known = variants(framework)
+    if colon and variant not in known:
+        raise SpecError(
+            f"{framework} has no variant {shown(variant)}: choose from {', '.join(known)}"
+        )
+    return framework, variant if colon else None
+
+
+def expand(names: Iterable[str], wanted: Collection[str]) -> list[tuple[str, str]]:
+    """Return the framework and the variant of each name, without repetitions.
+
+    A name without a variant gets those of `wanted` that its framework has.
+    """
+    found = []
+    for name in names:
+        framework, variant = split(name)
+        own = variants(framework)
+        found += [(framework, v) for v in ([variant] if variant else own) if variant or v in wanted]
+    return list(dict.fromkeys(found))
+
+
+def loadable() -> list[str]:
+    """Return the names of the adapters that load: a third party's may not."""
+    found = []
+    for name in names():
+        with suppress(SpecError):
+            get(name)
+            found.append(name)
+    return found
+
+
+def variants(framework: str) -> Mapping[str, Variant]:
+    """Return the variants of a framework by name; raise SpecError where its adapter's are wrong."""
+    found: Any = getattr(get(framework), "variants", Adapter.variants)
+    names_are_words = isinstance(found, Mapping) and all(
+        isinstance(name, str) and re.fullmatch(r"\w+", name) and isinstance(value, Variant)
+        for name, value in found.items()
+    )
+    if not names_are_words or IDIOMATIC not in found:
+        raise SpecError(
+            f"the variants of the framework {shown(framework)} must be a dict of Variants by name, "
+            f"with one that is named {IDIOMATIC}"
+        )
+    return found

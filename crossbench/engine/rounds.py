@@ -19,7 +19,7 @@ from ..machine import usable_cpus
 from ..models import Model
 from ..results.comparison import Comparison
 from ..results.doubts import change_difference, over_peak
-from ..results.records import AccuracyEpoch, CellResult, Epoch, Parity, Peak, Reference, Usage
+from ..results.records import AccuracyEpoch, Cell, CellResult, Epoch, Parity, Peak, Reference, Usage
 from ..results.statistics import MIN_ROUNDS
 from ..run_directory import no_space_error
 from ..workload import Adapter, Job
@@ -74,18 +74,19 @@ class Measurement:
         self.comparison, self.settings = comparison, comparison.settings
         self.progress, self.save = progress, save
         self.model, self.data = model, data
-        self.tasks = {
-            result.name: Task(
-                result.cell.framework,
-                Job(model, result.cell.device_type, result.cell.threads, "float32"),
-                data,
-                comparison.data.batch_size,
-                comparison.data.batches,
-                self.settings.seed,
-                result.cell.gpu_index if result.cell.on_gpu else None,
-            )
-            for result in comparison.results
-        }
+        self.tasks = {result.name: self.task(result.cell) for result in comparison.results}
+
+    def task(self, cell: Cell) -> Task:
+        """Return what the cell's workers run."""
+        return Task(
+            cell.framework,
+            Job(self.model, cell.device_type, cell.threads, "float32", cell.variant),
+            self.data,
+            self.comparison.data.batch_size,
+            self.comparison.data.batches,
+            self.settings.seed,
+            cell.gpu_index if cell.on_gpu else None,
+        )
 
     def run(self) -> None:
         """Do everything that is not done yet; a resumed run repeats nothing that was finished."""
@@ -340,6 +341,9 @@ class CellRound:
         if final_stats.peak_memory is not None:
             result.peak_memory = max(result.peak_memory or 0, final_stats.peak_memory)
         result.cpus_allowed = final_stats.cpus_allowed
+        for name, value in final_stats.choices.items():
+            known = result.choices.setdefault(name, [])
+            known += [value] if value not in known else []
 
     def measure_peak(self) -> None:
         """Measure the peak after the round was kept, so that a failure costs only the peak."""

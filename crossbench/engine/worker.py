@@ -82,6 +82,8 @@ class FinalStats:
     cpus_allowed: Positive | None
     changes: dict[str, list[float | None]]
     """Change of each parameter in the first steady epoch, from evidence.sketch."""
+    choices: dict[str, str]
+    """The details that the start did not have: what the variant chose while it ran."""
 
 
 def save_arrays(dataset: Dataset, directory: Path) -> None:
@@ -141,7 +143,8 @@ class Worker:
         self.workload.place(self.batches)
         gc.collect()
         gc.freeze()  # all of this stays: scanning it before every epoch takes 0.1 s
-        return StartReply(self.workload.details(), self.workload.threads())
+        self.details = self.workload.details()
+        return StartReply(self.details, self.workload.threads())
 
     def epoch(self, number: int, epoch: int) -> Epoch:
         """Time an epoch (0 is the round's first), and check that it was over when it returned.
@@ -166,7 +169,9 @@ class Worker:
     def final_stats(self) -> FinalStats:
         """Return the figures of the process after a round."""
         peak = self.peak_resident if self.task.gpu is None else self.workload.peak_memory()
-        return FinalStats(peak, usage.cpus_allowed(), self.changes)
+        details = self.workload.details().items()
+        choices = {name: value for name, value in details if name not in self.details}
+        return FinalStats(peak, usage.cpus_allowed(), self.changes, choices)
 
     def masked_losses(self) -> list[float | None]:
         """Train the first steps of the first epoch once more, with given dropout masks."""

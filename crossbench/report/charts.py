@@ -392,7 +392,7 @@ def threads(comparison: Comparison) -> Chart | None:
         speedup = comparison.thread_speedup(result)
         number_of_threads = result.cell.threads
         if result.cell.device == "cpu":
-            title = result.cell.title
+            title = result.cell.label
             fewest[title] = min(number_of_threads, fewest.get(title, number_of_threads))
         if speedup:
             values.append(
@@ -465,12 +465,12 @@ def several(comparisons: list[Comparison]) -> Chart | None:
     for label, comparison in zip(differ, comparisons, strict=True):
         for result in _measured(comparison):
             ratio = _paired_with(comparison, result, base)
-            if ratio is None or result.cell.framework == base:
+            if ratio is None or result.cell.implementation == base:
                 continue
             where = f"{label}, {result.cell.device}, {count(result.cell.threads, 'thread')}"
             values.append(_labels(result) | {"row": where, **_bounds(ratio)})
-            cells.append([where, result.cell.title, with_interval(ratio)])
-            by_framework.setdefault(result.cell.title, {})[where] = ratio.median
+            cells.append([where, result.cell.label, with_interval(ratio)])
+            by_framework.setdefault(result.cell.label, {})[where] = ratio.median
     if not values:
         return None
     means = [
@@ -509,7 +509,9 @@ def _common_framework(comparisons: list[Comparison]) -> str | None:
     ranked = Counter(
         framework
         for comparison in comparisons
-        for framework in {r.cell.framework for r in comparison.results if comparison.is_ranked(r)}
+        for framework in {
+            r.cell.implementation for r in comparison.results if comparison.is_ranked(r)
+        }
     )
     return min(ranked, key=lambda name: (-ranked[name], name), default=None)
 
@@ -531,7 +533,7 @@ def _what_differs(comparisons: list[Comparison]) -> list[str]:
 def _paired_with(comparison: Comparison, result: CellResult, base: str) -> Estimate | None:
     """Return the ratio of a cell to the framework's on the same device and threads."""
     for other in comparison.ranked(result.cell.device, result.cell.threads):
-        if other.cell.framework == base:
+        if other.cell.implementation == base:
             return comparison.paired(result, other)
     return None
 
@@ -565,7 +567,7 @@ def _cells(found: Found) -> list[list[str]]:
 
 
 def _labels(result: CellResult) -> dict[str, Any]:
-    return {"row": result.name, "framework": result.cell.title}
+    return {"row": result.name, "framework": result.cell.label}
 
 
 def _intervals(
@@ -610,7 +612,7 @@ def _colour(comparison: Comparison, legend: bool = True) -> alt.Color:
 
     legend: whether the chart needs one; where each row has a label it does not.
     """
-    titles = list(dict.fromkeys(result.cell.title for result in comparison.results))
+    titles = list(dict.fromkeys(result.cell.label for result in comparison.results))
     return _colour_of(titles, legend)
 
 

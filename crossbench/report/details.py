@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..implementation import IDIOMATIC
 from ..results.comparison import Comparison
 from ..results.records import FLOAT64_BOUND, CellResult, worst
 from ..results.statistics import MIN_ROUNDS
@@ -31,10 +32,13 @@ def all_details(comparison: Comparison, markdown: bool = False) -> str:
         hidden.add("GPU speed-up")
     if len({result.cell.threads for result in comparison.results}) == 1:
         hidden.add("threads")
+    if all(result.cell.variant == IDIOMATIC for result in comparison.results):
+        hidden |= {"variant", "× idiomatic"}
     if not comparison.settings.trace_memory:
         hidden.add("allocated MiB")
+    text_columns = 2 if "variant" in hidden else 3
     grids = [
-        grid([row(comparison, result) for result in comparison.results], hidden, markdown=markdown)
+        grid([row(comparison, r) for r in comparison.results], hidden, text_columns, markdown)
         for row in (_time_row, _work_row)
     ]
     heading, notes = lines(_heading(comparison)), lines(_notes(comparison))
@@ -73,6 +77,7 @@ def _rounds(comparison: Comparison) -> str:
 def _row_labels(result: CellResult) -> dict[str, str]:
     return {
         "framework": result.cell.title,
+        "variant": result.cell.variant,
         "device": result.cell.device,
         "threads": str(result.cell.threads),
     }
@@ -88,6 +93,7 @@ def _time_row(comparison: Comparison, result: CellResult) -> dict[str, str]:
         "cores": number(comparison.cores(result)),
         "examples/s": number(comparison.examples_per_second(result)),
         f"× {comparison.settings.baseline or 'fastest'}": with_interval(comparison.ratio(result)),
+        "× idiomatic": with_interval(comparison.idiomatic_ratio(result)),
         "GPU speed-up": with_interval(comparison.gpu_speedup(result)),
     }
 
@@ -139,8 +145,8 @@ def _notes(comparison: Comparison) -> list[str]:
     notes += [
         "first epoch: in a new process, with compilation; steady epoch: the epochs after it. Both "
         "are the median of the rounds with (its 95 % bootstrap interval) or, for fewer than "
-        f"{MIN_ROUNDS} rounds, [the range]. ×: ratio of the steady epochs, paired by round. Each "
-        "round starts a new process.",
+        f"{MIN_ROUNDS} rounds, [the range]. ×: ratio of the steady epochs, paired by round; × "
+        "idiomatic: to the framework's own idiomatic row. Each round starts a new process.",
         "CPU s: CPU time of all threads in a steady epoch; cores: CPU s divided by the epoch's "
         "seconds. loss: of the first and the last batch of the first epoch. accuracy: on the test "
         "examples, after the steady epochs of the first round. min s: the fastest of all steady "
@@ -161,7 +167,8 @@ def _layer_types(layers: list[dict[str, Any]]) -> set[str]:
 
 def _runtime_details(comparison: Comparison, result: CellResult) -> str:
     """Return versions, BLAS, start time, and what only the framework's runtime reports."""
-    parts = [", ".join(f"{name} {value}" for name, value in result.details.items())]
+    chosen = {name: joined(values, "or") for name, values in result.choices.items()}
+    parts = [", ".join(f"{name} {value}" for name, value in (result.details | chosen).items())]
     parts.append(f"{number(result.start_seconds)} s from process start to the data on the device")
     if first := comparison.first_epoch(result, "cpu_seconds"):
         parts.append(f"{number(first.median)} CPU s in the first epoch")

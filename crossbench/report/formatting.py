@@ -66,13 +66,13 @@ def lines(texts: Iterable[str]) -> str:
     return "\n".join(printable(text, MAX_LINE_CHARACTERS) for text in texts)
 
 
-def joined(values: Iterable[object]) -> str:
+def joined(values: Iterable[object], word: str = "and") -> str:
     """Return the values as a list in a sentence: "a, b and c"."""
     words = list(map(str, values))
     if not words:
         return ""
     *others, last = words
-    return f"{', '.join(others)} and {last}" if others else last
+    return f"{', '.join(others)} {word} {last}" if others else last
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:

@@ -103,7 +103,7 @@ def command(comparison: Comparison) -> str:
     accuracy = settings.target_accuracy
     cells = [r.cell for r in comparison.results]
     words = {
-        "frameworks": ",".join(dict.fromkeys(cell.framework for cell in cells)),
+        "frameworks": ",".join(dict.fromkeys(cell.implementation for cell in cells)),
         "devices": ",".join(dict.fromkeys(cell.device for cell in cells)),
         "model": settings.model,
         "data": settings.data,

@@ -36,18 +36,18 @@ def threads(comparison: Comparison, markdown: bool = False) -> str | None:
     scaled = [r for r in comparison.results if comparison.thread_speedup(r)]
     if not scaled:
         return None
-    frameworks = list(dict.fromkeys(r.cell.framework for r in scaled))
+    frameworks = list(dict.fromkeys(r.cell.implementation for r in scaled))
     cells = sorted(
         (
             r
             for r in comparison.results
-            if r.cell.framework in frameworks and r.cell.device == "cpu"
+            if r.cell.implementation in frameworks and r.cell.device == "cpu"
         ),
-        key=lambda r: (frameworks.index(r.cell.framework), r.cell.threads),
+        key=lambda r: (frameworks.index(r.cell.implementation), r.cell.threads),
     )
     rows = [
         {
-            "framework": r.cell.title,
+            "framework": r.cell.label,
             "threads": str(r.cell.threads),
             "steady epoch s": with_interval(comparison.steady(r)),
             "speed-up": with_interval(comparison.thread_speedup(r)),
@@ -68,9 +68,9 @@ def _slower_with_more_threads(comparison: Comparison, cells: list[CellResult]) -
     found = []
     for fewer, more in pairwise(cells):
         ratio = comparison.paired(more, fewer)
-        if more.cell.framework == fewer.cell.framework and ratio and ratio.is_over(1):
+        if more.cell.implementation == fewer.cell.implementation and ratio and ratio.is_over(1):
             found.append(
-                f"{more.cell.title}: {count(more.cell.threads, 'thread')} are slower than "
+                f"{more.cell.label}: {count(more.cell.threads, 'thread')} are slower than "
                 f"{fewer.cell.threads}"
             )
     return found
@@ -83,7 +83,7 @@ def cost(comparison: Comparison, markdown: bool = False) -> str | None:
         return None
     rows = [
         {
-            "framework": r.cell.title,
+            "framework": r.cell.label,
             "device": r.cell.device,
             "threads": str(r.cell.threads),
             "price of an hour": number(prices.get(r.cell.device_type)),
@@ -117,7 +117,7 @@ def accuracy(comparison: Comparison, markdown: bool = False) -> str | None:
         cpu = sum(epoch.cpu_seconds for epoch in r.to_accuracy)
         rows.append(
             {
-                "framework": r.cell.title,
+                "framework": r.cell.label,
                 "device": r.cell.device,
                 "threads": str(r.cell.threads),
                 f"seconds to {target:.0%}": number(seconds) if reached else EMPTY_CELL,
@@ -137,7 +137,7 @@ def usage(comparison: Comparison, markdown: bool = False) -> str:
     """
     rows = [
         {
-            "framework": r.cell.title,
+            "framework": r.cell.label,
             "device": r.cell.device,
             "cores": number(comparison.cores(r)),
             "most cores": number(_median_usage(r, "cores_peak")),

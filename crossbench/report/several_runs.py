@@ -72,7 +72,7 @@ def merged_table(comparisons: list[Comparison], markdown: bool = False) -> str:
         rows.append(
             {
                 "machine": run_number,
-                "framework": result.cell.title,
+                "framework": result.cell.label,
                 "device": result.cell.device,
                 "threads": str(result.cell.threads),
                 "first epoch s": with_interval(comparison.first_epoch(result)),

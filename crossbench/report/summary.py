@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from ..implementation import IDIOMATIC
 from ..printable import printable
 from ..results.comparison import Comparison
 from ..results.records import FLOAT64_BOUND, CellResult, worst
@@ -26,6 +27,7 @@ MAX_SENTENCE_CHARACTERS = 1_000
 """Characters of a sentence; real ones have some hundred."""
 MAX_NAMED = 5
 """Slower rows that the sentence on the fastest names."""
+TEXT_COLUMNS = ("framework", "variant", "device")
 Alignment = Literal["left", "right"]
 
 
@@ -51,7 +53,7 @@ class Summary:
     @property
     def alignment(self) -> list[Alignment]:
         """Return the alignment of each column."""
-        return ["left" if name in ("framework", "device") else "right" for name in self.columns]
+        return ["left" if name in TEXT_COLUMNS else "right" for name in self.columns]
 
 
 def summarize(comparison: Comparison, running: bool = False) -> Summary:
@@ -67,6 +69,10 @@ def summarize(comparison: Comparison, running: bool = False) -> Summary:
         for name, values in zip(("device", "threads"), zip(*groups, strict=True), strict=False)
         if len(set(values)) == 1
     }
+    if all(row.variant == IDIOMATIC for row in found):
+        hidden.add("variant")
+    if all(row.idiomatic_ratio is None for row in found):
+        hidden.add("× idiomatic")
     cells = [{k: v for k, v in _cells(row).items() if k not in hidden} for row in found]
     base = comparison.settings.baseline or "fastest"
     ratio = printable(f"× {base}", MAX_CELL_CHARACTERS)
@@ -92,10 +98,12 @@ def _cells(row: Row) -> dict[str, str]:
     first = row.first_epoch_seconds
     return {
         "framework": row.title,
+        "variant": row.variant,
         "device": row.device,
         "threads": str(row.threads),
         "steady epoch s": with_interval(row.steady_epoch_seconds),
         "ratio": with_interval(row.ratio),
+        "× idiomatic": with_interval(row.idiomatic_ratio),
         "examples\nper s": number(row.examples_per_second),
         "first\nepoch s": number(first.median if first else None),
         "cores\nused": number(row.cores),
@@ -155,7 +163,7 @@ def verdicts(comparison: Comparison) -> list[str]:
     for result in cells:
         if speedup := comparison.gpu_speedup(result):
             sentences.append(
-                f"{result.cell.title} is {_times(speedup)} as fast {_place(result.cell.device)} as "
+                f"{result.cell.label} is {_times(speedup)} as fast {_place(result.cell.device)} as "
                 "on the CPU."
             )
     return sentences
@@ -168,18 +176,18 @@ def _place(device: str) -> str:
 def _verdict(comparison: Comparison, ranked: list[CellResult], place: str) -> str:
     """Return the sentence on one group of cells, the fastest first."""
     fastest, *others = ranked
-    ratios = [(r.cell.title, comparison.paired(r, fastest)) for r in others]
+    ratios = [(r.cell.label, comparison.paired(r, fastest)) for r in others]
     known = [(title, ratio) for title, ratio in ratios if ratio]
     slower = [(title, ratio) for title, ratio in known if ratio.is_over(1)]
     equal = [(title, ratio) for title, ratio in known if not ratio.is_over(1)]
-    words = f"{fastest.cell.title} is fastest {place}"
+    words = f"{fastest.cell.label} is fastest {place}"
     if equal:
-        words = f"{joined([fastest.cell.title, *(t for t, _ in equal)])} are fastest {place}"
+        words = f"{joined([fastest.cell.label, *(t for t, _ in equal)])} are fastest {place}"
         pairs = joined([f"{t} {_times(r)}" for t, r in equal])
         words += f", without a significant difference ({pairs})"
     if slower:
         (title, ratio), *more = slower[:MAX_NAMED]
-        who = fastest.cell.title if equal else ""
+        who = fastest.cell.label if equal else ""
         parts = [f"{_times(ratio)} as fast as {title}", *(f"{_times(r)} as {t}" for t, r in more)]
         words += f"; {who} is " if who else ": "
         words += ", ".join(parts)

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from ..errors import ResultsError
+from ..implementation import IDIOMATIC
 from ..printable import printable
 from . import doubts, file
 from .records import CellResult, Data, Machine, Peak, Reference, Settings
@@ -19,7 +20,7 @@ from .rows import Value, as_dict, rows
 from .statistics import Estimate, estimate, paired_ratio
 from .validation import check
 
-SCHEMA = 7
+SCHEMA = 8
 PAGE_RESULTS = re.compile(rb'<script [^>]*class="crossbench-results">(.*?)</script>')
 """Where a page holds the results of a run."""
 UNREADABLE = (msgspec.MsgspecError, RecursionError, TypeError, ValueError, OverflowError)
@@ -143,7 +144,7 @@ class Comparison:
             return None
         ranked = self.ranked(result.cell.device, result.cell.threads)
         baseline = self.settings.baseline
-        return next((r for r in ranked if baseline in (None, r.cell.framework)), None)
+        return next((r for r in ranked if baseline in (None, r.cell.implementation)), None)
 
     def ratio(self, result: CellResult) -> Estimate | None:
         """Return the ratio of the cell's seconds to its base's, paired by round.
@@ -153,13 +154,25 @@ class Comparison:
         base = self.base(result)
         return self._ratio(result, base) if base else None
 
+    def idiomatic_ratio(self, result: CellResult) -> Estimate | None:
+        """Return the ratio of a variant's seconds to those of its framework's idiomatic cell on the
+        same device and threads, paired by round; None for that cell, or without it.
+        """
+        cell = result.cell
+        group = (cell.framework, IDIOMATIC, cell.device, cell.threads)
+        for other in self.results:
+            own = other.cell
+            if (own.framework, own.variant, own.device, own.threads) == group:
+                return None if other is result else self.paired(result, other)
+        return None
+
     def gpu_speedup(self, result: CellResult) -> Estimate | None:
         """Return how many times faster a GPU cell is than its framework's CPU cell with the most
         threads, paired by round.
         """
         if not result.cell.on_gpu or not self.is_ranked(result):
             return None
-        cpu = self._thread_cells(result.cell.framework)
+        cpu = self._thread_cells(result.cell.implementation)
         return self._ratio(cpu[-1], result) if cpu else None
 
     def paired(self, numerator: CellResult, denominator: CellResult) -> Estimate | None:
@@ -171,7 +184,7 @@ class Comparison:
         """Return how many times faster a CPU cell is than its framework's with the fewest threads,
         paired by round; None where it is that cell, or either is not ranked.
         """
-        cells = self._thread_cells(result.cell.framework)
+        cells = self._thread_cells(result.cell.implementation)
         if result.cell.device != "cpu" or not self.is_ranked(result) or result is cells[0]:
             return None
         return self._ratio(cells[0], result)
@@ -179,7 +192,7 @@ class Comparison:
     def efficiency(self, result: CellResult) -> Estimate | None:
         """Return the speed-up divided by the factor of the threads: 1 is perfect scaling."""
         speedup = self.thread_speedup(result)
-        fewest = self._thread_cells(result.cell.framework)
+        fewest = self._thread_cells(result.cell.implementation)
         return speedup.scaled(fewest[0].cell.threads / result.cell.threads) if speedup else None
 
     def gflops(self, result: CellResult) -> float | None:
@@ -212,7 +225,7 @@ class Comparison:
         bases = [
             r
             for r in self.results
-            if baseline in (None, r.cell.framework)
+            if baseline in (None, r.cell.implementation)
             and r.cell.device_type in prices
             and self.is_ranked(r)
         ]
@@ -273,12 +286,13 @@ class Comparison:
             rounds.setdefault(epoch.round, []).append(getattr(epoch, figure))
         return {number: median(values) for number, values in rounds.items()}
 
-    def _thread_cells(self, framework: str) -> list[CellResult]:
-        """Return the framework's ranked CPU cells, the fewest threads first."""
+    def _thread_cells(self, implementation: str) -> list[CellResult]:
+        """Return the implementation's ranked CPU cells, the fewest threads first."""
         cells = [
             r
             for r in self.results
-            if (r.cell.framework, r.cell.device) == (framework, "cpu") and self.is_ranked(r)
+            if (r.cell.implementation, r.cell.device) == (implementation, "cpu")
+            and self.is_ranked(r)
         ]
         return sorted(cells, key=lambda r: r.cell.threads)
 
@@ -298,6 +312,7 @@ class Comparison:
 
 _CACHED = (
     "first_epoch",
+    "idiomatic_ratio",
     "steady",
     "seconds",
     "ranked",

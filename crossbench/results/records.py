@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from ..implementation import IDIOMATIC, full_name
+
 FLOAT64_BOUND = 1e-9
 """The largest deviation of a tensor from the reference's in float64, ‖a - b‖ / ‖b‖."""
 FLOAT32_FACTOR = 10.0
@@ -250,14 +252,21 @@ class AccuracyEpoch:
     accuracy: Share
 
 
+def device_type(device: str) -> str:
+    """Return "cpu" or "gpu" for "cpu", "gpu" or "gpu:1"."""
+    return device.partition(":")[0]
+
+
 @dataclass(frozen=True)
 class Cell:
-    """Describe one framework on one device, and why it cannot run there, if it cannot."""
+    """Describe a framework's variant on one device, and why it cannot run there, if it cannot."""
 
     name: str
     """Name in the table's notes: "torch cpu". Unique in a comparison."""
     framework: str
+    variant: str
     title: str
+    """The framework's name as its users write it."""
     device: Annotated[str, Meta(pattern=r"^(cpu|gpu(:[0-9]{1,4})?)\Z")]
     """Device as the user names it: "cpu", "gpu", or "gpu:1" for the second of several."""
     threads: Positive
@@ -273,7 +282,17 @@ class Cell:
     @property
     def device_type(self) -> str:
         """Return "cpu" or "gpu"."""
-        return self.device.partition(":")[0]
+        return device_type(self.device)
+
+    @property
+    def implementation(self) -> str:
+        """Return the framework with its variant as --frameworks takes them: "torch:tuned"."""
+        return full_name(self.framework, self.variant)
+
+    @property
+    def label(self) -> str:
+        """Return the framework with its variant for a reader: "PyTorch tuned"."""
+        return self.title if self.variant == IDIOMATIC else f"{self.title} {self.variant}"
 
     @property
     def gpu_index(self) -> int:
@@ -303,6 +322,8 @@ class CellResult:
     cpus_allowed: Positive | None = None
     """CPUs on which any of the process's threads may run, read while it trained."""
     details: dict[str, str] = field(default_factory=dict)
+    choices: dict[str, list[str]] = field(default_factory=dict)
+    """What the variant chose while it ran, by name; several values where the rounds differ."""
     usage: list[Usage] = field(default_factory=list)
     """Samples of each steady epoch that was long enough."""
     allocated: Count | None = None

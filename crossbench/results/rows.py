@@ -28,6 +28,7 @@ class Row:
     created: str
     """When the run began; UTC, ISO 8601."""
     framework: str
+    variant: str
     title: str
     """Name of the framework as the tables show it."""
     device: str
@@ -44,6 +45,8 @@ class Row:
     """Steady seconds relative to those of the row `relative_to`, paired by round."""
     relative_to: str | None
     """Name of the baseline's row or of the fastest, on the same device and threads."""
+    idiomatic_ratio: Estimate | None
+    """Steady seconds of a variant relative to those of its framework's idiomatic row."""
     examples_per_second: float | None
     first_epoch_seconds: Estimate | None
     minimum_epoch_seconds: float | None
@@ -95,6 +98,7 @@ def row(comparison: Comparison, result: CellResult) -> Row:
         machine=comparison.machine.name,
         created=comparison.created,
         framework=cell.framework,
+        variant=cell.variant,
         title=cell.title,
         device=cell.device,
         threads=cell.threads,
@@ -105,6 +109,7 @@ def row(comparison: Comparison, result: CellResult) -> Row:
         steady_epoch_seconds=comparison.steady(result),
         ratio=comparison.ratio(result),
         relative_to=base.name if base else None,
+        idiomatic_ratio=comparison.idiomatic_ratio(result),
         examples_per_second=comparison.examples_per_second(result),
         first_epoch_seconds=comparison.first_epoch(result),
         minimum_epoch_seconds=min((e.wall_seconds for e in result.steady), default=None),

@@ -76,7 +76,7 @@ def check_same_work(comparisons: list[Comparison]) -> None:
 
 
 def _cell_key(result: CellResult) -> tuple[str, str, int]:
-    return result.cell.framework, result.cell.device, result.cell.threads
+    return result.cell.implementation, result.cell.device, result.cell.threads
 
 
 def _change(

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+from ...implementation import IDIOMATIC
 from ...models.layers import (
     GRU,
     LSTM,
@@ -39,7 +41,7 @@ from ...models.training import (
     RMSprop,
     SoftmaxCrossEntropy,
 )
-from ...workload import Adapter, Batch, Batches, Job, batches_on_device, missing, versions
+from ...workload import Adapter, Batch, Batches, Job, Variant, batches_on_device, missing, versions
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax")
 GPU_PLUGINS = ("jax-cuda13-plugin", "jax-cuda12-plugin")
@@ -47,17 +49,18 @@ SEED = 0
 """Seed of the dropout masks."""
 
 
-def sequential(layers: Iterable[NamedLayer], options: dict[str, Any]) -> Any:
-    """Build the layers, in order, as an nnx.Sequential; see `module` for the options."""
+def sequential(layers: Iterable[NamedLayer], options: dict[str, Any], build: Any) -> Any:
+    """Build the layers, in order, as an nnx.Sequential; see `module` for the arguments."""
     from flax import nnx
 
-    return nnx.Sequential(*(module(named, options) for named in layers))
+    return nnx.Sequential(*(build(named, options, build) for named in layers))
 
 
-def module(named: NamedLayer, options: dict[str, Any]) -> Any:
+def module(named: NamedLayer, options: dict[str, Any], build: Any) -> Any:
     """Build a layer as a Flax module or a function.
 
-    options: dtype, param_dtype and rngs of every module with parameters.
+    options: dtype, param_dtype and rngs of every module with parameters. build: this function, or
+        what a variant has in its place, for the layers inside of this one.
     """
     import jax
     from flax import nnx
@@ -100,7 +103,7 @@ def module(named: NamedLayer, options: dict[str, Any]) -> Any:
             return layers.Recurrent(*cells)
         case Residual():
             branches = (named.body, named.shortcut)
-            return layers.Residual(*(sequential(branch, options) for branch in branches))
+            return layers.Residual(*(sequential(branch, options, build) for branch in branches))
     raise NotImplementedError(f"the JAX adapter does not support the layer {named.layer}")
 
 
@@ -184,6 +187,8 @@ def canonical_names(layers: Iterable[NamedLayer]) -> dict[Path, str]:
 class JaxWorkload:
     """Train one model in JAX."""
 
+    build_layer = staticmethod(module)
+
     def __init__(self, job: Job) -> None:
         import jax
         import jax.numpy as jnp
@@ -201,7 +206,7 @@ class JaxWorkload:
         self.dtype = jnp.dtype(job.dtype)
         options = {"dtype": self.dtype, "param_dtype": self.dtype, "rngs": nnx.Rngs(SEED)}
         with jax.default_device(self.device):
-            self.module = sequential(job.model.named_layers(), options)
+            self.module = sequential(job.model.named_layers(), options, self.build_layer)
         self.names = canonical_names(job.model.named_layers())
         self.module.eval()
         eval_graphdef, *_ = nnx.split(self.module, nnx.Param, ...)
@@ -232,6 +237,7 @@ class JaxWorkload:
 
         self.logits = jax.jit(logits)
         self.value_and_grad = jax.jit(differentiated)
+        self.untraced_step = step
         self.step = jax.jit(step, donate_argnums=(0, 1))
 
     def load_weights(self, weights: Weights) -> None:
@@ -292,12 +298,8 @@ class JaxWorkload:
     def allocated(self) -> int | None:
         """Return the bytes in XLA's own plan of the step's buffers, which it follows exactly."""
         state = (self.parameters, self.state, self.others)
-        step = self.step.lower(*state, *next(iter(self.batches))).compile()
-        plan = step.memory_analysis()
-        if plan is None:
-            return None
-        new = plan.temp_size_in_bytes + plan.output_size_in_bytes - plan.alias_size_in_bytes
-        return new * self.steps
+        new = self._new_bytes(self.step.lower(*state, *next(iter(self.batches))))
+        return None if new is None else new * self.steps
 
     def matrix_multiplication(self, size: int) -> Callable[[], None]:
         random = np.random.default_rng(0).random((2, size, size), np.float32)
@@ -318,6 +320,14 @@ class JaxWorkload:
             "GPU": self.device.device_kind,
             "CUDA": " ".join(self.device.client.platform_version.split()),
         }
+
+    def _new_bytes(self, lowered: Any) -> int | None:
+        """Return the bytes that a lowered function allocates in each call; None if unknown."""
+        plan = lowered.compile().memory_analysis()
+        if plan is None:
+            return None
+        new: int = plan.temp_size_in_bytes + plan.output_size_in_bytes - plan.alias_size_in_bytes
+        return new
 
     def _to_device(self, batch: Batch) -> tuple[Any, Any, dict[str, Any]]:
         """Return the inputs, labels and dropout masks of a batch on the device."""
@@ -349,7 +359,7 @@ class JaxWorkload:
 
 
 class JaxAdapter(Adapter):
-    """Build models in JAX with Flax and optax."""
+    """Build models in JAX as its tutorials do; a base for adapters of a loop of one's own."""
 
     title = "JAX/Flax"
 
@@ -374,4 +384,23 @@ class JaxAdapter(Adapter):
         return JaxWorkload(job)
 
 
-ADAPTER = JaxAdapter()
+VARIANTS = {
+    IDIOMATIC: Variant("a Flax NNX model and an optax optimizer in one jitted training step"),
+    "scan": Variant("the whole epoch in one call: lax.scan over the steps"),
+    "tuned": Variant("as fast as JAX can be made; adapters/jax/tuned.py says how"),
+}
+
+
+class JaxVariants(JaxAdapter):
+    """Build models in JAX in any of its variants; a module for each holds its WORKLOAD."""
+
+    variants = VARIANTS
+
+    def build(self, job: Job) -> JaxWorkload:
+        if job.variant == IDIOMATIC:
+            return JaxWorkload(job)
+        workload: JaxWorkload = import_module(f".{job.variant}", __name__).WORKLOAD(job)
+        return workload
+
+
+ADAPTER = JaxVariants()

@@ -7,10 +7,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...implementation import IDIOMATIC
 from ...models.layers import (
     GRU,
     LSTM,
@@ -37,7 +39,7 @@ from ...models.training import (
     RMSprop,
     SoftmaxCrossEntropy,
 )
-from ...workload import Adapter, Batch, Batches, Job, batches_on_device, missing, versions
+from ...workload import Adapter, Batch, Batches, Job, Variant, batches_on_device, missing, versions
 
 if TYPE_CHECKING:
     import torch
@@ -119,20 +121,23 @@ def criterion(loss: Loss) -> torch.nn.Module:
 
 
 def optimizer(
-    description: Optimizer, parameters: Iterator[torch.nn.Parameter]
+    description: Optimizer, parameters: Iterable[torch.Tensor], **options: Any
 ) -> torch.optim.Optimizer:
-    """Build the optimizer of these parameters, without its schedule."""
+    """Build the optimizer of these parameters, without its schedule.
+
+    options: further ones, which do not change what it computes, such as fused.
+    """
     from torch import optim
 
     match description:
-        case SGD(learning_rate, momentum):
-            return optim.SGD(parameters, lr=learning_rate, momentum=momentum)
-        case Adam(learning_rate, beta1, beta2, epsilon):
-            return optim.Adam(parameters, lr=learning_rate, betas=(beta1, beta2), eps=epsilon)
-        case RMSprop(learning_rate, rho, epsilon):
-            return optim.RMSprop(parameters, lr=learning_rate, alpha=rho, eps=epsilon)
-        case Adadelta(learning_rate, rho, epsilon):
-            return optim.Adadelta(parameters, lr=learning_rate, rho=rho, eps=epsilon)
+        case SGD(rate, momentum):
+            return optim.SGD(parameters, lr=rate, momentum=momentum, **options)
+        case Adam(rate, beta1, beta2, epsilon):
+            return optim.Adam(parameters, lr=rate, betas=(beta1, beta2), eps=epsilon, **options)
+        case RMSprop(rate, rho, epsilon):
+            return optim.RMSprop(parameters, lr=rate, alpha=rho, eps=epsilon, **options)
+        case Adadelta(rate, rho, epsilon):
+            return optim.Adadelta(parameters, lr=rate, rho=rho, eps=epsilon, **options)
     raise NotImplementedError(f"the torch adapter does not support the optimizer {description}")
 
 
@@ -178,7 +183,7 @@ class TorchWorkload:
         with self.torch.no_grad():
             for name, tensor in self.tensors.items():
                 tensor.copy_(self.torch.from_numpy(weights[name]))
-        self.optimizer = optimizer(self.description, iter(self.trained.values()))
+        self.optimizer = optimizer(self.description, self.trained.values())
         self.schedule = schedule(self.description, self.optimizer)
         self.torch.manual_seed(SEED)
 
@@ -187,23 +192,25 @@ class TorchWorkload:
         self.batches = batches_on_device(batches, to_device)
 
     def train_epoch(self) -> np.ndarray:
-        losses = []
-        for inputs, labels, masks in self.batches:
-            self.optimizer.zero_grad()
-            loss = self.criterion(self._logits(inputs, masks), labels)
-            loss.backward()
-            self.optimizer.step()
-            if self.schedule:
-                self.schedule.step()
-            losses.append(loss.detach())
+        losses = [self.step(*batch) for batch in self.batches]
         epoch = self.torch.stack(losses).double().cpu()
         self._synchronize()  # the losses are there before the last update has ended
         return epoch.numpy()
 
+    def step(self, inputs: Any, labels: Any, masks: Mapping[str, Any]) -> torch.Tensor:
+        """Train on one batch, which is on the device, and return its loss, also there."""
+        self.optimizer.zero_grad()
+        loss = self.loss(inputs, labels, masks)
+        loss.backward()
+        self.optimizer.step()
+        if self.schedule:
+            self.schedule.step()
+        return loss.detach()
+
     def loss_and_gradients(self, batch: Batch) -> tuple[float, Weights]:
         inputs, labels, masks = self._to_device(batch)
         with self._restored():
-            loss = self.criterion(self._logits(inputs, masks), labels)
+            loss = self.loss(inputs, labels, masks)
             gradients = self.torch.autograd.grad(loss, list(self.trained.values()))
         arrays = (gradient.cpu().numpy().copy() for gradient in gradients)
         return loss.item(), dict(zip(self.trained, arrays, strict=True))
@@ -275,6 +282,10 @@ class TorchWorkload:
         if self.device.type == "cuda":
             self.torch.cuda.synchronize()
 
+    def loss(self, inputs: Any, labels: Any, masks: Mapping[str, Any]) -> torch.Tensor:
+        """Return the loss of a batch in training."""
+        return self.criterion(self._logits(inputs, masks), labels)
+
     def _logits(self, inputs: torch.Tensor, masks: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Return the logits in training; without masks each dropout draws its own."""
         if not masks:
@@ -314,7 +325,7 @@ class TorchWorkload:
 
 
 class TorchAdapter(Adapter):
-    """Build models in PyTorch."""
+    """Build models in PyTorch as its tutorials do; a base for adapters of a loop of one's own."""
 
     title = "PyTorch"
 
@@ -333,4 +344,25 @@ class TorchAdapter(Adapter):
         return TorchWorkload(job)
 
 
-ADAPTER = TorchAdapter()
+VARIANTS = {
+    IDIOMATIC: Variant("an nn.Sequential in an ordinary eager loop"),
+    "compile": Variant("torch.compile of the model with its loss"),
+    "channels_last": Variant("pictures and kernels with their channels last in memory"),
+    "tuned": Variant("as fast as PyTorch can be made; adapters/torch/tuned.py says how"),
+    "graphs": Variant("torch.compile with CUDA graphs (mode reduce-overhead)", ("gpu",)),
+}
+
+
+class TorchVariants(TorchAdapter):
+    """Build models in PyTorch in any of its variants; a module for each holds its WORKLOAD."""
+
+    variants = VARIANTS
+
+    def build(self, job: Job) -> TorchWorkload:
+        if job.variant == IDIOMATIC:
+            return TorchWorkload(job)
+        workload: TorchWorkload = import_module(f".{job.variant}", __name__).WORKLOAD(job)
+        return workload
+
+
+ADAPTER = TorchVariants()

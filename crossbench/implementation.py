@@ -1,0 +1,11 @@
+"""Names an implementation: a framework and one of its variants, as in "torch:tuned"."""
+
+from __future__ import annotations
+
+IDIOMATIC = "idiomatic"
+"""Name of the variant that every framework has: as its tutorials write the training."""
+
+
+def full_name(framework: str, variant: str) -> str:
+    """Return "torch:tuned", or, for the idiomatic variant, the framework's name alone."""
+    return framework if variant == IDIOMATIC else f"{framework}:{variant}"

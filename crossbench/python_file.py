@@ -1,0 +1,52 @@
+"""Load what a user names as FILE.py:NAME: a model, an adapter."""
+
+from __future__ import annotations
+
+import runpy
+import traceback
+from pathlib import Path
+from typing import Any
+
+from .checks import short_error, shown
+from .errors import SpecError
+
+
+def load(name: str, kind: type, word: str) -> Any:
+    """Return the object that FILE.py:NAME names.
+
+    kind: its class. word: what it is called in messages, "model". Raises SpecError, in a line,
+    where the file does not load or holds no such object.
+    """
+    path, _, member = name.rpartition(":")
+    file = Path(path)
+    if not _is_file(file):
+        raise SpecError(f"the {word}'s file {shown(path)} does not exist: write FILE.py:NAME")
+    try:
+        variables = runpy.run_path(path)
+    except KeyboardInterrupt:  # Ctrl-C must stop the run, whoever raised it
+        raise
+    except BaseException as error:  # SystemExit too: exit() in the file must not pass for success
+        raise SpecError(f"{file} does not load: {short_error(error)}{_line(file, error)}") from None
+    if member not in variables:
+        own = ", ".join(name for name, value in variables.items() if isinstance(value, kind))
+        raise SpecError(f"{file} has no {member}: its {word}s are {own or 'none'}")
+    found = variables[member]
+    if not isinstance(found, kind):
+        raise SpecError(
+            f"{member} in {file} is a {type(found).__name__}, not a crossbench {kind.__name__}"
+        )
+    return found
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name that is too long or impossible, an unreadable folder
+        return False
+
+
+def _line(file: Path, error: BaseException) -> str:
+    """Return " (line N)" for the file's line that raised the error; "" if no line of it did."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(file)]
+    return f" (line {lines[-1]})" if lines else ""

@@ -1,0 +1,183 @@
+"""Variants of a framework, and adapters in a file: from the name to the row."""
+
+import pytest
+from samples import comparison, result
+
+from crossbench import adapters, plan
+from crossbench.doctor import report
+from crossbench.errors import SpecError
+from crossbench.report.details import all_details
+from crossbench.report.terminal import text
+from crossbench.results.rows import rows
+from crossbench.results.several_runs import changes
+from crossbench.spec import make_spec
+from crossbench.workload import IDIOMATIC, Adapter, Variant
+
+OWN_LOOP = """
+from crossbench.adapters.reference import ReferenceAdapter
+
+class Mine(ReferenceAdapter):
+    pass
+
+ADAPTER, NUMBER = Mine(), 1
+"""
+
+
+@pytest.fixture
+def own_file(tmp_path):
+    (tmp_path / "mine.py").write_text(OWN_LOOP)
+    return str(tmp_path / "mine.py")
+
+
+def names(frameworks=None, devices="cpu", **arguments):
+    """Return the implementations of the plan's cells."""
+    return [c.implementation for c in plan.make_plan(make_spec(frameworks, devices, **arguments))]
+
+
+def test_a_variant_is_a_cell_of_its_own():
+    cells = plan.make_plan(make_spec("torch,torch:tuned", "cpu", threads=1))
+    assert [(c.name, c.framework, c.variant, c.title) for c in cells] == [
+        ("torch cpu", "torch", "idiomatic", "PyTorch"),
+        ("torch:tuned cpu", "torch", "tuned", "PyTorch"),
+    ]
+
+
+def test_without_variants_every_framework_is_idiomatic():
+    assert names("torch,jax,reference") == ["torch", "jax", "reference"]
+
+
+def test_variants_are_those_that_a_framework_named_without_one_has():
+    assert names("torch,jax", variants="scan,tuned") == ["torch:tuned", "jax:scan", "jax:tuned"]
+    assert names("torch:compile,jax", variants="tuned") == ["torch:compile", "jax:tuned"]
+    assert names("jax:idiomatic,jax", variants=["tuned"]) == ["jax", "jax:tuned"]
+
+
+def test_all_leaves_out_what_a_device_does_not_have():
+    found = names("torch", variants="all")
+    assert found[0] == "torch"
+    assert "torch:tuned" in found
+    assert "torch:graphs" not in found
+
+
+def test_a_named_variant_that_the_device_does_not_have_has_a_reason():
+    (cell,) = plan.make_plan(make_spec("torch:graphs", "cpu"))
+    assert cell.named
+    assert cell.unavailable.startswith(
+        "torch has no variant graphs on cpu: choose from idiomatic, compile"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"frameworks": "torch:fast"}, "torch has no variant 'fast': choose from idiomatic, comp"),
+        ({"frameworks": "torch:"}, "torch has no variant '': choose from idiomatic"),
+        ({"frameworks": "torhc:tuned"}, "there is no framework 'torhc': choose from"),
+        ({"frameworks": "torch:tuned:x"}, "torch has no variant 'tuned:x': choose from idiomatic"),
+        ({"frameworks": "jax", "variants": "compile"}, "no variant 'compile': choose from all, id"),
+        ({"frameworks": "jax", "variants": ""}, "there is no variant ''"),
+        ({"frameworks": "jax", "variants": []}, "name at least one variant of all, idiomatic"),
+        ({"frameworks": "jax", "variants": 3}, "variants must be names such as 'idiomatic', not 3"),
+        ({"frameworks": "jax", "baseline": "jax:tuned"}, "'jax:tuned' is not run: choose from jax"),
+        ({"frameworks": "absent.py:ADAPTER"}, "the adapter's file 'absent.py' does not exist: wri"),
+        ({"frameworks": "mine.py"}, "an adapter in a file is named as mine.py:ADAPTER"),
+    ],
+)
+def test_a_wrong_variant_gets_one_line(arguments, message):
+    with pytest.raises(SpecError) as caught:
+        make_spec(**arguments)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_baseline_may_be_a_variant():
+    spec = make_spec("torch", variants="idiomatic,tuned", baseline="torch:tuned")
+    assert spec.settings.baseline == "torch:tuned"
+    assert make_spec("torch", baseline="torch:idiomatic").settings.baseline == "torch"
+
+
+def test_an_adapter_in_a_file_is_a_row(own_file, run):
+    found = run(["reference", f"{own_file}:ADAPTER"], rounds=1)
+    assert found.complete
+    own = found.results[1].cell
+    assert own.framework == f"{own_file}:ADAPTER"
+    assert own.title == "NumPy reference (mine.py)"
+    assert "NumPy reference (mine.py)" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("member", "message"),
+    [
+        ("YOURS", "mine.py has no YOURS: its adapters are ADAPTER"),
+        ("NUMBER", "mine.py is a int, not a crossbench Adapter"),
+        ("ADAPTER:fast", "mine.py:ADAPTER has no variant 'fast': choose from idiomatic"),
+        ("", "mine.py has no : its adapters are ADAPTER"),
+    ],
+)
+def test_a_file_without_the_adapter_gets_one_line(own_file, member, message):
+    with pytest.raises(SpecError) as caught:
+        make_spec(f"{own_file}:{member}")
+    assert message in str(caught.value)
+
+
+class OddVariants(Adapter):
+    title, available, installed, build = "odd", None, None, None
+
+
+@pytest.mark.parametrize("odd", [None, {}, {"tuned": Variant("t")}, {IDIOMATIC: "a line"}, 3])
+def test_variants_that_are_none_get_one_line(monkeypatch, odd):
+    monkeypatch.setattr(OddVariants, "variants", odd)
+    monkeypatch.setattr(OddVariants, "__abstractmethods__", frozenset())
+    monkeypatch.setattr(adapters, "get", lambda name: OddVariants())
+    with pytest.raises(SpecError, match="must be a dict of Variants by name, with one that is nam"):
+        make_spec("odd")
+
+
+ROWS = (
+    result("torch", [1.0, *[0.5] * 8]),
+    result("torch:tuned", [3.0, *[0.2] * 8]),
+    result("jax", [4.0, *[1.5] * 8]),
+)
+
+
+def test_the_ratio_to_the_idiomatic_row():
+    found = {row.framework + row.variant: row for row in rows(comparison(*ROWS))}
+    assert found["torchtuned"].idiomatic_ratio.median == pytest.approx(0.4)
+    assert found["torchidiomatic"].idiomatic_ratio is None
+    assert found["jaxidiomatic"].idiomatic_ratio is None
+    assert found["jaxidiomatic"].ratio.median == pytest.approx(7.5)  # against the fastest of all
+
+
+def test_the_tables_have_a_column_for_variants_only_where_there_is_one():
+    variants, none = comparison(*ROWS), comparison(ROWS[0], ROWS[2])
+    for draw in (text, all_details):
+        assert "variant" in draw(variants)
+        assert "× idiomatic" in draw(variants)
+        assert "variant" not in draw(none)
+    assert "× idiomatic" not in text(none)
+    assert "Torch tuned is fastest on the CPU: 2.50× as fast as Torch, 7.50× as Jax" in text(
+        variants
+    )
+
+
+def test_a_baseline_compares_with_one_variant_alone():
+    found = comparison(*ROWS, baseline="torch")
+    assert found.ratio(found.results[1]).median == pytest.approx(0.4)
+    assert found.base(found.results[2]) is found.results[0]
+
+
+def test_compare_tells_variants_apart():
+    base = comparison(*ROWS)
+    assert [c.name for c in changes(base, comparison(*ROWS[:2]))] == [r.name for r in ROWS]
+    assert [c.problem for c in changes(base, comparison(ROWS[0]))] == [
+        None,
+        "only the first file has it",
+        "only the first file has it",
+    ]
+
+
+def test_doctor_lists_the_variants():
+    found = report()
+    assert "torch:compile" in found
+    assert "torch.compile of the model with its loss" in found
+    assert "jax:scan" in found
