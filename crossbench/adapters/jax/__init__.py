@@ -236,6 +236,7 @@ class JaxWorkload:
             return optax.apply_updates(parameters, updates), state, others, value
 
         self.logits = jax.jit(logits)
+        self.differentiated = differentiated
         self.value_and_grad = jax.jit(differentiated)
         self.untraced_step = step
         self.step = jax.jit(step, donate_argnums=(0, 1))
@@ -298,8 +299,12 @@ class JaxWorkload:
     def allocated(self) -> int | None:
         """Return the bytes in XLA's own plan of the step's buffers, which it follows exactly."""
         state = (self.parameters, self.state, self.others)
-        new = self._new_bytes(self.step.lower(*state, *next(iter(self.batches))))
-        return None if new is None else new * self.steps
+        step = self.step.lower(*state, *next(iter(self.batches))).compile()
+        plan = step.memory_analysis()
+        if plan is None:
+            return None
+        new = plan.temp_size_in_bytes + plan.output_size_in_bytes - plan.alias_size_in_bytes
+        return new * self.steps
 
     def matrix_multiplication(self, size: int) -> Callable[[], None]:
         random = np.random.default_rng(0).random((2, size, size), np.float32)
@@ -320,14 +325,6 @@ class JaxWorkload:
             "GPU": self.device.device_kind,
             "CUDA": " ".join(self.device.client.platform_version.split()),
         }
-
-    def _new_bytes(self, lowered: Any) -> int | None:
-        """Return the bytes that a lowered function allocates in each call; None if unknown."""
-        plan = lowered.compile().memory_analysis()
-        if plan is None:
-            return None
-        new: int = plan.temp_size_in_bytes + plan.output_size_in_bytes - plan.alias_size_in_bytes
-        return new
 
     def _to_device(self, batch: Batch) -> tuple[Any, Any, dict[str, Any]]:
         """Return the inputs, labels and dropout masks of a batch on the device."""

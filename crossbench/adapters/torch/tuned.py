@@ -52,7 +52,9 @@ class TunedWorkload(ChannelsLastWorkload):
         normed = any(isinstance(named.layer, BatchNorm) for named in job.model.all_layers())
         size = 0 if normed or self.device.type == "cuda" else job.threads
         self.replicas = [Replica(self, SEED + 1 + index) for index in range(size)]
-        self.pool = ThreadPoolExecutor(max(1, size), initializer=torch.set_num_threads, initargs=(1,))
+        self.pool = ThreadPoolExecutor(
+            max(1, size), initializer=torch.set_num_threads, initargs=(1,)
+        )
         self.parameters = list(self.trained.values())
         self.fused = {"fused": True} if isinstance(self.description, SGD | Adam) else {}
         self.blocks = [[p.detach()] if self.fused else _blocks(p.detach()) for p in self.parameters]

@@ -1,0 +1,103 @@
+"""PyTorch tuned: every number of pieces does the same work, and trying changes nothing.
+
+The suite of every adapter runs over it too; there the pieces are those that happen to be fastest.
+"""
+
+import numpy as np
+import pytest
+from small_models import SMALL_MODELS
+
+from crossbench import adapters
+from crossbench.engine import parity
+from crossbench.engine.batches import ArrayBatches
+from crossbench.workload import Job
+
+CUT = [name for name, model in SMALL_MODELS.items() if "BatchNorm" not in str(model.layers)]
+
+
+@pytest.fixture
+def adapter():
+    found = adapters.get("torch")
+    if reason := found.available("cpu"):
+        pytest.skip(reason)
+    return found
+
+
+@pytest.fixture
+def tuned(adapter):
+    from crossbench.adapters.torch import tuned
+
+    return tuned
+
+
+def ready(adapter, model, threads=2):
+    """A workload with weights and three batches of ten."""
+    workload = adapter.build(Job(model, "cpu", threads, "float32", "tuned"))
+    workload.load_weights(model.initial_weights(0))
+    random = np.random.default_rng(0)
+    shape = (3, 10, *model.input_shape)
+    if model.vocabulary is None:
+        inputs = random.random(shape, np.float32)
+    else:
+        inputs = random.integers(0, model.vocabulary, shape, np.int32)
+    workload.place(ArrayBatches(inputs, random.integers(0, model.classes, (3, 10))))
+    return workload
+
+
+@pytest.mark.parametrize("pieces", [2, 3, 8])
+@pytest.mark.parametrize("model_name", CUT)
+def test_every_number_of_pieces_agrees_with_the_reference(
+    adapter, tuned, monkeypatch, expected, model_name, pieces
+):
+    """Also where it does not divide the batch, and with parameters in blocks."""
+    monkeypatch.setattr(tuned.TunedWorkload, "_fastest", lambda *_: pieces)
+    monkeypatch.setattr(tuned, "BLOCK", 7)
+    model = SMALL_MODELS[model_name]
+    proof = parity.prove(adapter.build, Job(model, "cpu", 2, "float32", "tuned"), expected(model))
+    assert proof.agrees, proof.disagreement
+
+
+@pytest.mark.parametrize("model_name", SMALL_MODELS)
+def test_trying_changes_nothing(adapter, tuned, monkeypatch, model_name):
+    """Neither the weights, the running statistics nor the draws of the dropouts."""
+    model, tried = SMALL_MODELS[model_name], []
+    fastest = tuned.TunedWorkload._fastest
+
+    def remembered(*arguments):
+        tried.append(fastest(*arguments))
+        return tried[-1]
+
+    monkeypatch.setattr(tuned.TunedWorkload, "_fastest", remembered)
+    workload = ready(adapter, model)
+    losses = workload.train_epoch()
+    (pieces,) = tried
+    monkeypatch.setattr(tuned.TunedWorkload, "_fastest", lambda *_: pieces)
+    np.testing.assert_allclose(ready(adapter, model).train_epoch(), losses, rtol=1e-6)
+
+
+def test_it_tries_once_and_tells_what_it_chose(adapter, tuned, monkeypatch):
+    monkeypatch.setattr(tuned.TunedWorkload, "_fastest", lambda *_: 8)
+    workload = ready(adapter, SMALL_MODELS["plain"])
+    assert "pieces of a batch" not in workload.details()
+    workload.train_epoch()
+    assert workload.details()["pieces of a batch"] == "8 on 2 threads"
+    monkeypatch.undo()
+    workload.train_epoch()
+    assert workload.details()["pieces of a batch"] == "8 on 2 threads"
+
+
+def test_a_batch_norm_gets_the_whole_batch(adapter):
+    workload = ready(adapter, SMALL_MODELS["normed"])
+    workload.train_epoch()
+    assert workload.details()["pieces of a batch"] == "1"
+
+
+def test_the_optimizers_blocks_are_the_whole_parameter(adapter, tuned):
+    import torch
+
+    for shape in ((3, 5), (tuned.BLOCK + 1,), (7, tuned.BLOCK)):
+        parameter = torch.rand(shape)
+        for block in tuned._blocks(parameter):
+            assert block.numel() <= tuned.BLOCK
+            block += 1
+        assert (parameter >= 1).all()
