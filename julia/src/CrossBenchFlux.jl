@@ -9,7 +9,8 @@ Arrays are shared with Python, not copied: what is C-ordered (N, C, H, W) there 
 module CrossBenchFlux
 
 using Flux
-using Flux: fmap, ignore_derivatives
+using Flux: NNlib, Optimisers, Zygote, fmap, ignore_derivatives
+using Flux.NNlib: sigmoid_fast, tanh_fast
 using JSON
 using LinearAlgebra: BLAS, mul!
 using MLDataDevices: CPUDevice, cpu_device
@@ -22,6 +23,7 @@ include("model.jl")
 include("weights.jl")
 include("training.jl")
 include("parity.jl")
+include("tuned.jl")
 include("peak.jl")
 include("precompile.jl")
 

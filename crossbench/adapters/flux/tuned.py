@@ -1,0 +1,22 @@
+"""Train a model in Flux.jl as fast as Flux can be made; what that means is in julia/src/tuned.jl.
+
+The Julia side's TunedWorkload takes every call that the idiomatic one takes, so only its
+construction and its details differ here.
+"""
+
+from __future__ import annotations
+
+from ...workload import Job
+from . import FluxWorkload
+
+
+class TunedWorkload(FluxWorkload):
+    """Train one model in tuned Flux.jl."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self.workload = self.julia.TunedWorkload(self.workload)
+
+    def details(self) -> dict[str, str]:
+        """Return the versions and devices, and, once a batch was trained, how batches are split."""
+        return super().details() | dict(self.julia.tuning(self.workload))
