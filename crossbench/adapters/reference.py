@@ -8,7 +8,7 @@ adds up a channel one value after another (the sums over dimensions of Julia's S
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial, singledispatch
 from typing import Any
@@ -42,6 +42,11 @@ Backward = Callable[[np.ndarray], np.ndarray]
 
 SEED = 0
 """Seed of the dropout masks."""
+PIECE_SIZE = 64
+"""Examples that go through a model with convolutions at a time: NumPy spends most of the time of a
+larger batch on getting memory."""
+BLOCK_VALUES = 2**19
+"""Values of a convolution's patches that are computed at a time."""
 
 
 @dataclass
@@ -118,21 +123,31 @@ def _(layer: Conv, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.ndar
     patches = sliding_window_view(padded, (kh, kw), (2, 3))[:, :, ::sh, ::sw]
     parameters = run.parameters(named)
     kernel = parameters["weight"]
-    y = np.tensordot(patches, kernel, ((1, 4, 5), (1, 2, 3))).transpose(0, 3, 1, 2)
-    height, width = y.shape[2:]
+    height, width = patches.shape[2:4]
+    blocks = _blocks(len(x), patches[:1].size)
+    y = np.empty((len(x), height, width, layer.features), x.dtype)
+    for block in blocks:
+        y[block] = np.tensordot(patches[block], kernel, ((1, 4, 5), (1, 2, 3)))
 
     def backward(dy: np.ndarray) -> np.ndarray:
-        dpadded = np.zeros_like(padded)
-        dpatches = np.tensordot(dy, kernel, ((1,), (0,)))  # batch, h, w, channel, kh, kw
-        for i in range(kh):
-            for j in range(kw):
-                window = dpadded[:, :, i : i + sh * height : sh, j : j + sw * width : sw]
-                window += dpatches[..., i, j].transpose(0, 3, 1, 2)
-        dkernel = np.tensordot(dy, patches, ((0, 2, 3), (0, 2, 3)))
+        dpadded, dkernel = np.zeros_like(padded), np.zeros_like(kernel)
+        for block in blocks:
+            dkernel += np.tensordot(dy[block], patches[block], ((0, 2, 3), (0, 2, 3)))
+            dpatches = np.tensordot(dy[block], kernel, ((1,), (0,)))  # batch, h, w, channel, kh, kw
+            for i in range(kh):
+                for j in range(kw):
+                    window = dpadded[block, :, i : i + sh * height : sh, j : j + sw * width : sw]
+                    window += dpatches[..., i, j].transpose(0, 3, 1, 2)
         run.add_gradients(named, weight=dkernel, bias=_sum(dy, (0, 2, 3)))
         return dpadded[:, :, ph : ph + x.shape[2], pw : pw + x.shape[3]]
 
-    return y + parameters["bias"][:, None, None], backward
+    return y.transpose(0, 3, 1, 2) + parameters["bias"][:, None, None], backward
+
+
+def _blocks(examples: int, values: int) -> list[slice]:
+    """Return slices of a batch whose patches, of so many values per example, fit the caches."""
+    size = max(1, BLOCK_VALUES // values)
+    return [slice(start, start + size) for start in range(0, examples, size)]
 
 
 @forward.register
@@ -454,6 +469,8 @@ class ReferenceWorkload:
         self.model, self.dtype = job.model, np.dtype(job.dtype)
         self.layers = list(job.model.named_layers())
         self.near_ties = 0  # of all training passes so far; see Pass
+        kinds = {type(named.layer) for named in job.model.all_layers()}
+        self.piece_size = PIECE_SIZE if Conv in kinds and BatchNorm not in kinds else None
 
     def load_weights(self, weights: Weights) -> None:
         self.steps, self.state, self.random = 0, State(), np.random.default_rng(SEED)
@@ -490,18 +507,44 @@ class ReferenceWorkload:
     def loss(self, batch: Batch) -> float:
         """Return the loss of a batch in training mode; nothing changes."""
         run = Pass(self.parameters, True, batch.masks, np.random.default_rng(SEED))
-        x = self._inputs(batch.inputs)
-        for named in self.layers:  # keep no backward pass: it would hold every layer's input
-            x, _ = forward(named.layer, named, x, run)
-        return loss_and_gradient(self.model.loss, x, batch.labels)[0]
+        loss = 0.0
+        for piece, share in self._pieces(batch):
+            run.masks, x = piece.masks, self._inputs(piece.inputs)
+            for named in self.layers:  # keep no backward pass: it would hold every layer's input
+                x, _ = forward(named.layer, named, x, run)
+            loss += share * loss_and_gradient(self.model.loss, x, piece.labels)[0]
+        return loss
 
     def _backward(self, batch: Batch, random: np.random.Generator) -> tuple[float, Pass]:
-        run = Pass(self.parameters, True, batch.masks, random)
-        logits, back = forward_all(self.layers, self._inputs(batch.inputs), run)
-        loss, gradient = loss_and_gradient(self.model.loss, logits, batch.labels)
-        back(gradient)
-        self.near_ties += run.near_ties
-        return loss, run
+        """Return the loss of a batch, and the pass with its gradients and running statistics."""
+        total, loss = Pass(self.parameters, True, None, random), 0.0
+        for piece, share in self._pieces(batch):
+            run = Pass(self.parameters, True, piece.masks, random)
+            logits, back = forward_all(self.layers, self._inputs(piece.inputs), run)
+            value, gradient = loss_and_gradient(self.model.loss, logits, piece.labels)
+            back(gradient * gradient.dtype.type(share))
+            loss += share * value
+            for name, part in run.gradients.items():
+                before = total.gradients.get(name)
+                total.gradients[name] = part if before is None else before + part
+            total.running |= run.running
+            total.near_ties += run.near_ties
+        self.near_ties += total.near_ties
+        return loss, total
+
+    def _pieces(self, batch: Batch) -> Iterator[tuple[Batch, float]]:
+        """Yield parts of the batch, each with its share, whose activations fit the caches.
+
+        A model with a batch norm gets the whole batch. A model without a convolution does too: it
+        may have a large embedding, whose gradient would be as large for each part.
+        """
+        length = len(batch.labels)
+        size = self.piece_size or length
+        for start in range(0, length, size):
+            part = slice(start, start + size)
+            masks = {name: mask[part] for name, mask in (batch.masks or {}).items()} or None
+            labels = batch.labels[part]
+            yield Batch(batch.inputs[part], labels, masks), len(labels) / length
 
     def _inputs(self, x: np.ndarray) -> np.ndarray:
         return x if x.dtype.kind == "i" else x.astype(self.dtype)

@@ -13,6 +13,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
+from threadpoolctl import threadpool_limits
+
 from .. import adapters
 from ..gpus import find_gpus
 from ..machine import usable_cpus
@@ -159,7 +161,9 @@ class Measurement:
         self.progress("parity")
         reference_jobs = 3
         pool = ThreadPoolExecutor(reference_jobs + min(len(unproved), self.concurrent_proofs()))
-        group = WorkerGroup()
+        group, stack = WorkerGroup(), ExitStack()
+        # each thread's matrix multiplications would start threads that wait in a busy loop
+        stack.enter_context(threadpool_limits(1, user_api="blas"))
         try:
             reference = pool.submit(self.compute_reference)
             losses, single = (
@@ -176,6 +180,7 @@ class Measurement:
         finally:  # after Ctrl-C do not wait for the proofs
             pool.shutdown(wait=False, cancel_futures=True)
             group.kill()
+            stack.close()
 
     def compute_reference(self) -> parity.ReferenceTensors:
         try:

@@ -138,7 +138,9 @@ class TunedWorkload(JaxWorkload):
 
 def _pieces(length: int, size: int) -> int:
     """Return the number of equal pieces of a batch, of at least `size` examples each."""
-    return next(length // n for n in range(max(1, min(size, length)), length + 1) if length % n == 0)
+    return next(
+        length // n for n in range(max(1, min(size, length)), length + 1) if length % n == 0
+    )
 
 
 WORKLOAD = TunedWorkload
