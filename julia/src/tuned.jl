@@ -113,12 +113,9 @@ function choose_pieces(tuned, batch)
 end
 
 function piece_counts(model)
-    has(kind) = any(layer -> layer isa kind, Flux.modules(model))
     # a batch norm waits for all pieces, so each needs a task of its own
-    has(BatchNorm) && return (Threads.nthreads(),)
-    split = Threads.nthreads() .* PIECES_PER_THREAD
-    # BLAS spreads a whole batch over the threads, but not that of a convolution
-    return has(Conv) ? split : (1, split...)
+    is_normed = any(layer -> layer isa BatchNorm, Flux.modules(model))
+    return Threads.nthreads() .* (is_normed ? (1,) : PIECES_PER_THREAD)
 end
 
 examples(batch) = size(batch.inputs, ndims(batch.inputs))
@@ -140,7 +137,7 @@ neither does the rounding.
 function differentiate_pieces(tuned, pieces, batch)
     count = min(length(pieces.models), examples(batch))
     tasks = min(count, Threads.nthreads())
-    BLAS.set_num_threads(tasks == 1 ? Threads.nthreads() : 1)
+    BLAS.set_num_threads(1)  # the threads of BLAS would wait busily where the tasks run
     pieces.group.members = count
     losses, gradients = zeros(count), [Dict{String,Vector{Any}}() for _ in 1:tasks]
     @sync for task in 1:tasks
@@ -184,8 +181,9 @@ function differentiate_share(model, loss, x, y, share)
     return Float64(value), gradients[1]
 end
 
-as_part(layer, gradient) = gradient
-add_part!(parts, part) = isempty(parts) ? push!(parts, Array(part)) : (parts[1] .+= part)
+as_part(layer, gradient::Array) = gradient
+as_part(layer, gradient) = Array(gradient)
+add_part!(parts, part) = isempty(parts) ? push!(parts, part) : (parts[1] .+= part)
 
 # Optimizer
 
@@ -269,15 +267,12 @@ struct SparseColumns{N,A}
     vectors::A
 end
 
-function as_part(found::LookedUp, gradient)
-    order = sortperm(found.tokens)
-    return SparseColumns(
-        found.tokens[order],
-        order,
-        reshape(gradient, size(gradient, 1), :),
-    )
+function SparseColumns(tokens, vectors)
+    order = sortperm(tokens)
+    return SparseColumns(tokens[order], order, reshape(vectors, size(vectors, 1), :))
 end
 
+as_part(layer::LookedUp, gradient::Array) = SparseColumns(layer.tokens, gradient)
 add_part!(parts, part::SparseColumns) = push!(parts, part)
 
 chunk_length(::SparseColumns, x) = max(1, CHUNK ÷ size(x, 1)) * size(x, 1)
