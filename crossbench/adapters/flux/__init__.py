@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+from ...implementation import IDIOMATIC
 from ...models.model import Weights
-from ...workload import Adapter, Batch, Batches, Job, Unavailable, missing, versions
+from ...workload import Adapter, Batch, Batches, Job, Unavailable, Variant, missing, versions
 from . import julia
 
 
@@ -108,7 +110,7 @@ def _canonical(arrays: Any) -> Weights:
 
 
 class FluxAdapter(Adapter):
-    """Build models in Flux.jl."""
+    """Build models in Flux.jl as its tutorials do; a base for adapters of a loop of one's own."""
 
     title = "Flux.jl"
 
@@ -139,4 +141,22 @@ class FluxAdapter(Adapter):
         return FluxWorkload(job)
 
 
-ADAPTER = FluxAdapter()
+VARIANTS = {
+    IDIOMATIC: Variant("a Flux Chain, withgradient and update!"),
+    "tuned": Variant("as fast as Flux can be made; julia/src/tuned.jl says how"),
+}
+
+
+class FluxVariants(FluxAdapter):
+    """Build models in Flux.jl in any of its variants; a module for each holds its WORKLOAD."""
+
+    variants = VARIANTS
+
+    def build(self, job: Job) -> FluxWorkload:
+        if job.variant == IDIOMATIC:
+            return FluxWorkload(job)
+        workload: FluxWorkload = import_module(f".{job.variant}", __name__).WORKLOAD(job)
+        return workload
+
+
+ADAPTER = FluxVariants()

@@ -20,3 +20,6 @@ class TunedWorkload(FluxWorkload):
     def details(self) -> dict[str, str]:
         """Return the versions and devices, and, once a batch was trained, how batches are split."""
         return super().details() | dict(self.julia.tuning(self.workload))
+
+
+WORKLOAD = TunedWorkload
