@@ -21,7 +21,8 @@ FAULTY = Path(__file__).parent / "faulty"
 
 
 def pytest_addoption(parser):
-    parser.addoption("--adapters", default="reference,torch,jax", help="for the conformance suite")
+    tried = "reference,torch,jax,torch:channels_last,torch:tuned"
+    parser.addoption("--adapters", default=tried, help="for the conformance suite")
     parser.addoption("--devices", default="cpu", help="for the conformance suite: cpu,gpu")
 
 

@@ -1,21 +1,21 @@
 #=
 The tuned variant: the same training steps as fast as Flux can be made on a CPU, with Flux, NNlib,
-Optimisers and Zygote alone. What a profile of the idiomatic variant showed on two cores (Flux
+Optimisers and Zygote alone. What profiles of the idiomatic variant showed on two cores (Flux
 0.16.9), and what is done about it here:
 
-  - LeNet: half of the threads' time was idle. 43 % of a step was the convolutions' weight
-    gradient, which NNlib computes on one thread, and 29 % the max-pool's gradient, also on one.
-    Here the batch is split into pieces, a task per thread trains them one by one, and their
-    gradients are added. Batch norms compute their statistics over all pieces.
-  - Convolutions: copying each pixel to its patches takes as long as the matrix multiplications.
-    Here all patches' pixels at one place of the kernel are copied at once. The gradient of the
-    model's input, which nobody needs, is left out.
-  - LSTM, GRU: 64 % of a step was the garbage collection, mostly of arrays in which each slice's
-    gradient is padded with zeros. Here a layer computes the whole sequence and its gradient in
-    arrays that are allocated once; the input is multiplied for the whole sequence at once.
-  - Embedding: the gradient was a matrix of mostly zeros, as large as the weight.
-  - Optimizer: one thread went through memory once for every line of the rule. Here all threads
-    do, and go through it once.
+  - LeNet: the threads were idle for almost half of the time. The convolutions' weight gradient,
+    which NNlib computes on one thread, was in 43 % of the samples, the max-pool's gradient, also on
+    one thread, in 29 %. Here the batch is split into pieces, a task per thread trains them one by
+    one, and their gradients are added. Batch norms compute their statistics over all pieces.
+  - Convolutions: copying pixels to patches was in 42 % of the samples. Here all patches' pixels at
+    one place of the kernel are copied at once. The gradient of the model's input, which nobody
+    needs, is left out.
+  - text_lstm: 64 % of the samples were in allocation and garbage collection. Here a recurrent layer
+    computes the whole sequence and its gradient in arrays that are allocated once; the input is
+    multiplied for the whole sequence at once.
+  - Embedding, which was not profiled: its gradient was a matrix of mostly zeros, as large as the
+    weight. Optimizer, not profiled either: one thread went through memory once for every line of
+    the rule. Here all threads do, and go through it once.
 =#
 
 """

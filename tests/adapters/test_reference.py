@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from small_models import SMALL_MODELS
 
+from crossbench.adapters import reference
 from crossbench.adapters.reference import ADAPTER, Pass, ReferenceWorkload, forward
 from crossbench.engine.batches import ArrayBatches
 from crossbench.engine.parity import collect_tensors, proof_batches, proof_weights
-from crossbench.models.layers import BatchNorm, Dense, Flatten, MaxPool
+from crossbench.models.layers import BatchNorm, Dense, Dropout, Flatten, MaxPool
 from crossbench.models.training import SGD, Adadelta, Adam, BinaryCrossEntropy, RMSprop
 from crossbench.workload import Batch, Job
 
@@ -248,3 +249,32 @@ def test_float32_is_near_float64(lenet):
     )
     assert single["logits"].dtype == np.float32
     np.testing.assert_allclose(single["logits"], double["logits"], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["plain", "dropped"])
+def test_a_large_batch_is_the_sum_of_its_parts(monkeypatch, name, dtype):
+    """Of the parts of a batch, and of the blocks of pictures in a convolution."""
+    model, random = SMALL_MODELS[name], np.random.default_rng(0)
+    masks = {
+        named.name: random.random((21, *named.input_shape)) >= named.layer.rate
+        for named in model.all_layers()
+        if isinstance(named.layer, Dropout)
+    }
+    inputs = random.random((21, *model.input_shape)).astype(dtype)
+    batch = Batch(inputs, random.integers(0, model.classes, 21), masks or None)
+
+    def computed(part, values):
+        monkeypatch.setattr(reference, "PIECE_SIZE", part)
+        monkeypatch.setattr(reference, "BLOCK_VALUES", values)
+        workload = ReferenceWorkload(Job(model, "cpu", 1, dtype))
+        workload.load_weights(model.initial_weights(0))
+        return workload.loss(batch), *workload.loss_and_gradients(batch)
+
+    alone, loss, gradients = computed(100, 10**9)
+    tolerance = {"rtol": 1e-4, "atol": 1e-6} if dtype == "float32" else {"rtol": 1e-9}
+    for part, values in ((100, 1), (8, 10**9), (8, 1)):
+        found = computed(part, values)
+        np.testing.assert_allclose(found[:2], (alone, loss), **tolerance)
+        for parameter, gradient in gradients.items():
+            np.testing.assert_allclose(found[2][parameter], gradient, **tolerance)

@@ -1,0 +1,56 @@
+"""The variants that take long to compile: each does the same work as the reference, on few models.
+
+The suite of every adapter runs over the others, and over these by hand: --adapters jax:tuned.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from small_models import SMALL_MODELS
+
+from crossbench import adapters
+from crossbench.engine import parity
+from crossbench.engine.batches import ArrayBatches, StreamedBatches
+from crossbench.workload import Job
+
+
+@pytest.fixture(params=["torch:compile", "jax:scan", "jax:tuned"])
+def build(request):
+    """Return a function that builds the variant, whatever variant the job names."""
+    framework, variant = adapters.split(request.param)
+    adapter = adapters.get(framework)
+    if reason := adapter.available("cpu"):
+        pytest.skip(reason)
+    return lambda job: adapter.build(replace(job, variant=variant))
+
+
+@pytest.mark.parametrize("model_name", ["plain", "dropped"])
+def test_it_agrees_with_the_reference(build, model_name, expected):
+    """With pools, and with dropouts."""
+    model = SMALL_MODELS[model_name]
+    proof = parity.prove(build, Job(model, "cpu", 2, "float32"), expected(model))
+    assert proof.agrees, proof.disagreement
+
+
+def test_streamed_batches_and_a_new_start_train_the_same(build, small_model):
+    workload = build(Job(small_model, "cpu", 2, "float32"))
+    random = np.random.default_rng(0)
+    inputs = random.random((3, 20, *small_model.input_shape), np.float32)
+    data = inputs, random.integers(0, small_model.classes, (3, 20))
+    losses = []
+    for kind in (ArrayBatches, StreamedBatches, ArrayBatches):
+        workload.load_weights(small_model.initial_weights(0))
+        workload.place(kind(*data))
+        losses.append(workload.train_epoch())
+    np.testing.assert_allclose(losses[1:], [losses[0]] * 2, rtol=1e-5)
+    assert (workload.train_epoch() != losses[0]).all()  # it goes on from the weights that it has
+
+
+def test_jax_tuned_cuts_a_batch_into_equal_pieces_alone():
+    from crossbench.adapters.jax.tuned import _pieces
+
+    assert [_pieces(1000, size) for size in (500, 20, 8)] == [2, 50, 125]
+    assert [_pieces(64, size) for size in (32, 20, 8)] == [2, 2, 8]
+    assert [_pieces(7, size) for size in (3, 20, 8)] == [1, 1, 1]
+    assert _pieces(1, 0) == 1
