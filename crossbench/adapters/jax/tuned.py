@@ -1,12 +1,13 @@
 """Train in JAX as fast as it can be made on a CPU.
 
-What jax.profiler found in the idiomatic step, and what is done about it:
+What was changed, and what each change brought in trials on two cores:
 
-- The gradient of a max-pool is a "select and scatter", which XLA computes on one core, value by
-  value. A max-pool whose windows do not overlap is the maximum over two axes of a reshaped array;
-  its gradient is a comparison, which XLA fuses and spreads.
+- The gradient of a max-pool is XLA's "select and scatter". A max-pool whose windows do not overlap
+  is the maximum over two axes of a reshaped array, whose gradient is a comparison: the LeNet was
+  1.3 times as fast, the CNNs 1.1 to 1.3 times.
 - The activations of a large batch do not fit the caches. The batch is cut into pieces whose
-  gradients are added.
+  gradients are added: with both changes the LeNet was three times as fast, the CNNs 1.6 to 2 times,
+  text_lstm 1.3 times.
 
 Recurrent layers stay as they are: multiplying all their inputs at once, before the loop, made the
 training slower, and so did unrolling the loop.

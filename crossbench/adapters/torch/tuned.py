@@ -1,6 +1,6 @@
 """Train in PyTorch as fast as it can be made on a CPU.
 
-What torch.profiler found in the idiomatic loop, and what is done about it:
+What takes the time in the idiomatic loop, by torch.profiler, and what is done about it:
 
 - Convolutions and max-pools take most of a CNN's step, in a layout that oneDNN converts for each of
   them, over activations that do not fit the caches. Pictures and kernels have their channels last,
