@@ -17,7 +17,7 @@ from .errors import ResultsError, SpecError
 from .machine import describe
 from .memory import check_memory
 from .models import Model
-from .plan import make_plan, not_installed_reasons
+from .plan import make_plan, nothing_to_run
 from .results.comparison import SCHEMA, Comparison, load
 from .results.file import Write, new_file, old_file
 from .results.records import Cell, CellResult, Data, Settings
@@ -149,7 +149,7 @@ def run(
     )
     cells = make_plan(spec)
     if not cells:
-        raise SpecError(f"no framework is installed: {'; '.join(not_installed_reasons())}")
+        raise SpecError(nothing_to_run(spec))
     with nullcontext() if json is None else new_file(json) as write, run_directory() as directory:
         progress(f"data: {spec.settings.data}")
         model, prepared = _prepare(

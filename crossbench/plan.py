@@ -61,9 +61,14 @@ def _name(framework: str, device: str, threads: int, spec: Spec) -> str:
     return f"{name}, 1 thread" if threads == 1 else f"{name}, {threads} threads"
 
 
-def not_installed_reasons() -> list[str]:
-    """Return why each framework that is not installed cannot run, and what to do about it."""
-    return [reason for name in _framework_names() if (reason := _not_installed_reason(name))]
+def nothing_to_run(spec: Spec) -> str:
+    """Return why the plan has no cell, and what to do about it, in a line."""
+    if frameworks := spec.frameworks or _installed():
+        names = ", ".join(full_name(*pair) for pair in adapters.expand(frameworks, spec.variants))
+        where = ", ".join(spec.devices or DEVICES)
+        return f"none of {names} runs on {where}: `python -m crossbench doctor` lists the variants"
+    reasons = [reason for name in _framework_names() if (reason := _not_installed_reason(name))]
+    return f"no framework is installed: {'; '.join(reasons)}"
 
 
 def _installed() -> list[str]:

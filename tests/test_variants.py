@@ -3,7 +3,7 @@
 import pytest
 from samples import comparison, result
 
-from crossbench import adapters, plan
+from crossbench import adapters, load, plan
 from crossbench.doctor import report
 from crossbench.errors import SpecError
 from crossbench.report.details import all_details
@@ -90,6 +90,11 @@ def test_a_wrong_variant_gets_one_line(arguments, message):
     assert "\n" not in str(caught.value)
 
 
+def test_variants_that_no_device_has_get_one_line(run):
+    with pytest.raises(SpecError, match="none of torch:graphs runs on cpu: `python -m "):
+        run("torch", devices="cpu", variants="graphs")
+
+
 def test_a_baseline_may_be_a_variant():
     spec = make_spec("torch", variants="idiomatic,tuned", baseline="torch:tuned")
     assert spec.settings.baseline == "torch:tuned"
@@ -118,6 +123,42 @@ def test_a_file_without_the_adapter_gets_one_line(own_file, member, message):
     with pytest.raises(SpecError) as caught:
         make_spec(f"{own_file}:{member}")
     assert message in str(caught.value)
+
+
+CHOOSER = """
+import os
+from crossbench.adapters.reference import ReferenceAdapter, ReferenceWorkload
+
+class Chooser(ReferenceWorkload):
+    chosen = {}
+
+    def train_epoch(self):
+        self.chosen = {"process": str(os.getpid()), "pieces": "8"}
+        return super().train_epoch()
+
+    def details(self):
+        return super().details() | self.chosen
+
+class ChooserAdapter(ReferenceAdapter):
+    def build(self, job):
+        return Chooser(job)
+
+ADAPTER = ChooserAdapter()
+"""
+
+
+def test_what_a_variant_chose_is_kept_and_shown(tmp_path, run, monkeypatch):
+    """Each different value once, and not without end."""
+    monkeypatch.setattr("crossbench.engine.rounds.MAX_CHOICES", 2)
+    (tmp_path / "chooser.py").write_text(CHOOSER)
+    found = run(f"{tmp_path}/chooser.py:ADAPTER", rounds=3, json=tmp_path / "r.json")
+    assert found.complete
+    choices = found.results[0].choices
+    assert choices["pieces"] == ["8"]
+    assert len(set(choices["process"])) == 2
+    assert "pieces 8" in all_details(found)
+    assert " or ".join(choices["process"]) in all_details(found)
+    assert load(tmp_path / "r.json") == found
 
 
 class OddVariants(Adapter):

@@ -21,7 +21,17 @@ from ..machine import usable_cpus
 from ..models import Model
 from ..results.comparison import Comparison
 from ..results.doubts import change_difference, over_peak
-from ..results.records import AccuracyEpoch, Cell, CellResult, Epoch, Parity, Peak, Reference, Usage
+from ..results.records import (
+    MAX_CHOICES,
+    AccuracyEpoch,
+    Cell,
+    CellResult,
+    Epoch,
+    Parity,
+    Peak,
+    Reference,
+    Usage,
+)
 from ..results.statistics import MIN_ROUNDS
 from ..run_directory import no_space_error
 from ..workload import Adapter, Job
@@ -347,8 +357,8 @@ class CellRound:
             result.peak_memory = max(result.peak_memory or 0, final_stats.peak_memory)
         result.cpus_allowed = final_stats.cpus_allowed
         for name, value in final_stats.choices.items():
-            known = result.choices.setdefault(name, [])
-            known += [value] if value not in known else []
+            known = result.choices.get(name, [])
+            result.choices[name] = list(dict.fromkeys([*known, value]))[:MAX_CHOICES]
 
     def measure_peak(self) -> None:
         """Measure the peak after the round was kept, so that a failure costs only the peak."""

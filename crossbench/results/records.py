@@ -17,6 +17,8 @@ float32."""
 MIN_FLOAT32_BOUND, MIN_LOSS_BOUND = 2e-5, 2e-6
 """Deviations that are always allowed to a tensor, and to a loss, which is a mean. bfloat16 and
 TensorFloat-32 deviate by more than 1e-4."""
+MAX_CHOICES = 10
+"""Different values of one choice that are kept."""
 SERIES_POINTS = 50
 """Points of a series of samples in the file; an epoch of a minute has 600 samples."""
 FLOAT64_LEVEL = 1e-9
@@ -42,6 +44,7 @@ NonNegative = Annotated[float, Meta(ge=0, le=1e18)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Series = Annotated[list[NonNegative], Meta(max_length=SERIES_POINTS)]
 Shares = Annotated[list[Share | None], Meta(max_length=SERIES_POINTS)]
+Choices = Annotated[list[str], Meta(max_length=MAX_CHOICES)]
 Deviation = Annotated[float, Meta(ge=0)] | None
 Deviations = Annotated[dict[str, Deviation], Meta(min_length=1)]
 
@@ -322,7 +325,7 @@ class CellResult:
     cpus_allowed: Positive | None = None
     """CPUs on which any of the process's threads may run, read while it trained."""
     details: dict[str, str] = field(default_factory=dict)
-    choices: dict[str, list[str]] = field(default_factory=dict)
+    choices: dict[str, Choices] = field(default_factory=dict)
     """What the variant chose while it ran, by name; several values where the rounds differ."""
     usage: list[Usage] = field(default_factory=list)
     """Samples of each steady epoch that was long enough."""
