@@ -67,11 +67,15 @@ def _framework(name: str, gpu: bool) -> list[str]:
 
 
 def _variants(name: str) -> list[list[str]]:
-    """Return a row for each variant of a framework: its full name, its devices and its summary."""
+    """Return a row for each variant of a framework, if it has several: its full name, its devices
+    and its summary.
+    """
     try:
         found = adapters.variants(name)
     except SpecError as error:
         return [[name, "", str(error)]]
+    if len(found) == 1:
+        return []
     return [
         [full_name(name, variant), ", ".join(known.devices), known.summary]
         for variant, known in found.items()

@@ -245,10 +245,11 @@ def test_a_signal_stops_the_workers_and_prints_the_finished_rounds(
         time.sleep(0.05)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 128 + signals[0]
-    assert err.splitlines() == [
+    assert err.splitlines()[-2:] == [  # the run may have got further before the signal
         f"crossbench: to continue this run: --resume {file}",
         f"crossbench: {words}; all worker processes are stopped",
     ]
+    assert "Traceback" not in err
     assert "hangs cpu: interrupted before the last round" in unwrapped(out)
     assert crossbench.load(file).results[0].status == "pending"
     assert workers
@@ -418,7 +419,9 @@ def test_doctor(capsys):
         assert f"\n{name} " in out
     assert "does not load" in out
     plugins = metadata.entry_points(group=adapters.GROUP)
-    assert len(out.splitlines()) - len(plugins) < 30
+    text, variants = out.split("\nvariant ")
+    assert len(text.splitlines()) - len(plugins) < 30
+    assert len(variants.splitlines()) < 15
 
 
 def test_the_help_gives_the_real_defaults(capsys):

@@ -110,7 +110,9 @@ def plant_in_jax(fault, monkeypatch):
         original = module.module
         wrong = lambda x: x.reshape(len(x), -1)  # noqa: E731
         monkeypatch.setattr(
-            module, "module", lambda n, o: wrong if isinstance(n.layer, Flatten) else original(n, o)
+            module,
+            "module",
+            lambda n, *rest: wrong if isinstance(n.layer, Flatten) else original(n, *rest),
         )
     elif fault == "a double softmax":
         loss = lambda logits, labels: each(jax.nn.softmax(logits), labels).mean()  # noqa: E731
@@ -178,6 +180,7 @@ PLANT = {
 }
 
 
+@pytest.mark.idiomatic
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_caught(
     adapter, device, adapter_name, lenet, fault, monkeypatch, expected

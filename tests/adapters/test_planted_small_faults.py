@@ -159,10 +159,10 @@ def in_jax(fault, monkeypatch):
     if " in " in fault:
         half = getattr(jnp, fault.split()[0])
 
-        def in_half(named, options):
+        def in_half(named, options, build):
             if options["dtype"] == jnp.float32:
                 options = options | {"dtype": half}
-            return original(named, options)
+            return original(named, options, build)
 
         if fault == "bfloat16 in all":
             monkeypatch.setattr(module, "module", in_half)
@@ -203,7 +203,7 @@ def in_jax(fault, monkeypatch):
 
         monkeypatch.setattr(module, "transformation", wrong)
     else:
-        relu6 = lambda n, o: nnx.relu6 if isinstance(n.layer, ReLU) else original(n, o)  # noqa: E731
+        relu6 = lambda n, *o: nnx.relu6 if isinstance(n.layer, ReLU) else original(n, *o)  # noqa: E731
         monkeypatch.setattr(module, "module", relu6)
 
 
@@ -275,6 +275,7 @@ def in_reference(fault, monkeypatch):
 PLANT = {"reference": in_reference, "torch": in_torch, "jax": in_jax, "flux": in_flux}
 
 
+@pytest.mark.idiomatic
 @pytest.mark.parametrize("fault", [*FLOAT32, *OPTIMIZER])
 def test_a_small_fault_is_caught(adapter, adapter_name, device, fault, monkeypatch, expected):
     model = DROPPED if fault in SCHEDULED else PLAIN
@@ -393,6 +394,7 @@ DRAWS = {
 }
 
 
+@pytest.mark.idiomatic
 @pytest.mark.parametrize("fault", DROPOUTS)
 def test_another_dropout_is_caught(adapter, adapter_name, device, fault, monkeypatch):
     DRAWS[adapter_name](fault, monkeypatch)

@@ -34,6 +34,7 @@ def run(directory, frameworks, model=PLAIN):
     return comparison, {r.cell.framework: r for r in comparison.results}
 
 
+@pytest.mark.idiomatic
 def test_a_fault_of_the_timed_run_is_not_ranked(directory, adapter_name):
     honest = list(dict.fromkeys([*HONEST, adapter_name]))
     for name in honest:

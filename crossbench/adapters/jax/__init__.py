@@ -187,8 +187,6 @@ def canonical_names(layers: Iterable[NamedLayer]) -> dict[Path, str]:
 class JaxWorkload:
     """Train one model in JAX."""
 
-    build_layer = staticmethod(module)
-
     def __init__(self, job: Job) -> None:
         import jax
         import jax.numpy as jnp
@@ -240,6 +238,11 @@ class JaxWorkload:
         self.value_and_grad = jax.jit(differentiated)
         self.untraced_step = step
         self.step = jax.jit(step, donate_argnums=(0, 1))
+
+    @staticmethod
+    def build_layer(named: NamedLayer, options: dict[str, Any], build: Any) -> Any:
+        """Build a layer; a variant may build it otherwise."""
+        return module(named, options, build)
 
     def load_weights(self, weights: Weights) -> None:
         for path, variable in self._variables(self.module):
