@@ -24,14 +24,10 @@ OTHERS = 20
 
 def rows(comparison: Comparison) -> list[dict[str, str]]:
     """Return a row for each cell: its seconds, and how many times as fast as idiomatic it is."""
-    found = []
+    found, cells = [], {(r.cell.framework, r.cell.variant): r for r in comparison.results}
     for result in comparison.results:
         cell = result.cell
-        idiomatic = next(
-            r
-            for r in comparison.results
-            if (r.cell.framework, r.cell.variant) == (cell.framework, "idiomatic")
-        )
+        idiomatic = cells.get((cell.framework, "idiomatic"), result)
         gain = None if idiomatic is result else comparison.paired(idiomatic, result)
         first = comparison.first_epoch(result)
         found.append(

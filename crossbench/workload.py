@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import metadata
+from importlib import import_module, metadata
 from typing import Any, Protocol
 
 import numpy as np
@@ -267,3 +267,16 @@ class Adapter(ABC):
         Raises Unavailable where that fails.
         """
         raise NotImplementedError
+
+
+class VariantModules(Adapter):
+    """Mixed into an adapter, builds each of its variants from a module of the adapter's package.
+
+    The module has the variant's name and holds a class WORKLOAD, which takes a Job; the idiomatic
+    variant is what the adapter itself builds.
+    """
+
+    def build(self, job: Job) -> Any:
+        if job.variant == IDIOMATIC:
+            return super().build(job)  # type: ignore[safe-super]
+        return import_module(f".{job.variant}", type(self).__module__).WORKLOAD(job)

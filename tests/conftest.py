@@ -67,6 +67,19 @@ def adapter(adapter_name, device):
     return found
 
 
+@pytest.fixture
+def installed():
+    """Return a function that gives a framework's adapter, or skips the test without it."""
+
+    def adapter(name):
+        found = adapters.get(name)
+        if reason := found.available("cpu"):
+            pytest.skip(reason)
+        return found
+
+    return adapter
+
+
 @pytest.fixture(scope="session")
 def lenet():
     return models.get("lenet")

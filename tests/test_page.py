@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
-from samples import DISAGREES, comparison, epoch, result
+from samples import DISAGREES, QUIET, comparison, epoch, result
 
 import crossbench
 from crossbench import models
@@ -41,6 +41,8 @@ def everything():
     cells[0].to_accuracy = [AccuracyEpoch(2.0, 4.0, a) for a in (0.3, 0.6)]
     for cell in cells:
         cell.peak = Peak(100.0, 10.0)
+        used = replace(QUIET, cpu_joules=50.0, gpu_joules=0.5 if cell is cells[3] else None)
+        cell.epochs = [replace(e, system_activity=used) for e in cell.epochs]
         cell.usage = [replace(USAGE, seconds=[0.1, 0.2], cores=[1.0, 2.0], gpu_shares=[])]
     model = models.get("lenet").description()
     return comparison(*cells, model=model, prices={"cpu": 0.1}, target_accuracy=0.5)
@@ -122,7 +124,7 @@ def test_each_chart_appears_where_it_has_figures():
         "memory",
     ]
     added = {chart.name for chart in charts(everything())} - {c.name for c in charts(two())}
-    assert added == {"accuracy", "roofline", "activity", "threads", "cost"}
+    assert added == {"accuracy", "roofline", "activity", "energy", "threads", "cost"}
     assert charts(RUNS["all failed"]()) == []
     assert [chart.name for chart in charts(missing_figures())] == ["rounds", "first-epochs"]
 
@@ -249,9 +251,21 @@ def test_no_answer_is_drawn_from_a_row_that_is_not_ranked():
         wrong.parity, wrong.peak_memory = DISAGREES, 2**40
         wrong.epochs = [replace(e, wall_seconds=0.01) for e in wrong.epochs]
     answers = {chart.name: chart.answer for chart in charts(c)}
-    for name in ("first-epochs", "roofline", "activity", "memory", "threads", "cost"):
+    for name in ("first-epochs", "roofline", "activity", "memory", "energy", "threads", "cost"):
         assert "jax" not in answers[name].lower()
         assert "torch" in answers[name]
+
+
+def test_the_energy_of_cpu_and_gpu_is_that_of_one_epoch():
+    c = everything()
+    c.results[3].epochs = [replace(e, repeats=5) for e in c.results[3].epochs]
+    (chart,) = [chart for chart in charts(c) if chart.name == "energy"]
+    assert [(v["row"], v["device"], v["joules"]) for v in values(chart)[2:]] == [
+        ("jax cpu, 1", "CPU", 50.0),
+        ("jax cpu, 2", "CPU", 10.0),
+        ("jax cpu, 2", "GPU", 0.1),
+    ]
+    assert chart.answer == "torch cpu, 1 takes most: 50.00 J for a steady epoch."
 
 
 def test_losses_that_are_not_finite_are_the_answer():

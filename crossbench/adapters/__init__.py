@@ -86,8 +86,8 @@ def expand(names: Iterable[str], wanted: Collection[str]) -> list[tuple[str, str
     found = []
     for name in names:
         framework, variant = split(name)
-        own = variants(framework)
-        found += [(framework, v) for v in ([variant] if variant else own) if variant or v in wanted]
+        chosen = [variant] if variant else [v for v in variants(framework) if v in wanted]
+        found += [(framework, name) for name in chosen]
     return list(dict.fromkeys(found))
 
 

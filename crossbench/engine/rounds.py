@@ -104,7 +104,9 @@ class Measurement:
         """Do everything that is not done yet; a resumed run repeats nothing that was finished."""
         self.save(self.comparison)
         self.install_all()
-        self.prove_all()
+        # the BLAS threads of each of the reference's threads would wait for one another busily
+        with threadpool_limits(1, user_api="blas"):
+            self.prove_all()
         for number in self.round_numbers():
             left = [result for result in self.pending() if not result.has_round(number)]
             if left:
@@ -171,9 +173,7 @@ class Measurement:
         self.progress("parity")
         reference_jobs = 3
         pool = ThreadPoolExecutor(reference_jobs + min(len(unproved), self.concurrent_proofs()))
-        group, stack = WorkerGroup(), ExitStack()
-        # each thread's matrix multiplications would start threads that wait in a busy loop
-        stack.enter_context(threadpool_limits(1, user_api="blas"))
+        group = WorkerGroup()
         try:
             reference = pool.submit(self.compute_reference)
             losses, single = (
@@ -190,7 +190,6 @@ class Measurement:
         finally:  # after Ctrl-C do not wait for the proofs
             pool.shutdown(wait=False, cancel_futures=True)
             group.kill()
-            stack.close()
 
     def compute_reference(self) -> parity.ReferenceTensors:
         try:

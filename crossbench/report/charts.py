@@ -18,6 +18,7 @@ from ..results.records import CellResult
 from ..results.roofline import intensity
 from ..results.statistics import Estimate
 from .formatting import count, integer, joined, number, percent, with_interval
+from .sections import joules_per_epoch
 from .summary import verdicts
 
 ROW_HEIGHT = 34
@@ -64,6 +65,7 @@ def charts(comparison: Comparison) -> list[Chart]:
             roofline,
             activity,
             memory,
+            energy,
             threads,
             cost,
         )
@@ -380,6 +382,43 @@ def memory(comparison: Comparison) -> Chart | None:
         _specification(chart, ROW_HEIGHT * len(found)),
         ["row", "peak MiB"],
         [[r.name, integer(value)] for r, value in found],
+    )
+
+
+def energy(comparison: Comparison) -> Chart | None:
+    """Draw the energy of a steady epoch of each row, that of the CPU and of the GPU."""
+    kinds = {"CPU": "cpu_joules", "GPU": "gpu_joules"}
+    found = [
+        (result, device, joules)
+        for result in _ranked(comparison)
+        for device, figure in kinds.items()
+        if (joules := joules_per_epoch(result, figure)) is not None
+    ]
+    if not found:
+        return None
+    totals: dict[str, float] = {}
+    for result, _, joules in found:
+        totals[result.name] = totals.get(result.name, 0.0) + joules
+    most = max(totals, key=lambda name: totals[name])
+    values = [_labels(r) | {"device": device, "joules": joules} for r, device, joules in found]
+    chart = (
+        alt.Chart(_data(values))
+        .mark_bar(height=14)
+        .encode(
+            x=alt.X("sum(joules):Q", title="energy of a steady epoch, J"),
+            y=_row_axis(comparison),
+            color=alt.Color("device:N", title=None, scale=alt.Scale(range=PALETTE)),
+            tooltip=["row:N", "device:N", _figure("joules")],
+        )
+    )
+    return Chart(
+        "energy",
+        "How much energy does it take?",
+        f"{most} takes most: {number(totals[most])} J for a steady epoch.",
+        "Of the whole processor packages and of the whole GPU, other processes included.",
+        _specification(chart, ROW_HEIGHT * len(totals)),
+        ["row", "device", "J"],
+        [[r.name, device, number(joules)] for r, device, joules in found],
     )
 
 

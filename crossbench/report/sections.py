@@ -146,8 +146,8 @@ def usage(comparison: Comparison, markdown: bool = False) -> str:
             "GPU MiB": integer(_mebibytes(_median_usage(r, "gpu_memory_peak"))),
             "GPU MHz": integer(_median_usage(r, "gpu_megahertz")),
             "GPU W": number(_median_usage(r, "gpu_watts")),
-            "CPU J": number(_joules_per_epoch(r, "cpu_joules")),
-            "GPU J": number(_joules_per_epoch(r, "gpu_joules")),
+            "CPU J": number(joules_per_epoch(r, "cpu_joules")),
+            "GPU J": number(joules_per_epoch(r, "gpu_joules")),
         }
         for r in comparison.results
     ]
@@ -156,15 +156,18 @@ def usage(comparison: Comparison, markdown: bool = False) -> str:
 
 def _has_energy(comparison: Comparison) -> bool:
     kinds = ("cpu_joules", "gpu_joules")
-    return any(_joules_per_epoch(r, kind) is not None for r in comparison.results for kind in kinds)
+    return any(joules_per_epoch(r, kind) is not None for r in comparison.results for kind in kinds)
 
 
 def _median_usage(result: CellResult, figure: str) -> float | None:
     return _median([getattr(u, figure) for u in result.usage])
 
 
-def _joules_per_epoch(result: CellResult, figure: str) -> float | None:
-    """Return the median joules of one steady epoch, of its repetitions the mean."""
+def joules_per_epoch(result: CellResult, figure: str) -> float | None:
+    """Return the median joules of one steady epoch, of its repetitions the mean.
+
+    figure: "cpu_joules" or "gpu_joules".
+    """
     totals = [(getattr(e.system_activity, figure), e.repeats) for e in result.steady]
     return _median([None if total is None else total / repeats for total, repeats in totals])
 

@@ -24,6 +24,7 @@ include("weights.jl")
 include("training.jl")
 include("parity.jl")
 include("tuned.jl")
+include("tuned_layers.jl")
 include("peak.jl")
 include("precompile.jl")
 

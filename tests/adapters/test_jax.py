@@ -14,11 +14,8 @@ STEPS, BATCH = 3, 4
 
 
 @pytest.fixture
-def adapter():
-    found = adapters.get("jax")
-    if reason := found.available("cpu"):
-        pytest.skip(reason)
-    return found
+def adapter(installed):
+    return installed("jax")
 
 
 def workload(adapter, model, dtype="float32"):

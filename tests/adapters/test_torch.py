@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 from small_models import SMALL_MODELS
 
-from crossbench import adapters
 from crossbench.engine.batches import ArrayBatches, StreamedBatches
 from crossbench.models.layers import LSTM, Conv, Dense, Dropout, Embedding, Flatten, Residual
 from crossbench.models.model import Model
@@ -13,11 +12,8 @@ BATCH = 4
 
 
 @pytest.fixture
-def adapter():
-    found = adapters.get("torch")
-    if reason := found.available("cpu"):
-        pytest.skip(reason)
-    return found
+def adapter(installed):
+    return installed("torch")
 
 
 def built(adapter, layers, input_shape):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from small_models import SMALL_MODELS
 
-from crossbench import adapters
 from crossbench.engine import parity
 from crossbench.engine.batches import ArrayBatches
 from crossbench.workload import Job
@@ -16,11 +15,8 @@ CUT = [name for name, model in SMALL_MODELS.items() if "BatchNorm" not in str(mo
 
 
 @pytest.fixture
-def adapter():
-    found = adapters.get("torch")
-    if reason := found.available("cpu"):
-        pytest.skip(reason)
-    return found
+def adapter(installed):
+    return installed("torch")
 
 
 @pytest.fixture

@@ -16,12 +16,10 @@ from crossbench.workload import Job
 
 
 @pytest.fixture(params=["torch:compile", "jax:scan", "jax:tuned"])
-def build(request):
+def build(request, installed):
     """Return a function that builds the variant, whatever variant the job names."""
     framework, variant = adapters.split(request.param)
-    adapter = adapters.get(framework)
-    if reason := adapter.available("cpu"):
-        pytest.skip(reason)
+    adapter = installed(framework)
     return lambda job: adapter.build(replace(job, variant=variant))
 
 
@@ -47,7 +45,8 @@ def test_streamed_batches_and_a_new_start_train_the_same(build, small_model):
     assert (workload.train_epoch() != losses[0]).all()  # it goes on from the weights that it has
 
 
-def test_jax_tuned_cuts_a_batch_into_equal_pieces_alone():
+def test_jax_tuned_cuts_a_batch_into_equal_pieces_alone(installed):
+    installed("jax")
     from crossbench.adapters.jax.tuned import _pieces
 
     assert [_pieces(1000, size) for size in (500, 20, 8)] == [2, 50, 125]

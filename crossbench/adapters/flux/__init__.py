@@ -9,14 +9,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from ...implementation import IDIOMATIC
 from ...models.model import Weights
-from ...workload import Adapter, Batch, Batches, Job, Unavailable, Variant, missing, versions
+from ...workload import (
+    Adapter,
+    Batch,
+    Batches,
+    Job,
+    Unavailable,
+    Variant,
+    VariantModules,
+    missing,
+    versions,
+)
 from . import julia
 
 
@@ -147,16 +156,10 @@ VARIANTS = {
 }
 
 
-class FluxVariants(FluxAdapter):
-    """Build models in Flux.jl in any of its variants; a module for each holds its WORKLOAD."""
+class FluxVariants(VariantModules, FluxAdapter):
+    """Build models in Flux.jl in any of its variants."""
 
     variants = VARIANTS
-
-    def build(self, job: Job) -> FluxWorkload:
-        if job.variant == IDIOMATIC:
-            return FluxWorkload(job)
-        workload: FluxWorkload = import_module(f".{job.variant}", __name__).WORKLOAD(job)
-        return workload
 
 
 ADAPTER = FluxVariants()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -41,7 +40,17 @@ from ...models.training import (
     RMSprop,
     SoftmaxCrossEntropy,
 )
-from ...workload import Adapter, Batch, Batches, Job, Variant, batches_on_device, missing, versions
+from ...workload import (
+    Adapter,
+    Batch,
+    Batches,
+    Job,
+    Variant,
+    VariantModules,
+    batches_on_device,
+    missing,
+    versions,
+)
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax")
 GPU_PLUGINS = ("jax-cuda13-plugin", "jax-cuda12-plugin")
@@ -391,16 +400,10 @@ VARIANTS = {
 }
 
 
-class JaxVariants(JaxAdapter):
-    """Build models in JAX in any of its variants; a module for each holds its WORKLOAD."""
+class JaxVariants(VariantModules, JaxAdapter):
+    """Build models in JAX in any of its variants."""
 
     variants = VARIANTS
-
-    def build(self, job: Job) -> JaxWorkload:
-        if job.variant == IDIOMATIC:
-            return JaxWorkload(job)
-        workload: JaxWorkload = import_module(f".{job.variant}", __name__).WORKLOAD(job)
-        return workload
 
 
 ADAPTER = JaxVariants()

@@ -7,7 +7,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,7 +38,17 @@ from ...models.training import (
     RMSprop,
     SoftmaxCrossEntropy,
 )
-from ...workload import Adapter, Batch, Batches, Job, Variant, batches_on_device, missing, versions
+from ...workload import (
+    Adapter,
+    Batch,
+    Batches,
+    Job,
+    Variant,
+    VariantModules,
+    batches_on_device,
+    missing,
+    versions,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -353,16 +362,10 @@ VARIANTS = {
 }
 
 
-class TorchVariants(TorchAdapter):
-    """Build models in PyTorch in any of its variants; a module for each holds its WORKLOAD."""
+class TorchVariants(VariantModules, TorchAdapter):
+    """Build models in PyTorch in any of its variants."""
 
     variants = VARIANTS
-
-    def build(self, job: Job) -> TorchWorkload:
-        if job.variant == IDIOMATIC:
-            return TorchWorkload(job)
-        workload: TorchWorkload = import_module(f".{job.variant}", __name__).WORKLOAD(job)
-        return workload
 
 
 ADAPTER = TorchVariants()
