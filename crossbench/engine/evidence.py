@@ -67,20 +67,27 @@ def first_batches(model: Model, batches: Batches) -> ArrayBatches:
     )
 
 
+def epochs(model: Model) -> list[str]:
+    """Return the names of the epochs whose first losses the reference computes.
+
+    Frameworks draw their own dropout masks in the timed epochs, so for a model with dropouts that
+    is an epoch with given masks.
+    """
+    dropouts = any(isinstance(named.layer, Dropout) for named in model.all_layers())
+    return [MASKED] if dropouts else [FIRST_EPOCH, STEADY_EPOCH]
+
+
 def reference_losses(
     model: Model, weights: Weights, batches: Batches, dtype: str
 ) -> dict[str, list[float]]:
     """Return the NumPy reference's losses of the first steps, by the epoch that has them.
 
-    batches: of the first epoch. weights: the initial ones. Frameworks draw their own dropout masks
-    in the timed epochs, so for a model with dropouts the losses are those with given masks.
+    batches: of the first epoch. weights: the initial ones, from which that epoch starts.
     """
-    first = first_batches(model, batches)
-    if first.masks:
-        return {MASKED: _losses(model, weights, first, dtype)}
+    first, scale = first_batches(model, batches), {STEADY_EPOCH: STEADY_SCALE}
     return {
-        FIRST_EPOCH: _losses(model, weights, first, dtype),
-        STEADY_EPOCH: _losses(model, scale_weights(weights, STEADY_SCALE), first, dtype),
+        name: _losses(model, scale_weights(weights, scale.get(name, 1.0)), first, dtype)
+        for name in epochs(model)
     }
 
 

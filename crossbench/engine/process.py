@@ -11,8 +11,10 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from functools import cache
+from types import MappingProxyType
 from typing import Any, get_type_hints
 
 import psutil
@@ -33,6 +35,9 @@ LIVENESS_SECONDS = 1.0
 started may hold its pipe open."""
 TEMPORARY_FOLDER = "tmp"
 """The workers' folder for temporary files, beside the data."""
+SHARED_CORES = {"OMP_WAIT_POLICY": "PASSIVE"}
+"""Environment of workers that run at the same time: a thread of OpenMP that waits keeps no core
+busy. Nothing is timed in them."""
 OUTPUT_BYTES = 2**16
 """Bytes that are kept of the end of what a worker printed."""
 
@@ -54,10 +59,17 @@ class WorkerProcess:
     The thread that starts the process also stops it: see orphan.py.
     """
 
-    def __init__(self, task: Task, timeout: float, show: bool = False) -> None:
+    def __init__(
+        self,
+        task: Task,
+        timeout: float,
+        show: bool = False,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         """Start the process; WorkerFailure where it cannot be started.
 
-        timeout: seconds for each answer. show: pass on what the process prints.
+        timeout: seconds for each answer. show: pass on what the process prints. environment:
+        variables that the user's override.
         """
         self.timeout, self.closed = timeout, False
         with ExitStack() as stack:
@@ -70,7 +82,7 @@ class WorkerProcess:
                     stdout=subprocess.PIPE,
                     bufsize=0,
                     stderr=None if show else self.log,
-                    env=_environment(task),
+                    env={**environment, **_environment(task)},
                     start_new_session=True,  # Ctrl-C reaches the parent alone, which stops it
                 )
             except Exception as error:  # the machine's or the adapter's
@@ -201,7 +213,7 @@ class WorkerGroup:
         with self.lock:
             if self.killed:
                 raise WorkerFailure("the run was interrupted")
-            self.workers.append(WorkerProcess(task, timeout))
+            self.workers.append(WorkerProcess(task, timeout, environment=SHARED_CORES))
             return self.workers[-1]
 
     def kill(self) -> None:

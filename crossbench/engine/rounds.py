@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -102,11 +103,14 @@ class Measurement:
 
     def run(self) -> None:
         """Do everything that is not done yet; a resumed run repeats nothing that was finished."""
-        self.save(self.comparison)
-        self.install_all()
         # the BLAS threads of each of the reference's threads would wait for one another busily
         with threadpool_limits(1, user_api="blas"):
-            self.prove_all()
+            self.finish()
+
+    def finish(self) -> None:
+        self.save(self.comparison)
+        self.install_all()
+        self.prove_all()
         for number in self.round_numbers():
             left = [result for result in self.pending() if not result.has_round(number)]
             if left:
@@ -171,21 +175,17 @@ class Measurement:
         if not self.pending() or (not unproved and self.comparison.reference):
             return
         self.progress("parity")
-        reference_jobs = 3
-        pool = ThreadPoolExecutor(reference_jobs + min(len(unproved), self.concurrent_proofs()))
+        pool = ThreadPoolExecutor(1 + min(len(unproved), self.concurrent_proofs()))
         group = WorkerGroup()
         try:
             reference = pool.submit(self.compute_reference)
-            losses, single = (
-                pool.submit(self.reference_losses, dtype) for dtype in ("float64", "float32")
-            )
             proofs = {pool.submit(self.prove, r, reference, group): r for r in unproved}
             for proof in as_completed(proofs):
                 with _fail_cell_on_error("in parity", proofs[proof]):
                     proofs[proof].parity = proof.result()
                 self.save(self.comparison)
-            rounding_only = reference.result().rounding_only
-            self.comparison.reference = Reference(losses.result(), single.result(), rounding_only)
+            later: dict[str, list[float]] = {name: [] for name in evidence.epochs(self.model)}
+            self.comparison.reference = Reference(later, later, reference.result().rounding_only)
             self.save(self.comparison)
         finally:  # after Ctrl-C do not wait for the proofs
             pool.shutdown(wait=False, cancel_futures=True)
@@ -201,7 +201,28 @@ class Measurement:
         self, result: CellResult, reference: Future[parity.ReferenceTensors], group: WorkerGroup
     ) -> Parity:
         with group.start(self.tasks[result.name], self.settings.timeout) as worker:
+            worker.ask("prepare")  # while the reference is computed
             return worker.ask("parity", reference.result())
+
+    def reference_with_losses(self) -> Reference:
+        """Return the reference with the losses that the timed epochs' first steps must have.
+
+        That takes longer than the proof, so the first round is timed before, and no row of it is
+        kept before they are known.
+        """
+        reference = self.comparison.reference
+        assert reference is not None  # set by prove_all
+        if any(reference.first_losses.values()):
+            return reference
+        self.progress("losses of the first steps in the reference")
+        pool = ThreadPoolExecutor()
+        try:
+            losses, single = pool.map(self.reference_losses, ("float64", "float32"))
+        finally:  # after Ctrl-C do not wait for them
+            pool.shutdown(wait=False)
+        found = replace(reference, first_losses=losses, float32_losses=single)
+        self.comparison.reference = found
+        return found
 
     def reference_losses(self, dtype: str) -> dict[str, list[float]]:
         """Return the losses that the first steps of the timed epochs must have, by epoch."""
@@ -225,10 +246,8 @@ class Measurement:
         """
         rounds = self.settings.rounds or "as many as needed"
         shuffle = random.Random(f"{self.settings.seed} {number}").shuffle
-        reference = self.comparison.reference
-        assert reference is not None  # set by prove_all
         with ExitStack() as stack:
-            cells = [CellRound(result, number, reference) for result in results]
+            cells = [CellRound(result, number) for result in results]
             for epoch in range(1 + self.settings.epochs):
                 shuffle(cells)
                 for cell in cells:
@@ -243,10 +262,12 @@ class Measurement:
                         if number == 1:  # a first figure, long before the round is over
                             seconds = cell.epochs[-1].wall_seconds
                             self.progress(f"{cell.result.name}: {name} took {seconds:.3g} s")
-            for cell in cells:
+            trained = [cell for cell in cells if not cell.failed]
+            if trained:
+                reference = self.reference_with_losses()
+            for cell in trained:
                 with _fail_cell_on_error(f"in round {number}", cell.result):
-                    if not cell.failed:
-                        cell.finish()
+                    cell.finish(reference)
             self.save(self.comparison)
             for cell in cells:
                 if not cell.failed and not (cell.result.peak or cell.result.peak_problem):
@@ -302,8 +323,8 @@ class Measurement:
 class CellRound:
     """Run one round of one cell in its process, and keep the results when the round is finished."""
 
-    def __init__(self, result: CellResult, number: int, reference: Reference) -> None:
-        self.result, self.number, self.reference = result, number, reference
+    def __init__(self, result: CellResult, number: int) -> None:
+        self.result, self.number = result, number
         self.epochs: list[Epoch] = []
         self.usage: list[Usage] = []
         cell = result.cell
@@ -336,7 +357,7 @@ class CellRound:
         if epoch > 0 and (usage := sampler.usage(timed)):
             self.usage.append(usage)
 
-    def finish(self) -> None:
+    def finish(self, reference: Reference) -> None:
         """Move the round's results to the cell's; WorkerFailure where its weights changed otherwise
         than in the first round.
         """
@@ -344,11 +365,11 @@ class CellRound:
         if not result.epochs:
             result.test_accuracy = self.worker.ask("test_accuracy")
             result.changes = final_stats.changes
-            if self.reference.masked:
+            if reference.masked:
                 result.masked_losses = self.worker.ask("masked_losses")
         steps = len(self.epochs[0].losses)
         changes = final_stats.changes
-        if differs := change_difference(self.reference, steps, changes, result.changes):
+        if differs := change_difference(reference, steps, changes, result.changes):
             raise WorkerFailure(f"{differs} than in the first round")
         result.epochs += self.epochs
         result.usage += self.usage

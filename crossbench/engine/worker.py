@@ -130,6 +130,13 @@ class Worker:
     def install(self) -> None:
         self.adapter.install(self.task.job.device)
 
+    def prepare(self) -> None:
+        """Build the proof's model once: that imports the framework, and compiles a part."""
+        job = self.task.job
+        model = parity.proof_model(job.model)
+        workload = self._build(replace(job, model=model, dtype="float64"))
+        workload.load_weights(parity.cast(parity.proof_weights(model), "float64"))
+
     def parity(self, expected: parity.ReferenceTensors) -> Parity:
         return parity.prove(self._build, self.task.job, expected)
 

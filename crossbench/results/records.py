@@ -361,7 +361,10 @@ class CellResult:
 
 @dataclass(frozen=True)
 class Reference:
-    """Hold the NumPy reference's results for the timed epochs."""
+    """Hold the NumPy reference's results for the timed epochs.
+
+    The losses are computed when the first round was timed; their lists are empty before.
+    """
 
     first_losses: dict[str, list[float]]
     """Losses of the first steps of FIRST_EPOCH and STEADY_EPOCH, or of MASKED, in float64."""

@@ -1,6 +1,7 @@
 import pytest
 from threadpoolctl import threadpool_info
 
+import crossbench
 from crossbench.engine.rounds import Measurement
 
 
@@ -23,3 +24,31 @@ def test_the_references_threads_have_one_blas_thread_each(monkeypatch, run):
     assert blas_threads() == before
     if before == {1}:
         pytest.skip("one BLAS thread is all there is")
+
+
+def test_no_row_is_kept_before_the_references_losses_are_known(
+    monkeypatch, run, small_model, tmp_path
+):
+    """They are computed when the first round was timed; a run that is stopped there goes on."""
+    file, computed = tmp_path / "results.json", []
+    reference_losses = Measurement.reference_losses
+
+    def counted(self, dtype):
+        computed.append(dtype)
+        return reference_losses(self, dtype)
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Measurement, "reference_losses", stopped)
+        with pytest.raises(crossbench.Interrupted):
+            run("reference", json=file)
+    before = crossbench.load(file)
+    assert before.reference.first_losses == {"first epoch": [], "steady epoch": []}
+    assert not before.results[0].epochs
+    monkeypatch.setattr(Measurement, "reference_losses", counted)
+    after = crossbench.resume(file, model=small_model)
+    assert after.complete
+    assert sorted(computed) == ["float32", "float64"]
+    assert all(after.reference.first_losses.values())

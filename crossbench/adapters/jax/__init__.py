@@ -211,9 +211,14 @@ class JaxWorkload:
         self.jax, self.nnx, self.model = jax, nnx, job.model
         self.device = jax.devices(job.device)[0]
         self.dtype = jnp.dtype(job.dtype)
-        options = {"dtype": self.dtype, "param_dtype": self.dtype, "rngs": nnx.Rngs(SEED)}
+
+        def create() -> Any:
+            options = {"dtype": self.dtype, "param_dtype": self.dtype, "rngs": nnx.Rngs(SEED)}
+            return sequential(job.model.named_layers(), options, self.build_layer)
+
         with jax.default_device(self.device):
-            self.module = sequential(job.model.named_layers(), options, self.build_layer)
+            # a single program: each layer by itself compiles several
+            self.module = nnx.jit(create)()
         self.names = canonical_names(job.model.named_layers())
         self.module.eval()
         eval_graphdef, *_ = nnx.split(self.module, nnx.Param, ...)
