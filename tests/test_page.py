@@ -14,6 +14,7 @@ from crossbench import models
 from crossbench.errors import ReportError
 from crossbench.report import page
 from crossbench.report.charts import charts, several
+from crossbench.report.summary import row_name
 from crossbench.results.records import AccuracyEpoch, Peak, Usage
 from crossbench.results.roofline import intensity, training_bytes
 
@@ -142,7 +143,7 @@ def test_the_ratios_are_those_of_the_table():
     ratio = c.ratio(c.results[1])
     drawn = values(chart, 1)[1]
     assert (drawn["median"], drawn["low"], drawn["high"]) == (ratio.median, ratio.low, ratio.high)
-    assert chart.cells == [["torch cpu", "1.00"], ["jax cpu", "2.00 (1.90–2.10)"]]
+    assert chart.cells == [["Torch", "1.00"], ["Jax", "2.00 (1.90–2.10)"]]
 
 
 def test_the_bytes_of_a_step_are_counted_from_the_description():
@@ -197,7 +198,7 @@ def test_the_runs_are_named_by_what_differs(label, created, labels):
 def test_every_round_is_drawn_in_its_order():
     c = two()
     (chart,) = [chart for chart in charts(c) if chart.name == "rounds"]
-    torch = [v for v in values(chart, 1) if v["row"] == "torch cpu"]
+    torch = [v for v in values(chart, 1) if v["row"] == "Torch"]
     assert [v["round"] for v in torch] == list(range(1, 9))
     assert [v["position"] for v in torch] == sorted({v["position"] for v in torch})
     assert {round(v["percent"], 2) for v in torch} == {-2.44, 2.44}
@@ -252,8 +253,8 @@ def test_no_answer_is_drawn_from_a_row_that_is_not_ranked():
         wrong.epochs = [replace(e, wall_seconds=0.01) for e in wrong.epochs]
     answers = {chart.name: chart.answer for chart in charts(c)}
     for name in ("first-epochs", "roofline", "activity", "memory", "energy", "threads", "cost"):
-        assert "jax" not in answers[name].lower()
-        assert "torch" in answers[name]
+        assert "Jax" not in answers[name]
+        assert "Torch" in answers[name]
 
 
 def test_the_energy_of_cpu_and_gpu_is_that_of_one_epoch():
@@ -261,11 +262,27 @@ def test_the_energy_of_cpu_and_gpu_is_that_of_one_epoch():
     c.results[3].epochs = [replace(e, repeats=5) for e in c.results[3].epochs]
     (chart,) = [chart for chart in charts(c) if chart.name == "energy"]
     assert [(v["row"], v["device"], v["joules"]) for v in values(chart)[2:]] == [
-        ("jax cpu, 1", "CPU", 50.0),
-        ("jax cpu, 2", "CPU", 10.0),
-        ("jax cpu, 2", "GPU", 0.1),
+        ("Jax, 1 thread", "CPU", 50.0),
+        ("Jax, 2 threads", "CPU", 10.0),
+        ("Jax, 2 threads", "GPU", 0.1),
     ]
-    assert chart.answer == "torch cpu, 1 takes most: 50.00 J for a steady epoch."
+    assert chart.answer == "Torch, 1 thread takes most: 50.00 J for a steady epoch."
+
+
+def test_rows_are_named_as_in_the_table_and_never_alike():
+    """By what differs between them; where that is not enough by the cell's own name."""
+    cells = [result("torch", FAST), result("jax", SLOW, device="gpu", name="jax gpu")]
+    twins = [result("torch", FAST, threads=n, name=f"torch cpu, {n}") for n in (1, 2)]
+    for c, names in (
+        (two(), ["Torch", "Jax"]),
+        (comparison(*cells), ["Torch, cpu", "Jax, gpu"]),
+        (comparison(*twins), ["Torch, 1 thread", "Torch, 2 threads"]),
+        (
+            comparison(twins[0], replace(twins[0], cell=replace(twins[0].cell, name="other"))),
+            ["torch cpu, 1", "other"],
+        ),
+    ):
+        assert [row_name(c, r) for r in c.results] == names
 
 
 def test_losses_that_are_not_finite_are_the_answer():
@@ -273,7 +290,7 @@ def test_losses_that_are_not_finite_are_the_answer():
     c.results[0].epochs[0] = replace(c.results[0].epochs[0], losses=[2.0, None])
     c.results[1].epochs[0] = replace(c.results[1].epochs[0], losses=[2.0, 1.0])
     (chart,) = [chart for chart in charts(c) if chart.name == "losses"]
-    assert chart.answer == "Losses that are not finite: torch cpu."
+    assert chart.answer == "Losses that are not finite: Torch."
     c.results[0].epochs[0] = c.results[1].epochs[0]
     (chart,) = [chart for chart in charts(c) if chart.name == "losses"]
     assert chart.answer == "The losses of the last step lie within 0.0% of one another."

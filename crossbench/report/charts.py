@@ -19,7 +19,7 @@ from ..results.roofline import intensity
 from ..results.statistics import Estimate
 from .formatting import count, integer, joined, number, percent, with_interval
 from .sections import joules_per_epoch
-from .summary import verdicts
+from .summary import row_name, verdicts
 
 ROW_HEIGHT = 34
 """Pixels of a row in a chart with a row for each cell."""
@@ -87,7 +87,7 @@ def ratios(comparison: Comparison) -> Chart | None:
         "threads, paired by round. " + _INTERVALS,
         _intervals(comparison, found, f"seconds relative to {base}", at=1.0),
         ["row", f"× {base}"],
-        _cells(found),
+        _cells(comparison, found),
     )
 
 
@@ -102,7 +102,7 @@ def rounds(comparison: Comparison) -> Chart | None:
         middle = median(comparison.seconds(result))
         for epoch in result.steady:
             values.append(
-                _labels(result)
+                _labels(comparison, result)
                 | {
                     "position": position[epoch.round, epoch.started],
                     "percent": 100 * (epoch.wall_seconds / middle - 1),
@@ -112,7 +112,7 @@ def rounds(comparison: Comparison) -> Chart | None:
             )
         wall = [epoch.wall_seconds for epoch in result.steady]
         shares = [f"{(s / middle - 1):+.1%}" for s in (min(wall), max(wall))]
-        cells.append([result.name, str(len(wall)), number(middle), *shares])
+        cells.append([row_name(comparison, result), str(len(wall)), number(middle), *shares])
     if not values:
         return None
     widest = max(abs(value["percent"]) for value in values)
@@ -147,11 +147,18 @@ def first_epochs(comparison: Comparison) -> Chart | None:
         if first is None or steady is None:
             continue
         for kind, estimate in (("first epoch", first), ("steady epoch", steady)):
-            values.append(_labels(result) | {"kind": kind, "seconds": estimate.median})
+            values.append(_labels(comparison, result) | {"kind": kind, "seconds": estimate.median})
         figures = comparison.runtime_figures(result)
         compilation = [f"{n} {number(f)}" for n, (f, _) in figures.items() if "compil" in n]
-        cells.append([result.name, number(first.median), number(steady.median), *compilation])
-        most = max(most, (first.median / steady.median, result.name))
+        cells.append(
+            [
+                row_name(comparison, result),
+                number(first.median),
+                number(steady.median),
+                *compilation,
+            ]
+        )
+        most = max(most, (first.median / steady.median, row_name(comparison, result)))
     if not values:
         return None
     line = alt.Chart(_data(values)).encode(
@@ -188,12 +195,14 @@ def losses(comparison: Comparison) -> Chart | None:
     for result in _measured(comparison):
         known = [(i, x) for i, x in enumerate(result.epochs[0].losses, 1) if x is not None]
         every = -(-len(known) // MAX_STEPS) or 1
-        values += [_labels(result) | {"step": i, "loss": x} for i, x in known[::every]]
+        values += [_labels(comparison, result) | {"step": i, "loss": x} for i, x in known[::every]]
         if known:
-            cells.append([result.name, f"{known[0][1]:.6g}", f"{known[-1][1]:.6g}"])
+            cells.append(
+                [row_name(comparison, result), f"{known[0][1]:.6g}", f"{known[-1][1]:.6g}"]
+            )
             last.append(known[-1][1])
         if None in result.epochs[0].losses:
-            diverged.append(result.name)
+            diverged.append(row_name(comparison, result))
     if not values:
         return None
     spread = (max(last) - min(last)) / abs(min(last)) if min(last) else 0.0
@@ -227,10 +236,12 @@ def accuracy(comparison: Comparison) -> Chart | None:
         seconds = 0.0
         for epoch in result.to_accuracy:
             seconds += epoch.wall_seconds
-            values.append(_labels(result) | {"seconds": seconds, "accuracy": epoch.accuracy})
+            values.append(
+                _labels(comparison, result) | {"seconds": seconds, "accuracy": epoch.accuracy}
+            )
         if result.to_accuracy:
             reached = result.to_accuracy[-1].accuracy
-            cells.append([result.name, number(seconds), percent(reached)])
+            cells.append([row_name(comparison, result), number(seconds), percent(reached)])
     if not values:
         return None
     target = comparison.settings.target_accuracy or 0.0
@@ -277,8 +288,12 @@ def roofline(comparison: Comparison) -> Chart | None:
     cells = []
     for result, gflops, peak in found:
         limit = min(peak.gflops, flops_per_byte * peak.copy_gigabytes)
-        points.append(_labels(result) | {"FLOP per byte": flops_per_byte, "GFLOP/s": gflops})
-        cells.append([result.name, number(gflops), number(limit), percent(gflops / limit)])
+        points.append(
+            _labels(comparison, result) | {"FLOP per byte": flops_per_byte, "GFLOP/s": gflops}
+        )
+        cells.append(
+            [row_name(comparison, result), number(gflops), number(limit), percent(gflops / limit)]
+        )
         ridge = peak.gflops / peak.copy_gigabytes
         place = f"{result.cell.device}, {count(result.cell.threads, 'thread')}"
         for at in (min(ridge, flops_per_byte) / 4, ridge, 4 * max(ridge, flops_per_byte)):
@@ -295,11 +310,11 @@ def roofline(comparison: Comparison) -> Chart | None:
         marks.encode(x=x, y=y, color=_colour(comparison), tooltip=["row:N", _figure("GFLOP/s")]),
     )
     best = max(found, key=lambda entry: entry[1] / entry[2].gflops)
-    share = best[1] / best[2].gflops
+    closest, share = row_name(comparison, best[0]), best[1] / best[2].gflops
     return Chart(
         "roofline",
         "How close to the machine?",
-        f"{best[0].name} comes closest: {share:.0%} of the best matrix multiplication.",
+        f"{closest} comes closest: {share:.0%} of the best matrix multiplication.",
         f"The edges were measured: a copy (left) and a matrix multiplication (right), the best of "
         f"all rows. The model's step has {flops_per_byte:.3g} FLOP for each byte, counted from its "
         "description: each activation is moved five times (written and read forward, read "
@@ -321,13 +336,18 @@ def activity(comparison: Comparison) -> Chart | None:
             continue
         for kind, series in (("cores", usage.cores), ("share of the GPU", usage.gpu_shares)):
             values += [
-                _labels(result) | {"seconds": at, "in use": value, "kind": kind}
+                _labels(comparison, result) | {"seconds": at, "in use": value, "kind": kind}
                 for at, value in zip(usage.seconds, series, strict=False)
                 if value is not None
             ]
         busy = percent(usage.gpu_busy)
         cells.append(
-            [result.name, number(comparison.cores(result)), number(usage.cores_peak), busy]
+            [
+                row_name(comparison, result),
+                number(comparison.cores(result)),
+                number(usage.cores_peak),
+                busy,
+            ]
         )
     if not values:
         return None
@@ -362,7 +382,7 @@ def memory(comparison: Comparison) -> Chart | None:
     if not found:
         return None
     most, mebibytes = max(found, key=lambda pair: pair[1])
-    values = [_labels(r) | {"mebibytes": value} for r, value in found]
+    values = [_labels(comparison, r) | {"mebibytes": value} for r, value in found]
     chart = (
         alt.Chart(_data(values))
         .mark_bar(height=14)
@@ -376,12 +396,12 @@ def memory(comparison: Comparison) -> Chart | None:
     return Chart(
         "memory",
         "How much memory does it take?",
-        f"{most.name} takes most: {integer(mebibytes)} MiB.",
+        f"{row_name(comparison, most)} takes most: {integer(mebibytes)} MiB.",
         "On the CPU the most resident memory of the process during an epoch; on a GPU the most "
         "that the framework's allocator had given out.",
         _specification(chart, ROW_HEIGHT * len(found)),
         ["row", "peak MiB"],
-        [[r.name, integer(value)] for r, value in found],
+        [[row_name(comparison, r), integer(value)] for r, value in found],
     )
 
 
@@ -398,9 +418,12 @@ def energy(comparison: Comparison) -> Chart | None:
         return None
     totals: dict[str, float] = {}
     for result, _, joules in found:
-        totals[result.name] = totals.get(result.name, 0.0) + joules
+        name = row_name(comparison, result)
+        totals[name] = totals.get(name, 0.0) + joules
     most = max(totals, key=lambda name: totals[name])
-    values = [_labels(r) | {"device": device, "joules": joules} for r, device, joules in found]
+    values = [
+        _labels(comparison, r) | {"device": device, "joules": joules} for r, device, joules in found
+    ]
     chart = (
         alt.Chart(_data(values))
         .mark_bar(height=14)
@@ -418,7 +441,7 @@ def energy(comparison: Comparison) -> Chart | None:
         "Of the whole processor packages and of the whole GPU, other processes included.",
         _specification(chart, ROW_HEIGHT * len(totals)),
         ["row", "device", "J"],
-        [[r.name, device, number(joules)] for r, device, joules in found],
+        [[row_name(comparison, r), device, number(joules)] for r, device, joules in found],
     )
 
 
@@ -435,9 +458,12 @@ def threads(comparison: Comparison) -> Chart | None:
             fewest[title] = min(number_of_threads, fewest.get(title, number_of_threads))
         if speedup:
             values.append(
-                _labels(result) | {"threads": number_of_threads, "speed-up": speedup.median}
+                _labels(comparison, result)
+                | {"threads": number_of_threads, "speed-up": speedup.median}
             )
-            cells.append([result.name, str(number_of_threads), with_interval(speedup)])
+            cells.append(
+                [row_name(comparison, result), str(number_of_threads), with_interval(speedup)]
+            )
     if not values:
         return None
     for title in {value["framework"]: None for value in values}:
@@ -479,11 +505,12 @@ def cost(comparison: Comparison) -> Chart | None:
     return Chart(
         "cost",
         "What does it cost?",
-        f"{cheapest.name} is cheapest: {number(estimate.median)} for 1,000 epochs.",
+        f"{row_name(comparison, cheapest)} is cheapest: {number(estimate.median)} for 1,000 "
+        "epochs.",
         "At the price of the device's hour, in its currency. " + _INTERVALS,
         _intervals(comparison, found, "cost of 1,000 steady epochs"),
         ["row", "cost of 1,000 epochs"],
-        _cells(found),
+        _cells(comparison, found),
     )
 
 
@@ -507,7 +534,7 @@ def several(comparisons: list[Comparison]) -> Chart | None:
             if ratio is None or result.cell.implementation == base:
                 continue
             where = f"{label}, {result.cell.device}, {count(result.cell.threads, 'thread')}"
-            values.append(_labels(result) | {"row": where, **_bounds(ratio)})
+            values.append(_labels(comparison, result) | {"row": where, **_bounds(ratio)})
             cells.append([where, result.cell.label, with_interval(ratio)])
             by_framework.setdefault(result.cell.label, {})[where] = ratio.median
     if not values:
@@ -601,19 +628,19 @@ def _estimates(comparison: Comparison, figure: Any) -> Found:
     return [(result, estimate) for result, estimate in found if estimate]
 
 
-def _cells(found: Found) -> list[list[str]]:
-    return [[result.name, with_interval(estimate)] for result, estimate in found]
+def _cells(comparison: Comparison, found: Found) -> list[list[str]]:
+    return [[row_name(comparison, result), with_interval(estimate)] for result, estimate in found]
 
 
-def _labels(result: CellResult) -> dict[str, Any]:
-    return {"row": result.name, "framework": result.cell.label}
+def _labels(comparison: Comparison, result: CellResult) -> dict[str, Any]:
+    return {"row": row_name(comparison, result), "framework": result.cell.label}
 
 
 def _intervals(
     comparison: Comparison, found: Found, title: str, at: float | None = None
 ) -> dict[str, Any]:
     """Return a chart with a row for each estimate: a dot on a line. at: of a vertical line."""
-    values = [_labels(result) | _bounds(estimate) for result, estimate in found]
+    values = [_labels(comparison, result) | _bounds(estimate) for result, estimate in found]
     scale = alt.Scale(zero=True, nice=True)
     rows = alt.Chart(_data(values)).encode(
         y=_row_axis(comparison), color=_colour(comparison, legend=False)
@@ -642,7 +669,7 @@ def _bounds(estimate: Estimate) -> dict[str, float]:
 
 def _row_axis(comparison: Comparison) -> alt.Y:
     """Return the axis with a row for each cell, in the order of the table."""
-    order = [row["row"] for row in (_labels(result) for result in comparison.results)]
+    order = [row_name(comparison, result) for result in comparison.results]
     return alt.Y("row:N", title=None, sort=order, axis=alt.Axis(labelLimit=160))
 
 

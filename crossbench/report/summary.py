@@ -9,7 +9,7 @@ from typing import Literal
 from ..implementation import IDIOMATIC
 from ..printable import printable
 from ..results.comparison import Comparison
-from ..results.records import FLOAT64_BOUND, CellResult, worst
+from ..results.records import FLOAT64_BOUND, Cell, CellResult, worst
 from ..results.rows import Row, rows
 from ..results.statistics import MIN_ROUNDS, Estimate
 from .formatting import (
@@ -131,6 +131,26 @@ def _heading(comparison: Comparison) -> list[str]:
 def _clean(sentences: Iterable[str]) -> list[str]:
     """Make each sentence fit one line: names and reasons may hold any characters."""
     return [printable(sentence, MAX_SENTENCE_CHARACTERS) for sentence in sentences]
+
+
+def row_name(comparison: Comparison, result: CellResult) -> str:
+    """Return a row's name for a reader: the framework, and the device and the number of threads
+    where rows differ in them; the cell's own name where that is not enough to tell it.
+    """
+    cells = [r.cell for r in comparison.results]
+    several_devices = len({cell.device for cell in cells}) > 1
+    several_threads = len({cell.threads for cell in cells}) > 1
+
+    def name(cell: Cell) -> str:
+        parts = [cell.label]
+        if several_devices:
+            parts.append(cell.device)
+        if several_threads:
+            parts.append(count(cell.threads, "thread"))
+        return ", ".join(parts)
+
+    found = name(result.cell)
+    return found if [name(cell) for cell in cells].count(found) == 1 else result.name
 
 
 def gpu_names(comparison: Comparison) -> str:
