@@ -15,6 +15,7 @@ import pytest
 
 from crossbench import adapters
 from crossbench.adapters.flux import julia
+from crossbench.adapters.flux.models_json import models_json
 from crossbench.workload import Unavailable
 
 ROOT = Path(__file__).parents[2]
@@ -323,3 +324,8 @@ def test_it_runs_beside_another_framework(flux, cifar_directory):
     assert run.returncode == 0, run.stdout + run.stderr
     assert "Flux 0.16" in run.stdout
     assert "compile s" in run.stdout
+
+
+def test_the_models_that_julia_precompiles_are_the_catalogues():
+    """Where it fails: python -m crossbench.adapters.flux.models_json > julia/src/models.json."""
+    assert (ROOT / "julia" / "src" / "models.json").read_text() == models_json() + "\n"

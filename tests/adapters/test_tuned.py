@@ -45,9 +45,8 @@ def ready(adapter, model, threads=2):
 def test_every_number_of_pieces_agrees_with_the_reference(
     adapter, tuned, monkeypatch, expected, model_name, pieces
 ):
-    """Also where it does not divide the batch, and with parameters in blocks."""
+    """Also where it does not divide the batch."""
     monkeypatch.setattr(tuned.TunedWorkload, "_fastest", lambda *_: pieces)
-    monkeypatch.setattr(tuned, "BLOCK", 7)
     model = SMALL_MODELS[model_name]
     proof = parity.prove(adapter.build, Job(model, "cpu", 2, "float32", "tuned"), expected(model))
     assert proof.agrees, proof.disagreement
@@ -86,14 +85,3 @@ def test_a_batch_norm_gets_the_whole_batch(adapter):
     workload = ready(adapter, SMALL_MODELS["normed"])
     workload.train_epoch()
     assert workload.details()["pieces of a batch"] == "1"
-
-
-def test_the_optimizers_blocks_are_the_whole_parameter(adapter, tuned):
-    import torch
-
-    for shape in ((3, 5), (tuned.BLOCK + 1,), (7, tuned.BLOCK)):
-        parameter = torch.rand(shape)
-        for block in tuned._blocks(parameter):
-            assert block.numel() <= tuned.BLOCK
-            block += 1
-        assert (parameter >= 1).all()

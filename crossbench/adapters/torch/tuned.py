@@ -8,8 +8,10 @@ What takes the time in the idiomatic loop, by torch.profiler, and what is done a
 - After each operation one core waits for the other. So each thread trains on pieces of its own, and
   the operations of a piece are not spread over the cores.
 - Adam goes through the memory of a large embedding once for each term of its formula. PyTorch has a
-  fused kernel for SGD and Adam. The other optimizers update large parameters in blocks that fit a
-  core's cache: all terms of one block, then the next block.
+  fused kernel for SGD and Adam.
+
+RMSprop and Adadelta stay as they are: updating in blocks that fit a core's cache, or a share in
+each thread, was no faster. Neither was a ReLU that writes over its input.
 
 How many pieces are best is tried on the first batch, in the first epoch. A batch norm needs the
 whole batch at once, so a model with one is not cut. On a GPU nothing is cut; nobody has seen that
@@ -33,15 +35,13 @@ from ...models.layers import BatchNorm
 from ...models.model import Weights
 from ...models.training import SGD, Adam
 from ...workload import Batches, Job
-from . import SEED, optimizer, schedule
+from . import SEED, optimizer
 from .channels_last import ChannelsLastWorkload
 
 PIECES_PER_THREAD = (1, 4)
 """Numbers of pieces that are tried, beside the whole batch."""
-ATTEMPTS = 3
+ATTEMPTS = 6
 """How often each of them is timed; the fastest counts."""
-BLOCK = 2**15
-"""Values of a parameter that the optimizer updates at a time: 128 KiB in float32."""
 
 
 class TunedWorkload(ChannelsLastWorkload):
@@ -56,15 +56,12 @@ class TunedWorkload(ChannelsLastWorkload):
             max(1, size), initializer=torch.set_num_threads, initargs=(1,)
         )
         self.parameters = list(self.trained.values())
-        self.fused = {"fused": True} if isinstance(self.description, SGD | Adam) else {}
-        self.blocks = [[p.detach()] if self.fused else _blocks(p.detach()) for p in self.parameters]
         self.pieces: int | None = None
 
     def load_weights(self, weights: Weights) -> None:
         super().load_weights(weights)
-        blocks = [block for blocks in self.blocks for block in blocks]
-        self.optimizer = optimizer(self.description, blocks, **self.fused)
-        self.schedule = schedule(self.description, self.optimizer)
+        if isinstance(self.description, SGD | Adam):  # neither has a schedule
+            self.optimizer = optimizer(self.description, self.parameters, fused=True)
         for replica in self.replicas:
             replica.generator.manual_seed(replica.seed)
 
@@ -76,10 +73,8 @@ class TunedWorkload(ChannelsLastWorkload):
         if self.pieces is None:
             self.pieces = self._fastest(inputs, labels, masks)
         loss, gradients = self._gradients(self.pieces, inputs, labels, masks)
-        for blocks, gradient in zip(self.blocks, gradients, strict=True):
-            parts = gradient.view(-1).split(BLOCK) if len(blocks) > 1 else [gradient]
-            for block, part in zip(blocks, parts, strict=True):
-                block.grad = part
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+            parameter.grad = gradient
         self.optimizer.step()
         if self.schedule:
             self.schedule.step()
@@ -198,13 +193,6 @@ def _split_masks(masks: Mapping[str, Tensor], pieces: int) -> list[dict[str, Ten
     """Return the masks of each piece of a batch."""
     split = {name: mask.tensor_split(pieces) for name, mask in masks.items()}
     return [{name: parts[i] for name, parts in split.items()} for i in range(pieces)]
-
-
-def _blocks(parameter: Tensor) -> list[Tensor]:
-    """Return views that together are the parameter, or the parameter where it is small."""
-    if parameter.numel() <= BLOCK or not parameter.is_contiguous():
-        return [parameter]
-    return list(parameter.view(-1).split(BLOCK))
 
 
 WORKLOAD = TunedWorkload
