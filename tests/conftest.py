@@ -27,7 +27,8 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """Set what a worker process for a GPU would find in its environment."""
+    """Set what a worker process would find in its environment."""
+    os.environ.setdefault("JAX_NUM_CPU_DEVICES", "2")  # for jax:tuned, whichever test is first
     if "gpu" in config.getoption("devices").split(","):
         os.environ |= find_gpus().environment(0)
         for name in config.getoption("adapters").split(","):

@@ -43,13 +43,3 @@ def test_streamed_batches_and_a_new_start_train_the_same(build, small_model):
         losses.append(workload.train_epoch())
     np.testing.assert_allclose(losses[1:], [losses[0]] * 2, rtol=1e-5)
     assert (workload.train_epoch() != losses[0]).all()  # it goes on from the weights that it has
-
-
-def test_jax_tuned_cuts_a_batch_into_equal_pieces_alone(installed):
-    installed("jax")
-    from crossbench.adapters.jax.tuned import _pieces
-
-    assert [_pieces(1000, size) for size in (500, 20, 8)] == [2, 50, 125]
-    assert [_pieces(64, size) for size in (32, 20, 8)] == [2, 2, 8]
-    assert [_pieces(7, size) for size in (3, 20, 8)] == [1, 1, 1]
-    assert _pieces(1, 0) == 1

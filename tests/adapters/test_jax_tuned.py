@@ -1,0 +1,79 @@
+"""JAX tuned: pieces on several devices of the CPU do the same work as the whole batch."""
+
+import numpy as np
+import pytest
+from small_models import SMALL_MODELS
+
+from crossbench.engine import parity
+from crossbench.engine.batches import ArrayBatches
+from crossbench.models.layers import Dense, Dropout
+from crossbench.models.model import Model
+from crossbench.models.training import SGD, SoftmaxCrossEntropy
+from crossbench.workload import Job
+
+
+@pytest.fixture
+def adapter(installed):
+    return installed("jax")
+
+
+@pytest.fixture
+def tuned(adapter):
+    import jax
+
+    from crossbench.adapters.jax import tuned
+
+    assert len(jax.devices("cpu")) > 1, "see pytest_configure in conftest.py"
+    return tuned
+
+
+def test_a_batch_is_cut_into_equal_pieces_alone(tuned):
+    assert [tuned._pieces(1000, size) for size in (500, 20, 8)] == [2, 50, 125]
+    assert [tuned._pieces(64, size) for size in (32, 20, 8)] == [2, 2, 8]
+    assert [tuned._pieces(7, size) for size in (3, 20, 8)] == [1, 1, 1]
+    assert tuned._pieces(1, 0) == 1
+
+
+@pytest.mark.parametrize("model_name", ["plain", "dropped", "averaged", "bidirectional"])
+def test_pieces_on_two_devices_agree_with_the_reference(
+    adapter, tuned, monkeypatch, expected, model_name
+):
+    monkeypatch.setattr(tuned.TunedWorkload, "_fastest", lambda *_: 8)
+    model = SMALL_MODELS[model_name]
+    proof = parity.prove(adapter.build, Job(model, "cpu", 2, "float32", "tuned"), expected(model))
+    assert proof.agrees, proof.disagreement
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 9])
+def test_the_devices_shares_may_differ(adapter, tuned, monkeypatch, pieces):
+    monkeypatch.setattr(tuned.TunedWorkload, "_fastest", lambda *_: pieces)
+    model, random = SMALL_MODELS["plain"], np.random.default_rng(0)
+    inputs = random.random((2, 9, *model.input_shape), np.float32)
+    batches, losses = ArrayBatches(inputs, random.integers(0, model.classes, (2, 9))), []
+    for variant in ("idiomatic", "tuned"):
+        workload = adapter.build(Job(model, "cpu", 2, "float32", variant))
+        workload.load_weights(model.initial_weights(0))
+        workload.place(batches)
+        losses.append([*workload.train_epoch(), *workload.train_epoch()])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+    text = "1" if pieces == 1 else f"{pieces} on 2 CPU devices"
+    assert workload.details()["pieces of a batch"] == text
+
+
+def test_the_devices_dropouts_draw_masks_of_their_own(adapter, tuned):
+    layers = (Dropout(0.5), Dense(2))
+    model = Model("m", (1000,), layers, SoftmaxCrossEntropy(), SGD(0.1), 2, "a test")
+    workload = adapter.build(Job(model, "cpu", 2, "float32", "tuned"))
+    workload.load_weights(model.initial_weights(0))
+    nnx = workload.nnx
+    graphdef, parameters, _ = nnx.split(workload.module, nnx.Param, ...)
+    first, second = (
+        np.asarray(nnx.merge(graphdef, parameters, others, copy=True).layers[0](np.ones((1, 1000))))
+        for others in (workload.others, *workload.more_others)
+    )
+    assert 300 < (first != second).sum() < 700
+
+
+def test_one_thread_has_one_device(adapter, tuned):
+    workload = adapter.build(Job(SMALL_MODELS["plain"], "cpu", 1, "float32", "tuned"))
+    assert len(workload.devices) == 1
