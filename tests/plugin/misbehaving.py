@@ -129,7 +129,7 @@ class SlowPeak(ReferenceAdapter):
             if marker.exists():
                 return product(size)
             marker.touch()
-            return lambda: time.sleep(2.0)
+            return lambda: time.sleep(5.0)
 
         workload.matrix_multiplication = matrix_multiplication
         return workload
