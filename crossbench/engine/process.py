@@ -11,10 +11,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from functools import cache
-from types import MappingProxyType
 from typing import Any, get_type_hints
 
 import psutil
@@ -36,8 +34,8 @@ started may hold its pipe open."""
 TEMPORARY_FOLDER = "tmp"
 """The workers' folder for temporary files, beside the data."""
 SHARED_CORES = {"OMP_WAIT_POLICY": "PASSIVE"}
-"""Environment of workers that run at the same time: a thread of OpenMP that waits keeps no core
-busy. Nothing is timed in them."""
+"""Environment of the workers of a group, which run at the same time: no thread of OpenMP keeps a
+core busy while it waits. Nothing is timed in them."""
 OUTPUT_BYTES = 2**16
 """Bytes that are kept of the end of what a worker printed."""
 
@@ -64,12 +62,12 @@ class WorkerProcess:
         task: Task,
         timeout: float,
         show: bool = False,
-        environment: Mapping[str, str] = MappingProxyType({}),
+        environment: dict[str, str] | None = None,
     ) -> None:
         """Start the process; WorkerFailure where it cannot be started.
 
         timeout: seconds for each answer. show: pass on what the process prints. environment:
-        variables that the user's override.
+        variables that the process gets unless the user has set them.
         """
         self.timeout, self.closed = timeout, False
         with ExitStack() as stack:
@@ -82,7 +80,7 @@ class WorkerProcess:
                     stdout=subprocess.PIPE,
                     bufsize=0,
                     stderr=None if show else self.log,
-                    env={**environment, **_environment(task)},
+                    env=(environment or {}) | _environment(task),
                     start_new_session=True,  # Ctrl-C reaches the parent alone, which stops it
                 )
             except Exception as error:  # the machine's or the adapter's

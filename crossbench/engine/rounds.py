@@ -105,26 +105,23 @@ class Measurement:
         """Do everything that is not done yet; a resumed run repeats nothing that was finished."""
         # the BLAS threads of each of the reference's threads would wait for one another busily
         with threadpool_limits(1, user_api="blas"):
-            self.finish()
-
-    def finish(self) -> None:
-        self.save(self.comparison)
-        self.install_all()
-        self.prove_all()
-        for number in self.round_numbers():
-            left = [result for result in self.pending() if not result.has_round(number)]
-            if left:
-                self.run_round(number, left)
-        if self.settings.target_accuracy is not None:
-            left = [result for result in self.pending() if not result.to_accuracy]
-            self.for_each(left, "while training to the target accuracy", self.train_to_accuracy)
-        if self.settings.trace_memory:
-            left = [result for result in self.pending() if result.allocated is None]
-            self.for_each(left, "while tracing its memory", self.trace_memory)
-        self.measure_low_peaks_again()
-        for result in self.pending():
-            result.status = "ran"
-        self.save(self.comparison)
+            self.save(self.comparison)
+            self.install_all()
+            self.prove_all()
+            for number in self.round_numbers():
+                left = [result for result in self.pending() if not result.has_round(number)]
+                if left:
+                    self.run_round(number, left)
+            if self.settings.target_accuracy is not None:
+                left = [result for result in self.pending() if not result.to_accuracy]
+                self.for_each(left, "while training to the target accuracy", self.train_to_accuracy)
+            if self.settings.trace_memory:
+                left = [result for result in self.pending() if result.allocated is None]
+                self.for_each(left, "while tracing its memory", self.trace_memory)
+            self.measure_low_peaks_again()
+            for result in self.pending():
+                result.status = "ran"
+            self.save(self.comparison)
 
     def pending(self) -> list[CellResult]:
         """Return the cells that have neither failed nor finished."""

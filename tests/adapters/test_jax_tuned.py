@@ -1,5 +1,9 @@
 """JAX tuned: pieces on several devices of the CPU do the same work as the whole batch."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from small_models import SMALL_MODELS
@@ -72,6 +76,22 @@ def test_the_devices_dropouts_draw_masks_of_their_own(adapter, tuned):
         for others in (workload.others, *workload.more_others)
     )
     assert 300 < (first != second).sum() < 700
+
+
+def test_a_process_of_its_own_gets_its_devices_by_itself(adapter):
+    """As a worker does; this process has two of them in any case."""
+    program = (
+        "from crossbench import adapters, models\n"
+        "from crossbench.workload import Job\n"
+        "for dtype in ('float64', 'float32'):\n"
+        "    job = Job(models.get('mnist_mlp'), 'cpu', {threads}, dtype, 'tuned')\n"
+        "    print(len(adapters.get('jax').build(job).devices))\n"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "JAX_NUM_CPU_DEVICES"}
+    for threads, devices in ((1, "1"), (2, "2"), (5, "2")):
+        command = [sys.executable, "-c", program.format(threads=threads)]
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
+        assert done.stdout.split() == [devices, devices]
 
 
 def test_one_thread_has_one_device(adapter, tuned):

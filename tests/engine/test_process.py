@@ -13,7 +13,7 @@ import pytest
 
 from crossbench.data import cifar10
 from crossbench.engine import replies
-from crossbench.engine.process import WorkerFailure, WorkerProcess, _answer_type
+from crossbench.engine.process import WorkerFailure, WorkerGroup, WorkerProcess, _answer_type
 from crossbench.engine.worker import StartReply, Task, Worker, save_arrays
 from crossbench.machine import usable_cpus
 from crossbench.workload import Job
@@ -173,6 +173,24 @@ def test_the_users_environment_overrides_the_adapters(worker, monkeypatch):
     environment = psutil.Process(process.process.pid).environ()
     assert environment["OMP_NUM_THREADS"] == "1"
     assert environment["HOME"] == os.environ["HOME"]
+
+
+def test_workers_at_the_same_time_wait_without_a_core_unless_the_user_says_otherwise(
+    worker, monkeypatch
+):
+    def policy(process):
+        with process:
+            process.ask("prepare")
+            environment = psutil.Process(process.process.pid).environ()
+            return environment.get("OMP_WAIT_POLICY")
+
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    timed = worker("reference")
+    task = pickle.loads(timed.unsent)
+    assert policy(WorkerGroup().start(task, 60)) == "PASSIVE"
+    assert policy(timed) is None  # a worker alone: what it times must not change
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    assert policy(WorkerGroup().start(task, 60)) == "ACTIVE"
 
 
 @pytest.mark.parametrize(
