@@ -112,7 +112,7 @@ def test_a_missing_gpu_is_reported_without_a_parity_check(capsys, monkeypatch, c
     words = ["--frameworks", "runs_on_gpu", "--devices", "gpu", "--data", cifar_directory]
     status, out, err = invoke(capsys, *words, "--batch-size", "50")
     assert status == 1
-    assert "runs_on_gpu gpu: did not run: this machine has no NVIDIA GPU" in unwrapped(out)
+    assert "on a GPU: did not run: this machine has no NVIDIA GPU" in unwrapped(out)
     assert "parity" not in err
 
 
@@ -163,7 +163,7 @@ def test_a_run_that_fails_leaves_no_empty_results_file(capsys, tmp_path, cifar_d
     [
         ("absent", "absent cpu: did not run: absent is not installed: pip install absent"),
         ("wrong", "wrong cpu: not ranked, it does not do the same work: "),
-        ("raises", "raises cpu: failed: RuntimeError: out of luck (in round 1)"),
+        ("raises", "misbehaving: failed: RuntimeError: out of luck (in round 1)"),
     ],
 )
 def test_a_named_framework_without_valid_figures_gives_status_1(
@@ -250,7 +250,7 @@ def test_a_signal_stops_the_workers_and_prints_the_finished_rounds(
         f"crossbench: {words}; all worker processes are stopped",
     ]
     assert "Traceback" not in err
-    assert "hangs cpu: interrupted before the last round" in unwrapped(out)
+    assert "misbehaving: interrupted before the last round" in unwrapped(out)
     assert crossbench.load(file).results[0].status == "pending"
     assert workers
     assert not any(worker.is_running() for worker in workers)

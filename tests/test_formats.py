@@ -75,7 +75,7 @@ def test_markdown_has_the_table_and_the_sentences():
     assert set(rule) <= set("|:-")
     assert "| Torch " in first
     assert "Torch is fastest on the CPU: 2.00× (1.90–2.10) as fast as Jax." in drawn
-    assert drawn.endswith("- flux cpu: failed: why.")
+    assert drawn.endswith("- Flux: failed: why.")
 
 
 def test_details_have_their_tables_in_markdown_too():

@@ -89,8 +89,8 @@ def test_a_range_that_contains_1_decides_nothing():
 def test_a_row_that_the_timed_run_doubts_is_not_said_to_do_the_same_work():
     c = comparison(result("torch", FAST), result("jax", SLOW))
     c.results[0].epochs = [replace(e, still_training=True) for e in c.results[0].epochs]
-    assert summarize(c).parity.startswith("jax cpu does the same work as")
-    assert "torch cpu: not ranked" in summarize(c).warnings[0]
+    assert summarize(c).parity.startswith("Jax does the same work as")
+    assert "Torch: not ranked" in summarize(c).warnings[0]
 
 
 def test_a_range_of_few_rounds_is_called_one():
@@ -142,7 +142,7 @@ def test_parity_is_one_line_for_the_rows_that_have_it():
         "1e-15 (1e-09 is allowed)."
     )
     c = comparison(result("torch", FAST), result("wrong", SLOW, parity=DISAGREES))
-    assert summarize(c).parity.startswith("torch cpu does the same work as")
+    assert summarize(c).parity.startswith("Torch does the same work as")
     assert summarize(comparison(result("torch", FAST, parity=None))).parity == ""
 
 
@@ -154,18 +154,18 @@ def test_each_warning_is_a_sentence_that_is_wrapped():
     c.data = replace(c.data, note="CIFAR-10 is not available (no network)")
     assert summarize(c).warnings == [
         "The data: CIFAR-10 is not available (no network).",
-        "torch cpu: other processes used 4.5 CPUs during its epochs: stop them and run again.",
-        "jax cpu: failed: why.",
+        "Torch: other processes used 4.5 CPUs during its epochs: stop them and run again.",
+        "Jax: failed: why.",
     ]
     *_, one, two, three = text(c, 60).splitlines()
-    assert one == "! torch cpu: other processes used 4.5 CPUs during its"
-    assert two == "  epochs: stop them and run again."
-    assert three == "! jax cpu: failed: why."
+    assert one == "! Torch: other processes used 4.5 CPUs during its epochs:"
+    assert two == "  stop them and run again."
+    assert three == "! Jax: failed: why."
 
 
 def test_an_interrupted_run_says_so_and_one_that_goes_on_does_not():
     c = comparison(result("torch", FAST, status="pending"), result("jax", SLOW, status="pending"))
-    interrupted = "torch cpu and jax cpu: interrupted before the last round."
+    interrupted = "Torch and Jax: interrupted before the last round."
     assert summarize(c).warnings == [interrupted]
     assert summarize(c, running=True).warnings == []
 

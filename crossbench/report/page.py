@@ -19,7 +19,7 @@ from ..errors import ReportError
 from ..results.comparison import Comparison
 from ..results.records import worst
 from .details import all_details
-from .summary import Summary, summarize
+from .summary import Summary, row_name, summarize
 
 NEEDED = {"altair": "altair", "vl_convert": "vl-convert-python", "jinja2": "jinja2"}
 """Modules that the page needs, and what pip installs them by."""
@@ -134,7 +134,7 @@ def _parity(comparison: Comparison) -> list[dict[str, Any]]:
         parity = result.parity
         found.append(
             {
-                "name": result.name,
+                "name": row_name(comparison, result),
                 "agrees": parity.agrees,
                 "worst": _deviation(worst(parity.float64)[1]),
                 "tensors": [

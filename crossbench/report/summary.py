@@ -229,9 +229,9 @@ def _parity(comparison: Comparison) -> str:
     if not proved:
         return ""
     largest = max(worst(r.parity.float64)[1] or 0.0 for r in proved if r.parity)
-    who = "All rows" if len(proved) == len(results) else joined([r.name for r in proved])
-    if len(results) == 1:
-        who = results[0].name
+    who = joined([row_name(comparison, r) for r in proved])
+    if len(proved) == len(results) > 1:
+        who = "All rows"
     verb = "do" if len(proved) > 1 else "does"
     return (
         f"{who} {verb} the same work as the NumPy reference: in float64 the largest deviation is "
@@ -242,9 +242,10 @@ def _parity(comparison: Comparison) -> str:
 def _warnings(comparison: Comparison, running: bool) -> list[str]:
     """Return a sentence on each problem of the data and of the rows."""
     lines = [f"The data: {comparison.data.note}"] if comparison.data.note else []
-    pending = [r.name for r in comparison.results if r.status == "pending"]
+    pending = [row_name(comparison, r) for r in comparison.results if r.status == "pending"]
     if pending and not running:
         lines.append(f"{joined(pending)}: interrupted before the last round")
     for result in comparison.results:
-        lines += [f"{result.name}: {line}" for line in problems(comparison, result)]
+        name = row_name(comparison, result)
+        lines += [f"{name}: {line}" for line in problems(comparison, result)]
     return [f"{line.rstrip('.')}." for line in _clean(lines)]
