@@ -33,11 +33,15 @@ child(::Nothing, ::Int) = nothing
 """Return the layer, or the recurrent cell, that a parameter is a field of."""
 owner(model, path) = lookup(model, Base.front(path))
 
-"""Return the parameters by name ("conv1.weight"), as canonical arrays on the CPU."""
+"""
+Return the parameters by name ("conv1.weight"), as canonical arrays on the CPU. One that needs
+no conversion is the model's own array: a copy of a large one would make the garbage collector
+run when the weights are read after an epoch, as if the epoch were not over.
+"""
 function weights(workload)
     model = workload.model
     return Dict{String,Array}(
-        name => Array(to_canonical(owner(model, path), cpu(lookup(model, path)))) for
+        name => to_canonical(owner(model, path), cpu(lookup(model, path))) for
         (name, path) in workload.parameters
     )
 end

@@ -3,6 +3,10 @@
 The suite of every adapter runs over it too; there the pieces are those that happen to be fastest.
 """
 
+import platform
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from small_models import SMALL_MODELS
@@ -85,3 +89,26 @@ def test_a_batch_norm_gets_the_whole_batch(adapter):
     workload = ready(adapter, SMALL_MODELS["normed"])
     workload.train_epoch()
     assert workload.details()["pieces of a batch"] == "1"
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
+def test_the_process_keeps_the_memory_that_it_frees(adapter):
+    """Count the pages that a tensor of 40 MB gets from the kernel, in a process of its own."""
+    program = (
+        "import resource, torch\n"
+        "from crossbench import adapters, models\n"
+        "from crossbench.workload import Job\n"
+        "def pages():\n"
+        "    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
+        "    torch.ones(10_000_000)\n"
+        "    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before\n"
+        "for variant in ('idiomatic', 'tuned'):\n"
+        "    job = Job(models.get('mnist_mlp'), 'cpu', 1, 'float32', variant)\n"
+        "    kept = adapters.get('torch').build(job)\n"
+        "    print([pages() for _ in range(3)][-1])\n"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    idiomatic, tuned = map(int, done.stdout.split())
+    assert idiomatic > 10
+    assert tuned < idiomatic / 2

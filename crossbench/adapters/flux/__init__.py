@@ -115,7 +115,7 @@ class FluxWorkload:
 
 def _canonical(arrays: Any) -> Weights:
     """Return copies of the arrays in a Julia Dict, their axes reversed to C order."""
-    return {str(name): np.array(array).T.copy() for name, array in dict(arrays).items()}
+    return {str(name): np.asarray(array).T.copy() for name, array in dict(arrays).items()}
 
 
 class FluxAdapter(Adapter):

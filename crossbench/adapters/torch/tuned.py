@@ -7,6 +7,8 @@ What takes the time in the idiomatic loop, by torch.profiler, and what is done a
   and a batch is cut into pieces whose gradients are added.
 - After each operation one core waits for the other. So each thread trains on pieces of its own, and
   the operations of a piece are not spread over the cores.
+- The kernel clears each page of a large tensor that was freed and is allocated anew. The process
+  keeps the memory that it frees.
 - Adam goes through the memory of a large embedding once for each term of its formula. PyTorch has a
   fused kernel for SGD and Adam.
 
@@ -22,6 +24,7 @@ run yet.
 from __future__ import annotations
 
 import copy
+import ctypes
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -42,6 +45,8 @@ PIECES_PER_THREAD = (1, 4)
 """Numbers of pieces that are tried, beside the whole batch."""
 ATTEMPTS = 6
 """How often each of them is timed; the fastest counts."""
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
+"""Parameters of glibc's mallopt, from its malloc.h."""
 
 
 class TunedWorkload(ChannelsLastWorkload):
@@ -49,6 +54,7 @@ class TunedWorkload(ChannelsLastWorkload):
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
+        keep_freed_memory()
         normed = any(isinstance(named.layer, BatchNorm) for named in job.model.all_layers())
         size = 0 if normed or self.device.type == "cuda" else job.threads
         self.replicas = [Replica(self, SEED + 1 + index) for index in range(size)]
@@ -134,6 +140,17 @@ class TunedWorkload(ChannelsLastWorkload):
             g if g.stride() == p.stride() else torch.empty_like(p).copy_(g)
             for g, p in zip(gradients, self.parameters, strict=True)
         ]
+
+
+def keep_freed_memory() -> None:
+    """Have the process keep the memory that it frees, where the C library is glibc.
+
+    Otherwise each large tensor gets pages that the kernel has to clear first.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_MMAP_MAX, 0)
+        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 class Replica:
