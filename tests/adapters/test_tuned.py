@@ -6,6 +6,7 @@ The suite of every adapter runs over it too; there the pieces are those that hap
 import platform
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -89,6 +90,20 @@ def test_a_batch_norm_gets_the_whole_batch(adapter):
     workload = ready(adapter, SMALL_MODELS["normed"])
     workload.train_epoch()
     assert workload.details()["pieces of a batch"] == "1"
+
+
+@pytest.mark.parametrize(("seconds_of_two", "chosen"), [(0.95, 1), (0.8, 2)])
+def test_pieces_have_to_be_clearly_faster(adapter, tuned, monkeypatch, seconds_of_two, chosen):
+    """The clock is set: which one is faster here is not asked."""
+    seconds, clock = {1: 1.0, 2: seconds_of_two, 8: 2.0}, [0.0]
+
+    def gradients(_, pieces, *batch):
+        clock[0] += seconds[pieces]
+
+    monkeypatch.setattr(tuned, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr(tuned.TunedWorkload, "_gradients", gradients)
+    workload = ready(adapter, SMALL_MODELS["plain"])
+    assert workload._fastest(*next(iter(workload.batches))) == chosen
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")

@@ -45,6 +45,8 @@ PIECES_PER_THREAD = (1, 4)
 """Numbers of pieces that are tried, beside the whole batch."""
 ATTEMPTS = 6
 """How often each of them is timed; the fastest counts."""
+MIN_GAIN = 0.1
+"""Share of a whole batch's seconds that pieces have to save: a smaller gain may be chance."""
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 """Parameters of glibc's mallopt, from its malloc.h."""
 
@@ -111,7 +113,8 @@ class TunedWorkload(ChannelsLastWorkload):
                     seconds[pieces] = min(before, time.perf_counter() - start)
         for replica, state in zip(self.replicas, states, strict=True):
             replica.generator.set_state(state)
-        return min(seconds, key=lambda pieces: seconds[pieces])
+        fastest = min(seconds, key=lambda pieces: seconds[pieces])
+        return fastest if seconds[fastest] < (1 - MIN_GAIN) * seconds[1] else 1
 
     def _gradients(
         self, pieces: int, inputs: Tensor, labels: Tensor, masks: Mapping[str, Tensor]
