@@ -149,7 +149,7 @@ def test_without_julia_the_row_has_its_reason_and_the_others_run(
         [sys.executable, "-m", "crossbench", *words], capture_output=True, text=True, timeout=120
     )
     assert run.returncode == 1, run.stderr
-    (_, line) = " ".join(run.stdout.split()).split("! flux cpu: did not run: ")
+    (_, line) = " ".join(run.stdout.split()).split("! Flux.jl: did not run: ")
     assert re.search(reason, line)
     assert "NumPy reference" in run.stdout
     assert "Traceback" not in run.stdout
