@@ -317,7 +317,7 @@ def test_a_julia_error_comes_back_in_one_line(flux):
 
 def test_it_runs_beside_another_framework(flux, cifar_directory):
     words = ["--frameworks", "flux,reference", "--devices", "cpu", "--rounds", "2"]
-    words += ["--batch-size", "50", "--data", str(cifar_directory)]
+    words += ["--batch-size", "50", "--data", str(cifar_directory), "--details"]
     run = subprocess.run(
         [sys.executable, "-m", "crossbench", *words], env=flux, capture_output=True, text=True
     )
