@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,4 +103,5 @@ def test_a_cpu_quota_has_a_remark(tmp_path, small_run):
 def _move(run, group):
     (group / "cgroup.procs").write_text(f"{run.pid}")  # those that it starts now belong to it too
     for process in run.children(recursive=True):
-        (group / "cgroup.procs").write_text(f"{process.pid}")
+        with suppress(ProcessLookupError):  # a worker that has just ended
+            (group / "cgroup.procs").write_text(f"{process.pid}")
