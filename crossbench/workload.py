@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module, metadata
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -252,6 +253,14 @@ class Adapter(ABC):
 
     def required_environment(self, device: str) -> dict[str, str]:
         """Return environment variables that the figures depend on; they override the user's."""
+        return {}
+
+    def proof_environment(self, device: str, cache: Path) -> dict[str, str]:
+        """Return environment variables for a worker in which nothing is timed, such as a proof's.
+
+        They override all others. cache: a directory of this kind of processor, where what was
+        compiled may be kept for later runs; it may not exist yet.
+        """
         return {}
 
     def to_install(self, device: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 from dataclasses import replace
 from pathlib import Path
 
@@ -121,6 +122,18 @@ def run(cifar_directory, small_model):
         return crossbench.run(frameworks, data=cifar_directory, **(defaults | arguments))
 
     return run
+
+
+@pytest.fixture
+def no_home_directory(monkeypatch):
+    """Remove the home directory, as in a container whose user id has no account."""
+
+    def no_entry(_):
+        raise KeyError("getpwuid(): uid not found")
+
+    for name in ("CROSSBENCH_CACHE", "HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", no_entry)
 
 
 @pytest.fixture

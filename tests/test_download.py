@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import pwd
 import resource
 import signal
 import socket
@@ -214,18 +213,6 @@ def test_auto_uses_synthetic_data_if_the_cache_is_unusable(tmp_path, monkeypatch
     dataset = data.load(Text(length=4, step=3), "auto", 0)
     assert dataset.name == "synthetic text (seed 0)"
     assert f"is not available ({tmp_path}/cache/nietzsche cannot be written: " in dataset.note
-
-
-@pytest.fixture
-def no_home_directory(monkeypatch):
-    """Remove the home directory, as in a container whose user id has no account."""
-
-    def no_entry(_):
-        raise KeyError("getpwuid(): uid not found")
-
-    for name in ("CROSSBENCH_CACHE", "HOME", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(pwd, "getpwuid", no_entry)
 
 
 def test_auto_uses_synthetic_data_without_a_home_directory(no_home_directory, monkeypatch):

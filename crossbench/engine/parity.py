@@ -25,6 +25,7 @@ from ..workload import Batch, Job, Workload
 from . import dropout
 from .batches import ArrayBatches, StreamedBatches
 
+PRECISIONS = ("float64", "float32")
 STEPS, BATCH_SIZE = 4, 64
 """Several steps, so that the form of the momentum matters. The gradients are taken over all 256
 examples at once: at a near tie (two almost equal values in a window of a max-pool) NNlib's float32
@@ -189,24 +190,50 @@ def scales(
     return {"float32": float32, "float64": norms | changes}
 
 
-def prove(build: Callable[[Job], Workload], job: Job, reference: ReferenceTensors) -> Parity:
-    """Build the workload in both precisions and return its deviations from the reference.
+@dataclass(frozen=True)
+class Observation:
+    """Hold what a workload did in the proof, from the weights and examples of a seed.
+
+    The other fields are those of Parity.
+    """
+
+    seed: int
+    tensors: dict[str, Weights]
+    """The tensors by precision, and by name."""
+    full_float32: dict[str, float | None]
+    dropout: dict[str, float | None]
+
+
+def observe(build: Callable[[Job], Workload], job: Job, seed: int = SEED) -> Observation:
+    """Build the workload in both precisions and return what it does, without the reference."""
+    return Observation(
+        seed,
+        {dtype: run_workload(build, replace(job, dtype=dtype), seed) for dtype in PRECISIONS},
+        full_float32(build, job) if job.device == "gpu" else {},
+        dropout.probe(build, job),
+    )
+
+
+def judge(observed: Observation, reference: ReferenceTensors) -> Parity:
+    """Return the deviations from the reference, which has the same seed.
 
     Raises ValueError where a tensor is missing or has another shape than the reference's.
     """
-
-    def deviations(dtype: str) -> dict[str, float | None]:
-        observed = run_workload(build, replace(job, dtype=dtype), reference.seed)
-        return reference.deviations(observed, dtype)
-
-    full = full_float32(build, job) if job.device == "gpu" else {}
-    return Parity(
-        float64=deviations("float64"),
-        float32=deviations("float32"),
-        reference_float32=reference.float32,
-        full_float32=full,
-        dropout=dropout.probe(build, job),
+    float64, float32 = (
+        reference.deviations(observed.tensors[dtype], dtype) for dtype in PRECISIONS
     )
+    return Parity(
+        float64=float64,
+        float32=float32,
+        reference_float32=reference.float32,
+        full_float32=observed.full_float32,
+        dropout=observed.dropout,
+    )
+
+
+def prove(build: Callable[[Job], Workload], job: Job, reference: ReferenceTensors) -> Parity:
+    """Return the deviations of the workload that `build` makes; see `judge`."""
+    return judge(observe(build, job, reference.seed), reference)
 
 
 def full_float32(build: Callable[[Job], Workload], job: Job) -> dict[str, float | None]:

@@ -18,8 +18,9 @@ from typing import Any, get_type_hints
 import psutil
 
 from .. import adapters
+from ..data.download import DataUnavailable, cache_directory
 from ..gpus import find_gpus
-from ..machine import usable_cpus
+from ..machine import processor_digest, usable_cpus
 from ..printable import printable
 from . import replies
 from .worker import Task, Worker
@@ -34,8 +35,10 @@ started may hold its pipe open."""
 TEMPORARY_FOLDER = "tmp"
 """The workers' folder for temporary files, beside the data."""
 SHARED_CORES = {"OMP_WAIT_POLICY": "PASSIVE"}
-"""Environment of the workers of a group, which run at the same time: no thread of OpenMP keeps a
-core busy while it waits. Nothing is timed in them."""
+"""Environment of the workers that prove, which run at the same time, unless the user has set it: no
+thread of OpenMP keeps a core busy while it waits."""
+COMPILED_FOLDER = "compiled"
+"""The folder for what was compiled for proofs, in the cache; it has one for each processor."""
 OUTPUT_BYTES = 2**16
 """Bytes that are kept of the end of what a worker printed."""
 
@@ -62,12 +65,12 @@ class WorkerProcess:
         task: Task,
         timeout: float,
         show: bool = False,
-        environment: dict[str, str] | None = None,
+        proves: bool = False,
     ) -> None:
         """Start the process; WorkerFailure where it cannot be started.
 
-        timeout: seconds for each answer. show: pass on what the process prints. environment:
-        variables that the process gets unless the user has set them.
+        timeout: seconds for each answer. show: pass on what the process prints. proves: nothing is
+        timed in this process, and others run beside it.
         """
         self.timeout, self.closed = timeout, False
         with ExitStack() as stack:
@@ -80,7 +83,7 @@ class WorkerProcess:
                     stdout=subprocess.PIPE,
                     bufsize=0,
                     stderr=None if show else self.log,
-                    env=(environment or {}) | _environment(task),
+                    env=_proof_environment(task) if proves else _environment(task),
                     start_new_session=True,  # Ctrl-C reaches the parent alone, which stops it
                 )
             except Exception as error:  # the machine's or the adapter's
@@ -200,7 +203,7 @@ class WorkerProcess:
 
 
 class WorkerGroup:
-    """Collect the workers that several threads start, so that another thread can kill all."""
+    """Collect the workers that several threads start for proofs, so that another can kill all."""
 
     def __init__(self) -> None:
         self.lock, self.killed = threading.Lock(), False
@@ -211,7 +214,7 @@ class WorkerGroup:
         with self.lock:
             if self.killed:
                 raise WorkerFailure("the run was interrupted")
-            self.workers.append(WorkerProcess(task, timeout, environment=SHARED_CORES))
+            self.workers.append(WorkerProcess(task, timeout, proves=True))
             return self.workers[-1]
 
     def kill(self) -> None:
@@ -271,3 +274,12 @@ def _environment(task: Task) -> dict[str, str]:
         | dict.fromkeys(THREAD_VARIABLES, str(job.threads))
         | {"TMPDIR": str(task.data / TEMPORARY_FOLDER)}
     )
+
+
+def _proof_environment(task: Task) -> dict[str, str]:
+    """Return the environment of a worker that proves."""
+    adapter, kept = adapters.get(task.framework), dict[str, str]()
+    with suppress(DataUnavailable):  # no home directory: nothing is kept
+        folder = cache_directory() / COMPILED_FOLDER / processor_digest()
+        kept = adapter.proof_environment(task.job.device, folder)
+    return SHARED_CORES | _environment(task) | kept

@@ -197,8 +197,13 @@ class Measurement:
     def prove(
         self, result: CellResult, reference: Future[parity.ReferenceTensors], group: WorkerGroup
     ) -> Parity:
+        """Prove a cell in a process of its own; a large model only after the reference was
+        computed, since both would need their memory at the same time.
+        """
+        if self.large:
+            reference.result()
         with group.start(self.tasks[result.name], self.settings.timeout) as worker:
-            worker.ask("prepare")  # while the reference is computed
+            worker.ask("observe")  # while the reference is computed
             return worker.ask("parity", reference.result())
 
     def reference_with_losses(self) -> Reference:
@@ -230,11 +235,14 @@ class Measurement:
     def concurrent_proofs(self) -> int:
         """Return three, or the number of CPUs if that is larger; one for a large model.
 
-        Each proof builds and compiles the model twice. A large model takes some 10 GB in float64,
-        with its gradients and the optimizer's state.
+        Each proof builds and compiles the model twice.
         """
-        large = parity.proof_model(self.model).parameter_count > LARGE_MODEL
-        return 1 if large else max(3, len(usable_cpus()))
+        return 1 if self.large else max(3, len(usable_cpus()))
+
+    @property
+    def large(self) -> bool:
+        """Return whether a proof takes some 10 GB in float64, with gradients and optimizer."""
+        return parity.proof_model(self.model).parameter_count > LARGE_MODEL
 
     def run_round(self, number: int, results: list[CellResult]) -> None:
         """Run the first epochs of all cells, then the steady ones, interleaved.

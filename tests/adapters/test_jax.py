@@ -99,12 +99,42 @@ def test_what_the_measurement_needs_is_not_left_to_the_user(monkeypatch, run):
     assert adapter.required_environment("gpu") == {
         "JAX_PLATFORMS": "cuda,cpu",
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+        "JAX_ENABLE_COMPILATION_CACHE": "false",
     }
     if reason := adapter.available("cpu"):
         pytest.skip(reason)
     monkeypatch.setenv("JAX_PLATFORMS", "tpu")
     (result,) = run("jax", devices="cpu", rounds=1).results
     assert result.status == "ran", result.reason
+
+
+def test_programs_are_kept_for_later_proofs_and_never_used_in_a_timed_epoch(
+    adapter, run, monkeypatch, tmp_path
+):
+    def files(folder):
+        return {path.name: path for path in folder.rglob("*-cache")}
+
+    def proved():
+        (result,) = run("jax", devices="cpu", rounds=1).results
+        assert result.status == "ran", result.reason
+        assert result.parity.agrees
+        return files(tmp_path / "cache")
+
+    monkeypatch.setenv("CROSSBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "the user's"))
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    kept = proved()
+    assert len([name for name in kept if "step" in name]) == 2  # in float64 and float32
+    assert not files(tmp_path / "the user's")
+    for path in kept.values():
+        path.write_bytes(b"damaged")
+    assert proved().keys() == kept.keys()
+
+
+def test_without_what_keeps_its_cache_small_there_is_none(monkeypatch, tmp_path):
+    adapter = adapters.get("jax")
+    monkeypatch.setattr("crossbench.adapters.jax.versions", lambda *packages: {})
+    assert adapter.proof_environment("cpu", tmp_path) == {}
 
 
 def test_the_platforms_version_is_one_line(adapter):

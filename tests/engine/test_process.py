@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from crossbench.data import cifar10
-from crossbench.engine import replies
+from crossbench.engine import parity, replies
 from crossbench.engine.process import WorkerFailure, WorkerGroup, WorkerProcess, _answer_type
 from crossbench.engine.worker import StartReply, Task, Worker, save_arrays
 from crossbench.machine import usable_cpus
@@ -175,12 +175,31 @@ def test_the_users_environment_overrides_the_adapters(worker, monkeypatch):
     assert environment["HOME"] == os.environ["HOME"]
 
 
+def test_what_a_worker_did_before_the_reference_was_known_is_done_again_for_another_seed(
+    tmp_path, small_model, monkeypatch
+):
+    monkeypatch.setattr(parity, "SEED", parity.SEED + 1)  # as after a near tie
+    expected = parity.compute_reference(small_model, tmp_path / "expected")
+    worker = Worker(Task("reference", Job(small_model, "cpu", 1, "float32"), tmp_path, 10, 10, 0))
+    worker.observe()
+    assert worker.observed.seed != expected.seed
+    proof = worker.parity(expected)
+    assert proof.agrees
+    assert max(proof.float64.values()) == 0
+
+
+def test_without_a_home_for_the_cache_a_worker_proves_all_the_same(worker, no_home_directory):
+    task = pickle.loads(worker("reference").unsent)
+    with WorkerGroup().start(task, 60) as process:
+        process.ask("observe")
+
+
 def test_workers_at_the_same_time_wait_without_a_core_unless_the_user_says_otherwise(
     worker, monkeypatch
 ):
     def policy(process):
         with process:
-            process.ask("prepare")
+            process.ask("start")
             environment = psutil.Process(process.process.pid).environ()
             return environment.get("OMP_WAIT_POLICY")
 
