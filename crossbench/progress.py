@@ -88,7 +88,8 @@ class Display:
             console=self.console,
             auto_refresh=False,
         )
-        words = f"{what}; {'at most' if rounds is None else 'about'} {duration(left)} left"
+        bound = rounds is None or done == 1
+        words = f"{what}; {'at most' if bound else 'about'} {duration(left)} left"
         bar.add_task(words, total=rounds, completed=done)
         return bar
 
@@ -103,7 +104,8 @@ class RoundClock:
     def __init__(self) -> None:
         self.done = 0
         self.rounds: int | None = None
-        self.first: tuple[int, float] | None = None
+        self.began: float | None = None
+        self.first = self.last = (0, 0.0)
 
     def update(self, comparison: Comparison) -> None:
         """Note which rounds are finished, and when."""
@@ -112,18 +114,25 @@ class RoundClock:
         self.done = max((e.round for r in comparison.results for e in r.epochs), default=0)
         self.rounds, self.limit = comparison.settings.rounds, comparison.settings.max_seconds
         now = time.monotonic()
-        if self.first is None:
-            self.first = self.last = (self.done, now)
-        if self.done > self.last[0]:
+        if self.began is None:
+            self.began, self.first, self.last = now, (self.done, now), (self.done, now)
+        elif self.done == 1:
+            self.last = (self.done, now)  # the peaks belong to the first round
+        elif self.done > self.last[0]:
+            self.first = self.last if self.last[0] == 1 else self.first
             self.last = (self.done, now)
 
     def seconds_left(self) -> float | None:
-        """Return the seconds that the remaining rounds will take; None before the first one."""
-        if self.first is None or self.last[0] == self.first[0]:
-            return None
+        """Return the seconds that the remaining rounds will take; None before the first one.
+
+        Only the first round measures peaks and computes the reference's losses: after it the figure
+        is a bound, and later it does not count.
+        """
         (done_before, start), (done, end) = self.first, self.last
+        if self.began is None or done == done_before:
+            return None
         if self.rounds is None:
-            return max(0.0, self.limit - (time.monotonic() - start))
+            return max(0.0, self.limit - (time.monotonic() - self.began))
         seconds = (self.rounds - done) * (end - start) / (done - done_before)
         return max(0.0, seconds - (time.monotonic() - end))
 

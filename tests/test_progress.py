@@ -37,14 +37,18 @@ def test_nothing_is_known_before_the_first_round():
 def test_the_time_that_is_left_follows_from_the_rounds(clock):
     left = RoundClock()
     left.update(with_rounds(0, rounds=6))
-    clock[0] += 20
+    clock[0] += 15
     left.update(with_rounds(1, rounds=6))
+    clock[0] += 5
+    left.update(with_rounds(1, rounds=6))  # with a peak
     assert left.seconds_left() == 100
     clock[0] += 15
     assert left.seconds_left() == 85
-    clock[0] += 15
     left.update(with_rounds(2, rounds=6))
-    assert left.seconds_left() == 100  # 4 rounds of 25 s
+    assert left.seconds_left() == 60  # 4 rounds of 15 s: the first one did more than these
+    clock[0] += 25
+    left.update(with_rounds(3, rounds=6))
+    assert left.seconds_left() == 60  # 3 rounds of 20 s
 
 
 def test_a_resumed_run_counts_its_own_rounds(clock):
@@ -62,6 +66,9 @@ def test_until_the_ratios_are_precise_the_limit_is_told(clock):
     clock[0] += 20
     left.update(with_rounds(1, rounds=None, max_seconds=600.0))
     assert left.seconds_left() == 580
+    clock[0] += 20
+    left.update(with_rounds(2, rounds=None, max_seconds=600.0))
+    assert left.seconds_left() == 560
 
 
 @pytest.mark.parametrize(
