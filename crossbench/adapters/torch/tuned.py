@@ -5,6 +5,9 @@ What takes the time in the idiomatic loop, by torch.profiler, and what is done a
 - Convolutions and max-pools take most of a CNN's step, in a layout that oneDNN converts for each of
   them, over activations that do not fit the caches. Pictures and kernels have their channels last,
   and a batch is cut into pieces whose gradients are added.
+- ReLU and max-pool go through the convolutions' whole output. The max-pool comes first, which gives
+  the same values and gradients, and leaves the ReLU a part of them: the LeNet was 1.15 times as fast,
+  mnist_cnn 1.1 times.
 - After each operation one core waits for the other. So each thread trains on pieces of its own, and
   the operations of a piece are not spread over the cores.
 - The kernel clears each page of a large tensor that was freed and is allocated anew. The process
@@ -13,7 +16,8 @@ What takes the time in the idiomatic loop, by torch.profiler, and what is done a
   fused kernel for SGD and Adam.
 
 RMSprop and Adadelta stay as they are: updating in blocks that fit a core's cache, or a share in
-each thread, was no faster. Neither was a ReLU that writes over its input.
+each thread, was no faster. Neither was a ReLU that writes over its input. A convolution and its
+max-pool by blocks of examples, so that the pool finds its input in a cache, brought 5 %.
 
 How many pieces are best is tried on the first batch, in the first epoch. A batch norm needs the
 whole batch at once, so a model with one is not cut. On a GPU nothing is cut; nobody has seen that
@@ -28,6 +32,7 @@ import ctypes
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -36,6 +41,7 @@ from torch import Tensor, nn
 
 from ...models.layers import BatchNorm
 from ...models.model import Weights
+from ...models.reordered import pool_before_relu
 from ...models.training import SGD, Adam
 from ...workload import Batches, Job
 from . import SEED, optimizer
@@ -55,7 +61,7 @@ class TunedWorkload(ChannelsLastWorkload):
     """Train by pieces on several threads, with the fastest form of the optimizer."""
 
     def __init__(self, job: Job) -> None:
-        super().__init__(job)
+        super().__init__(replace(job, model=pool_before_relu(job.model)))
         keep_freed_memory()
         normed = any(isinstance(named.layer, BatchNorm) for named in job.model.all_layers())
         size = 0 if normed or self.device.type == "cuda" else job.threads

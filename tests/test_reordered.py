@@ -1,0 +1,52 @@
+import numpy as np
+import pytest
+from small_models import SMALL_MODELS
+
+from crossbench import models
+from crossbench.adapters.reference import ReferenceWorkload
+from crossbench.engine import parity
+from crossbench.models.layers import BatchNorm, Conv, Dense, Flatten, MaxPool, ReLU, Residual
+from crossbench.models.model import Model
+from crossbench.models.reordered import pool_before_relu
+from crossbench.models.training import SGD, SoftmaxCrossEntropy
+from crossbench.workload import Job
+
+POOL, CONV = MaxPool((3, 2), stride=(2, 1)), Conv(4, (3, 3), padding=(1, 1))  # windows overlap
+INNER = Residual((CONV, ReLU(), POOL), (POOL, CONV))
+NESTED = Model(
+    "nested",
+    (3, 32, 32),
+    (ReLU(), POOL, BatchNorm(1e-3, 0.9), ReLU(), INNER, Flatten(), Dense(10)),
+    SoftmaxCrossEntropy(),
+    SGD(0.1),
+    20,
+    "a test",
+)
+
+
+def kinds(layers):
+    return [type(layer).__name__ for layer in layers]
+
+
+def test_a_max_pool_is_before_the_relu_in_front_of_it():
+    assert kinds(pool_before_relu(models.get("lenet")).layers)[:6] == [
+        *("Conv", "MaxPool", "ReLU"),
+        *("Conv", "MaxPool", "ReLU"),
+    ]
+    nested = pool_before_relu(NESTED)
+    assert kinds(nested.layers)[:4] == ["MaxPool", "ReLU", "BatchNorm", "ReLU"]
+    assert kinds(nested.layers[4].body) == ["Conv", "MaxPool", "ReLU"]
+    assert kinds(nested.layers[4].shortcut) == ["MaxPool", "Conv"]
+
+
+@pytest.mark.parametrize("model", [NESTED, SMALL_MODELS["plain"]], ids=lambda model: model.name)
+def test_values_and_gradients_stay_the_same_to_the_last_bit(model):
+    reordered = pool_before_relu(model)
+    assert reordered.layers != model.layers
+    assert reordered.parameters == model.parameters
+    expected, observed = (
+        parity.run_workload(ReferenceWorkload, Job(m, "cpu", 1, "float64"))
+        for m in (model, reordered)
+    )
+    for name, array in expected.items():
+        np.testing.assert_array_equal(observed[name], array, err_msg=name)
