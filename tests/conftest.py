@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from planting import Plant
 from samples import write_cifar
 from small_models import SMALL_MODELS
 
@@ -67,6 +68,12 @@ def adapter(adapter_name, device):
     if reason := reason or found.available(device):
         pytest.skip(reason)
     return found
+
+
+@pytest.fixture
+def plant(adapter_name, monkeypatch):
+    """Plants a fault in the adapter and in its variant."""
+    return Plant(adapter_name, monkeypatch)
 
 
 @pytest.fixture

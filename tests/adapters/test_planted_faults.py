@@ -3,7 +3,6 @@
 A fault changes one translation of the adapter and leaves all else as it is.
 """
 
-import importlib
 from dataclasses import replace
 
 import numpy as np
@@ -26,11 +25,11 @@ FAULTS = {
 }
 
 
-def plant_in_reference(fault, monkeypatch):
-    module = importlib.import_module("crossbench.adapters.reference")
+def plant_in_reference(fault, plant):
+    module = plant.package
     if fault in ("a transposed kernel", "a flipped kernel"):
         change = {"a transposed kernel": transpose, "a flipped kernel": flip}[fault]
-        _change_kernels(module.ReferenceWorkload, change, monkeypatch)
+        plant.kernels(module.ReferenceWorkload, change)
     elif fault == "a wrong flatten order":
         original = module.forward
 
@@ -41,9 +40,9 @@ def plant_in_reference(fault, monkeypatch):
             back = lambda dy: dy.reshape(last.shape).transpose(0, 3, 1, 2)  # noqa: E731
             return last.reshape(len(x), -1), back
 
-        monkeypatch.setattr(module, "forward", forward)
+        plant.part("forward", forward)
     elif fault == "a wrong momentum form":
-        monkeypatch.setattr(module, "update", dampened)
+        plant.part("update", dampened)
     else:
         original = module.loss_and_gradient
 
@@ -54,7 +53,7 @@ def plant_in_reference(fault, monkeypatch):
             n = len(labels) if fault == "a summed loss" else 1
             return n * value, n * gradient
 
-        monkeypatch.setattr(module, "loss_and_gradient", loss_and_gradient)
+        plant.part("loss_and_gradient", loss_and_gradient)
 
 
 def dampened(optimizer, gradient, state, t):
@@ -62,11 +61,11 @@ def dampened(optimizer, gradient, state, t):
     return optimizer.learning_rate * state["velocity"]
 
 
-def plant_in_torch(fault, monkeypatch):
+def plant_in_torch(fault, plant):
     import torch
     from torch import nn
 
-    module = importlib.import_module("crossbench.adapters.torch")
+    module = plant.package
 
     class WrongFlatten(nn.Module):
         def forward(self, x):
@@ -78,61 +77,59 @@ def plant_in_torch(fault, monkeypatch):
 
     if fault in ("a transposed kernel", "a flipped kernel"):
         change = {"a transposed kernel": transpose, "a flipped kernel": flip}[fault]
-        _change_kernels(module.TorchWorkload, change, monkeypatch)
+        plant.kernels(module.TorchWorkload, change)
     elif fault == "a wrong flatten order":
         original = module.module
-        monkeypatch.setattr(
-            module,
+        plant.part(
             "module",
             lambda n: WrongFlatten() if isinstance(n.layer, Flatten) else original(n),
         )
     elif fault == "a double softmax":
-        monkeypatch.setattr(module, "criterion", lambda loss: DoubleSoftmax())
+        plant.part("criterion", lambda loss: DoubleSoftmax())
     elif fault == "a summed loss":
-        monkeypatch.setattr(module, "criterion", lambda loss: nn.CrossEntropyLoss(reduction="sum"))
+        plant.part("criterion", lambda loss: nn.CrossEntropyLoss(reduction="sum"))
     else:
-        wrong = lambda d, p: torch.optim.SGD(  # noqa: E731
-            p, lr=d.learning_rate, momentum=0.9, nesterov=True
+        wrong = lambda d, p, **options: torch.optim.SGD(  # noqa: E731
+            p, lr=d.learning_rate, momentum=0.9, nesterov=True, **options
         )
-        monkeypatch.setattr(module, "optimizer", wrong)
+        plant.part("optimizer", wrong)
 
 
-def plant_in_jax(fault, monkeypatch):
+def plant_in_jax(fault, plant):
     import jax
     import optax
 
-    module = importlib.import_module("crossbench.adapters.jax")
+    module = plant.package
     each = optax.softmax_cross_entropy_with_integer_labels
     if fault in ("a transposed kernel", "a flipped kernel"):
         change = {"a transposed kernel": transpose, "a flipped kernel": flip}[fault]
-        _change_kernels(module.JaxWorkload, change, monkeypatch)
+        plant.kernels(module.JaxWorkload, change)
     elif fault == "a wrong flatten order":
         original = module.module
         wrong = lambda x: x.reshape(len(x), -1)  # noqa: E731
-        monkeypatch.setattr(
-            module,
+        plant.part(
             "module",
             lambda n, *rest: wrong if isinstance(n.layer, Flatten) else original(n, *rest),
         )
     elif fault == "a double softmax":
         loss = lambda logits, labels: each(jax.nn.softmax(logits), labels).mean()  # noqa: E731
-        monkeypatch.setattr(module, "loss_function", lambda _: loss)
+        plant.part("loss_function", lambda _: loss)
     elif fault == "a summed loss":
         loss = lambda logits, labels: each(logits, labels).sum()  # noqa: E731
-        monkeypatch.setattr(module, "loss_function", lambda _: loss)
+        plant.part("loss_function", lambda _: loss)
     else:
         wrong = lambda d: optax.chain(  # noqa: E731
             optax.ema(0.9, debias=False), optax.scale(-d.learning_rate)
         )
-        monkeypatch.setattr(module, "transformation", wrong)
+        plant.part("transformation", wrong)
 
 
-def plant_in_flux(fault, monkeypatch):
+def plant_in_flux(fault, plant):
     """Into each workload as it is built: its fields can be changed."""
-    module = importlib.import_module("crossbench.adapters.flux")
+    module = plant.package
     if fault in ("a transposed kernel", "a flipped kernel"):
         change = {"a transposed kernel": transpose, "a flipped kernel": flip}[fault]
-        _change_kernels(module.FluxWorkload, change, monkeypatch)
+        plant.kernels(module.FluxWorkload, change)
         return
     change = {
         "a wrong flatten order": """w -> (w.model = Chain(map(w.model.layers) do l
@@ -151,7 +148,7 @@ def plant_in_flux(fault, monkeypatch):
         juliacall.Main.seval("using Flux")
         juliacall.Main.seval(change)(self.workload)
 
-    monkeypatch.setattr(module.FluxWorkload, "__init__", build)
+    plant.method(module.FluxWorkload, "__init__", build)
 
 
 def transpose(kernel):
@@ -162,16 +159,6 @@ def flip(kernel):
     return np.ascontiguousarray(kernel[:, :, ::-1, ::-1])
 
 
-def _change_kernels(workload, change, monkeypatch):
-    """On the way in only: as where an adapter maps the kernels wrongly."""
-    original = workload.load_weights
-
-    def load_weights(self, weights):
-        original(self, {n: change(w) if w.ndim == 4 else w for n, w in weights.items()})
-
-    monkeypatch.setattr(workload, "load_weights", load_weights)
-
-
 PLANT = {
     "reference": plant_in_reference,
     "torch": plant_in_torch,
@@ -180,13 +167,10 @@ PLANT = {
 }
 
 
-@pytest.mark.idiomatic
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_is_caught(
-    adapter, device, adapter_name, lenet, fault, monkeypatch, expected
-):
+def test_a_planted_fault_is_caught(adapter, device, lenet, fault, plant, expected):
     right = expected(lenet)
-    PLANT[adapter_name](fault, monkeypatch)
+    PLANT[plant.framework](fault, plant)
     observed = parity.run_workload(adapter.build, Job(lenet, device, 1, "float64"))
     deviations = right.deviations(observed, "float64")
     caught = parity.Parity(deviations, deviations, right.float32)

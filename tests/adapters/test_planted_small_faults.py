@@ -75,20 +75,21 @@ def doubled(batches):
     return replace(batches, inputs=batches.inputs.astype(np.float64))
 
 
-def in_torch(fault, monkeypatch):
+def in_torch(fault, plant):
     import torch
     from torch import nn
 
-    module = importlib.import_module("crossbench.adapters.torch")
+    module = plant.package
     workload, optimizer = module.TorchWorkload, module.optimizer
     if fault.endswith(" in training"):
         train, half = workload.train_epoch, getattr(torch, fault.split()[0])
+        plant.part("PIECES_PER_THREAD", ())  # a thread of its own would not know of it
 
         def train_epoch(self):
             with torch.autocast("cpu", half, enabled=self.dtype == torch.float32):
                 return train(self)
 
-        monkeypatch.setattr(workload, "train_epoch", train_epoch)
+        plant.method(workload, "train_epoch", train_epoch)
     elif fault == "bfloat16 in all":
         logits = workload._logits
 
@@ -96,7 +97,7 @@ def in_torch(fault, monkeypatch):
             with torch.autocast("cpu", torch.bfloat16, enabled=self.dtype == torch.float32):
                 return logits(self, inputs, masks)
 
-        monkeypatch.setattr(workload, "_logits", in_bfloat16)
+        plant.method(workload, "_logits", in_bfloat16)
     elif fault == "products of medium precision":
         train = workload.train_epoch
 
@@ -111,26 +112,26 @@ def in_torch(fault, monkeypatch):
         whole = one.double() @ one.double()
         if torch.dist(medium(lambda: one @ one), whole) < 1e-5 * torch.linalg.norm(whole):
             pytest.skip("this CPU's products are of full precision all the same")
-        monkeypatch.setattr(workload, "train_epoch", lambda self: medium(lambda: train(self)))
+        plant.method(workload, "train_epoch", lambda self: medium(lambda: train(self)))
     elif fault == "a weight decay of 1e-6":
 
-        def decaying(description, parameters):
-            found = optimizer(description, parameters)
+        def decaying(description, parameters, **options):
+            found = optimizer(description, parameters, **options)
             found.param_groups[0]["weight_decay"] = 1e-6
             return found
 
-        monkeypatch.setattr(module, "optimizer", decaying)
+        plant.part("optimizer", decaying)
     elif fault == "gradients clipped at 10":
 
-        def clipping(description, parameters):
+        def clipping(description, parameters, **options):
             parameters = list(parameters)
-            found = optimizer(description, iter(parameters))
+            found = optimizer(description, iter(parameters), **options)
             found.register_step_pre_hook(
                 lambda *_: nn.utils.clip_grad_norm_(parameters, 10) and None
             )
             return found
 
-        monkeypatch.setattr(module, "optimizer", clipping)
+        plant.part("optimizer", clipping)
     elif fault == "a schedule one step ahead":
 
         def wrong(description, optimizer):
@@ -140,21 +141,21 @@ def in_torch(fault, monkeypatch):
             ahead = lambda step: 1 / (1 + decay * (step + 1))  # noqa: E731
             return torch.optim.lr_scheduler.LambdaLR(optimizer, ahead)
 
-        monkeypatch.setattr(module, "schedule", wrong)
+        plant.part("schedule", wrong)
     elif fault == "no schedule":
-        monkeypatch.setattr(module, "schedule", lambda description, optimizer: None)
+        plant.part("schedule", lambda description, optimizer: None)
     else:
         original = module.module
         relu6 = lambda n: nn.ReLU6() if isinstance(n.layer, ReLU) else original(n)  # noqa: E731
-        monkeypatch.setattr(module, "module", relu6)
+        plant.part("module", relu6)
 
 
-def in_jax(fault, monkeypatch):
+def in_jax(fault, plant):
     import jax.numpy as jnp
     import optax
     from flax import nnx
 
-    module = importlib.import_module("crossbench.adapters.jax")
+    module = plant.package
     workload, transformation, original = module.JaxWorkload, module.transformation, module.module
     if " in " in fault:
         half = getattr(jnp, fault.split()[0])
@@ -165,31 +166,32 @@ def in_jax(fault, monkeypatch):
             return original(named, options, build)
 
         if fault == "bfloat16 in all":
-            monkeypatch.setattr(module, "module", in_half)
+            plant.part("module", in_half)
             return
         init = workload.__init__
 
         def build(self, job):
             init(self, job)
-            with monkeypatch.context() as patch:
+            with plant.monkeypatch.context() as patch:
                 patch.setattr(module, "module", in_half)
                 wrong = workload.__new__(workload)
                 init(wrong, job)
-            self.step = wrong.step
+            self.step, self.untraced_step = wrong.step, wrong.untraced_step
+            self.differentiated = wrong.differentiated
 
-        monkeypatch.setattr(workload, "__init__", build)
+        plant.method(workload, "__init__", build)
     elif fault == "products of medium precision":
         pytest.skip("on a CPU XLA's products are always of full precision")
     elif fault == "a weight decay of 1e-6":
         wrong = lambda d: optax.chain(  # noqa: E731
             optax.add_decayed_weights(1e-6), transformation(d)
         )
-        monkeypatch.setattr(module, "transformation", wrong)
+        plant.part("transformation", wrong)
     elif fault == "gradients clipped at 10":
         wrong = lambda d: optax.chain(  # noqa: E731
             optax.clip_by_global_norm(10), transformation(d)
         )
-        monkeypatch.setattr(module, "transformation", wrong)
+        plant.part("transformation", wrong)
     elif fault in SCHEDULED:
         ahead = 1 if fault == "a schedule one step ahead" else None
 
@@ -201,15 +203,15 @@ def in_jax(fault, monkeypatch):
                 rate = lambda step: d.learning_rate / (1 + d.decay * (step + ahead))  # noqa: E731
             return optax.rmsprop(rate, d.rho, d.epsilon, eps_in_sqrt=False)
 
-        monkeypatch.setattr(module, "transformation", wrong)
+        plant.part("transformation", wrong)
     else:
         relu6 = lambda n, *o: nnx.relu6 if isinstance(n.layer, ReLU) else original(n, *o)  # noqa: E731
-        monkeypatch.setattr(module, "module", relu6)
+        plant.part("module", relu6)
 
 
-def in_flux(fault, monkeypatch):
+def in_flux(fault, plant):
     """Into each workload as it is built: its fields can be changed."""
-    module = importlib.import_module("crossbench.adapters.flux")
+    module = plant.package
     change = {
         "a weight decay of 1e-6": "w -> (w.rule = OptimiserChain(WeightDecay(1e-6), w.rule))",
         "gradients clipped at 10": "w -> (w.rule = OptimiserChain(ClipNorm(10), w.rule))",
@@ -234,11 +236,11 @@ def in_flux(fault, monkeypatch):
         juliacall.Main.seval("using Flux")
         juliacall.Main.seval(change)(self.workload)
 
-    monkeypatch.setattr(module.FluxWorkload, "__init__", build)
+    plant.method(module.FluxWorkload, "__init__", build)
 
 
-def in_reference(fault, monkeypatch):
-    module = importlib.import_module("crossbench.adapters.reference")
+def in_reference(fault, plant):
+    module = plant.package
     forward, update = module.forward, module.update
     if fault == "a ReLU that ends at 6":
 
@@ -248,7 +250,7 @@ def in_reference(fault, monkeypatch):
                 return y, back
             return np.minimum(y, 6), lambda dy: back(np.where(y < 6, dy, 0))
 
-        monkeypatch.setattr(module, "forward", ending)
+        plant.part("forward", ending)
     elif fault in SCHEDULED:
 
         def scheduled(optimizer, gradient, state, t):
@@ -256,7 +258,7 @@ def in_reference(fault, monkeypatch):
                 optimizer = replace(optimizer, decay=0.0)
             return update(optimizer, gradient, state, t + 1)
 
-        monkeypatch.setattr(module, "update", scheduled)
+        plant.part("update", scheduled)
     elif fault == "gradients clipped at 10":
         backward = module.ReferenceWorkload._backward
 
@@ -267,7 +269,7 @@ def in_reference(fault, monkeypatch):
                 gradient *= min(1, 10 / norm)
             return loss, run
 
-        monkeypatch.setattr(module.ReferenceWorkload, "_backward", clipped)
+        plant.method(module.ReferenceWorkload, "_backward", clipped)
     else:
         pytest.skip("the reference has no switch for it")
 
@@ -275,14 +277,13 @@ def in_reference(fault, monkeypatch):
 PLANT = {"reference": in_reference, "torch": in_torch, "jax": in_jax, "flux": in_flux}
 
 
-@pytest.mark.idiomatic
 @pytest.mark.parametrize("fault", [*FLOAT32, *OPTIMIZER])
-def test_a_small_fault_is_caught(adapter, adapter_name, device, fault, monkeypatch, expected):
+def test_a_small_fault_is_caught(adapter, device, fault, plant, expected):
     model = DROPPED if fault in SCHEDULED else PLAIN
     right = expected(model)
     build = in_any(fault, adapter.build)
     if build is None:
-        PLANT[adapter_name](fault, monkeypatch)
+        PLANT[plant.framework](fault, plant)
         build = adapter.build
     words = (FLOAT32 | OPTIMIZER)[fault]
     found = parity.prove(build, Job(model, device, 1, "float32"), right).disagreement
@@ -298,11 +299,11 @@ def test_half_of_a_precision_is_caught_in_every_model(adapter, device, name, exp
     assert "in float32" in found.disagreement
 
 
-def draws_in_torch(fault, monkeypatch):
+def draws_in_torch(fault, plant):
     import torch
     from torch import nn
 
-    module = importlib.import_module("crossbench.adapters.torch")
+    module = plant.package
 
     class Wrong(nn.Dropout):
         def forward(self, x):
@@ -317,12 +318,17 @@ def draws_in_torch(fault, monkeypatch):
                 return super().forward(x)
             return x * super().forward(torch.ones_like(x[:1]))
 
+    class WrongPiece(Wrong):
+        def __init__(self, rate, generator):
+            super().__init__(rate)
+
     original = module.module
     wrong = lambda n: Wrong(n.layer.rate) if isinstance(n.layer, Dropout) else original(n)  # noqa: E731
-    monkeypatch.setattr(module, "module", wrong)
+    plant.part("module", wrong)
+    plant.part("PieceDropout", WrongPiece)
 
 
-def draws_in_jax(fault, monkeypatch):
+def draws_in_jax(fault, plant):
     import jax
 
     layers = importlib.import_module("crossbench.adapters.jax.layers")
@@ -343,13 +349,13 @@ def draws_in_jax(fault, monkeypatch):
             shape = (1, *shape[1:])
         return x * jax.random.bernoulli(key, 1 - rate, shape) / (1 - self.rate)
 
-    monkeypatch.setattr(layers.Dropout, "__call__", wrong)
+    plant.method(layers.Dropout, "__call__", wrong)
 
 
-def draws_in_flux(fault, monkeypatch):
+def draws_in_flux(fault, plant):
     if fault not in ("another rate", "one for the batch"):
         pytest.skip("Flux' own Dropout has no switch for it")
-    module = importlib.import_module("crossbench.adapters.flux")
+    module = plant.package
     change = {
         "another rate": "Dropout(l.p + 0.01, l.dims, l.active, l.rng)",
         "one for the batch": "Dropout(l.p, l isa Dropout ? 1 : l.dims, l.active, l.rng)",
@@ -365,11 +371,11 @@ def draws_in_flux(fault, monkeypatch):
             f"w -> (w.model = Chain(map(l -> l isa Dropout ? {change} : l, w.model.layers)...))"
         )(self.workload)
 
-    monkeypatch.setattr(module.FluxWorkload, "__init__", build)
+    plant.method(module.FluxWorkload, "__init__", build)
 
 
-def draws_in_reference(fault, monkeypatch):
-    module = importlib.import_module("crossbench.adapters.reference")
+def draws_in_reference(fault, plant):
+    module = plant.package
     forward = module.forward
 
     def wrong(layer, named, x, run):
@@ -383,7 +389,7 @@ def draws_in_reference(fault, monkeypatch):
         scale = masks / (1 - (0 if fault in ("off", "unscaled") else layer.rate))
         return x * scale, lambda dy: dy * scale
 
-    monkeypatch.setattr(module, "forward", wrong)
+    plant.part("forward", wrong)
 
 
 DRAWS = {
@@ -394,10 +400,9 @@ DRAWS = {
 }
 
 
-@pytest.mark.idiomatic
 @pytest.mark.parametrize("fault", DROPOUTS)
-def test_another_dropout_is_caught(adapter, adapter_name, device, fault, monkeypatch):
-    DRAWS[adapter_name](fault, monkeypatch)
+def test_another_dropout_is_caught(adapter, device, fault, plant):
+    DRAWS[plant.framework](fault, plant)
     found = dropout.probe(adapter.build, Job(DROPPED, device, 1, "float32"))
     assert max(np.inf if value is None else value for value in found.values()) > 1
 
