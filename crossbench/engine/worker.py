@@ -135,7 +135,7 @@ class Worker:
         self.observed = parity.observe(self._build, self.task.job)
 
     def parity(self, expected: parity.ReferenceTensors) -> Parity:
-        """Return the deviations of what `observe` did, or of another seed where that was a tie."""
+        """Return the deviations of what `observe` did, anew where the reference's seed differs."""
         if expected.seed != self.observed.seed:
             self.observed = parity.observe(self._build, self.task.job, expected.seed)
         return parity.judge(self.observed, expected)
