@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from small_models import SMALL_MODELS
 
 from crossbench.engine import parity
 from crossbench.engine.batches import ArrayBatches
-from crossbench.models.layers import Dense, Dropout
+from crossbench.models.layers import BatchNorm, Conv, Dense, Dropout, Flatten, MaxPool, ReLU
 from crossbench.models.model import Model
 from crossbench.models.training import SGD, SoftmaxCrossEntropy
 from crossbench.workload import Job
@@ -44,6 +46,18 @@ def test_pieces_on_two_devices_agree_with_the_reference(
 ):
     monkeypatch.setattr(tuned.TunedWorkload, "_fastest", lambda *_: 8)
     model = SMALL_MODELS[model_name]
+    proof = parity.prove(adapter.build, Job(model, "cpu", 2, "float32", "tuned"), expected(model))
+    assert proof.agrees, proof.disagreement
+
+
+def test_a_pool_behind_two_batch_norms_agrees_with_the_reference(adapter, tuned, expected):
+    """A maximum whose gradient asks which values equal it did not."""
+    norm = BatchNorm(epsilon=1e-3, momentum=0.99)
+    normed = (
+        (Conv(features, (3, 3), padding=(1, 1)), ReLU(), norm) for features in (32, 64)
+    )  # fewer features would hide it
+    layers = (*chain(*normed), MaxPool((2, 2), (2, 2)), Flatten(), Dense(10))
+    model = replace(SMALL_MODELS["plain"], name="behind_norms", layers=layers)
     proof = parity.prove(adapter.build, Job(model, "cpu", 2, "float32", "tuned"), expected(model))
     assert proof.agrees, proof.disagreement
 
