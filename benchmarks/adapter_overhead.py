@@ -1,7 +1,7 @@
 """Measure the overhead of an adapter over a hand-written training loop.
 
 Epochs of the LeNet alternate between the two in one process and are compared in pairs: a ratio of 1
-is no overhead. Run by hand: python benchmarks/adapter_overhead.py torch|jax|flux [rounds].
+is no overhead. Run by hand: python benchmarks/adapter_overhead.py torch|jax|flux|keras [rounds].
 """
 
 import os
@@ -127,6 +127,26 @@ def flux_by_hand(weights, batches):
     return lambda: np.array(epoch())
 
 
+def keras_by_hand(weights, batches):
+    import keras
+    from keras import layers
+
+    net = keras.Sequential([
+        keras.Input((32, 32, 3)),
+        layers.Conv2D(16, 5, activation="relu"), layers.MaxPooling2D(),
+        layers.Conv2D(8, 5, activation="relu"), layers.MaxPooling2D(),
+        layers.Permute((3, 1, 2)), layers.Flatten(),
+        layers.Dense(120), layers.Dense(84), layers.Dense(10),
+    ])  # fmt: skip
+    axes = {1: (0,), 2: (1, 0), 4: (2, 3, 1, 0)}
+    net.set_weights([w.transpose(axes[w.ndim]) for w in weights.values()])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    net.compile(keras.optimizers.SGD(0.01, 0.9), loss)
+    tensor = keras.ops.convert_to_tensor
+    data = [(tensor(x.transpose(0, 2, 3, 1)), tensor(y)) for x, y in batches]
+    return lambda: [net.train_on_batch(x, y) for x, y in data]
+
+
 def seconds(epoch):
     start = time.perf_counter()
     epoch()
@@ -146,9 +166,8 @@ def main(name, rounds=15):
     workload.load_weights(weights)
     workload.place(ArrayBatches(inputs, labels))
     pairs = list(zip(inputs, labels, strict=True))
-    by_hand = {"torch": torch_by_hand, "jax": jax_by_hand, "flux": flux_by_hand}[name](
-        weights, pairs
-    )
+    by_hand = {"torch": torch_by_hand, "jax": jax_by_hand, "flux": flux_by_hand,
+               "keras": keras_by_hand}[name](weights, pairs)  # fmt: skip
     # warms both up, too
     np.testing.assert_allclose(workload.train_epoch(), by_hand(), rtol=1e-4)
     ratios = [seconds(workload.train_epoch) / seconds(by_hand) for _ in range(rounds)]

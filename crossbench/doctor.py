@@ -8,7 +8,7 @@ from . import __version__, adapters, data, machine
 from .data.download import DataUnavailable, OfficialFiles
 from .errors import SpecError
 from .gpus import find_gpus
-from .implementation import full_name
+from .implementation import IDIOMATIC, full_name
 from .results.records import Machine
 from .workload import DEVICES, DISTRIBUTION, versions
 
@@ -24,7 +24,11 @@ def report() -> str:
         *_other_project(),
     ]
     no_gpu = find_gpus().unavailable_reason(0)
-    frameworks = [_framework(name, no_gpu is None) for name in adapters.names()]
+    frameworks = [
+        _framework(name, variant, no_gpu is None)
+        for name in adapters.names()
+        for variant in _own_adapters(name)
+    ]
     variants = [row for name in adapters.loadable() for row in _variants(name)]
     return "\n".join(
         [
@@ -55,15 +59,26 @@ def _gpus(here: Machine) -> str:
     return ", ".join(names) or here.gpu_problem or "none"
 
 
-def _framework(name: str, gpu: bool) -> list[str]:
-    """Return the framework's row: on which devices it is ready, or why not, and its versions."""
+def _own_adapters(name: str) -> list[str]:
+    """Return the variants of a framework that have an adapter of their own: the idiomatic one, and
+    those that need other packages.
+    """
     try:
-        adapter = adapters.get(name)
+        others = [v for v in adapters.variants(name) if adapters.get(name, v) != adapters.get(name)]
+    except SpecError:
+        others = []
+    return [IDIOMATIC, *others]
+
+
+def _framework(name: str, variant: str, gpu: bool) -> list[str]:
+    """Return a variant's row: on which devices it is ready, or why not, and its versions."""
+    try:
+        adapter = adapters.get(name, variant)
     except SpecError as error:
         return [name, str(error), "", ""]
     ready = [adapter.available("cpu"), adapter.available("gpu") if gpu else "no GPU"]
     installed = "\n".join(f"{what} {version}" for what, version in adapter.installed().items())
-    return [name, *(reason or "ready" for reason in ready), installed]
+    return [full_name(name, variant), *(reason or "ready" for reason in ready), installed]
 
 
 def _variants(name: str) -> list[list[str]]:

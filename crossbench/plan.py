@@ -32,7 +32,7 @@ def make_plan(spec: Spec) -> list[Cell]:
             name=_name(full_name(framework, variant), device, threads, spec),
             framework=framework,
             variant=variant,
-            title=adapters.get(framework).title,
+            title=adapters.get(framework, variant).title,
             device=device,
             threads=threads,
             named=bool(spec.devices or (spec.frameworks and device == "cpu")),
@@ -97,7 +97,7 @@ def _unavailable_reason(cell: Cell, gpus: Gpus) -> str | None:
     if cell.on_gpu and (reason := gpus.unavailable_reason(cell.gpu_index)):
         return reason
     try:
-        reason = adapters.get(cell.framework).available(cell.device_type)
+        reason = adapters.get(cell.framework, cell.variant).available(cell.device_type)
     except Exception as error:  # a third party's adapter may raise anything
         reason = f"available() of the adapter raised {type(error).__name__}: {error}"
     return None if reason is None else printable(str(reason))

@@ -235,6 +235,14 @@ class Adapter(ABC):
     variants: Mapping[str, Variant] = {IDIOMATIC: Variant("as the framework's tutorials write it")}
     """The ways to train that `build` knows, by name; IDIOMATIC is the first."""
 
+    def of_variant(self, name: str) -> Adapter:
+        """Return the adapter of one of the `variants`.
+
+        It is another one where a variant needs other packages, another environment or a title of
+        its own.
+        """
+        return self
+
     @abstractmethod
     def available(self, device: str) -> str | None:
         """Return None if `build` should work on "cpu" or "gpu", else why not and what to do."""

@@ -31,11 +31,19 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     """Set what a worker process would find in its environment."""
     os.environ.setdefault("JAX_NUM_CPU_DEVICES", "2")  # for jax:tuned, whichever test is first
+    names = config.getoption("adapters").split(",")
     if "gpu" in config.getoption("devices").split(","):
         os.environ |= find_gpus().environment(0)
-        for name in config.getoption("adapters").split(","):
-            framework, _ = adapters.split(name)
-            os.environ |= adapters.get(framework).required_environment("gpu")
+        for name in names:
+            os.environ |= of_name(name).required_environment("gpu")
+    elif len(names) == 1:  # a backend of Keras, which has one for each process
+        os.environ |= of_name(names[0]).required_environment("cpu")
+
+
+def of_name(name):
+    """Return the adapter of a name such as "keras:jax"."""
+    framework, variant = adapters.split(name)
+    return adapters.get(framework, variant or IDIOMATIC)
 
 
 def pytest_generate_tests(metafunc):
@@ -62,8 +70,8 @@ class OneVariant:
 
 @pytest.fixture
 def adapter(adapter_name, device):
-    framework, variant = adapters.split(adapter_name)
-    found = OneVariant(adapters.get(framework), variant or IDIOMATIC)
+    _, variant = adapters.split(adapter_name)
+    found = OneVariant(of_name(adapter_name), variant or IDIOMATIC)
     reason = find_gpus().unavailable_reason(0) if device == "gpu" else None
     if reason := reason or found.available(device):
         pytest.skip(reason)

@@ -32,8 +32,16 @@ def names() -> list[str]:
     return built_in + sorted({e.name for e in metadata.entry_points(group=GROUP)} - set(built_in))
 
 
-def get(name: str) -> Adapter:
-    """Return the adapter of that name; raise SpecError if there is none or it does not load."""
+def get(name: str, variant: str = IDIOMATIC) -> Adapter:
+    """Return the adapter of a framework's variant.
+
+    Raises SpecError if there is no such framework or its adapter does not load.
+    """
+    found = _of_framework(name)
+    return found if variant == IDIOMATIC else found.of_variant(variant)
+
+
+def _of_framework(name: str) -> Adapter:
     if ":" in name:
         return _from_file(name)
     if name in (module.name for module in pkgutil.iter_modules(__path__)):

@@ -265,7 +265,7 @@ def _environment(task: Task) -> dict[str, str]:
     It overrides the adapter's defaults, and what the measurement requires overrides it. Temporary
     files go to a folder beside the data, and are removed with it.
     """
-    job, adapter = task.job, adapters.get(task.framework)
+    job, adapter = task.job, adapters.get(task.framework, task.job.variant)
     return (
         adapter.environment(job.device, job.threads)
         | os.environ
@@ -278,7 +278,7 @@ def _environment(task: Task) -> dict[str, str]:
 
 def _proof_environment(task: Task) -> dict[str, str]:
     """Return the environment of a worker that proves."""
-    adapter, kept = adapters.get(task.framework), dict[str, str]()
+    adapter, kept = adapters.get(task.framework, task.job.variant), dict[str, str]()
     with suppress(DataUnavailable):  # no home directory: nothing is kept
         folder = cache_directory() / COMPILED_FOLDER / processor_digest()
         kept = adapter.proof_environment(task.job.device, folder)

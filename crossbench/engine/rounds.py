@@ -154,7 +154,7 @@ class Measurement:
         What one cell installs may change the versions that another one gets.
         """
         for result in self.pending():
-            adapter = adapters.get(result.cell.framework)
+            adapter = adapters.get(result.cell.framework, result.cell.variant)
             if getattr(type(adapter), "to_install", None) is Adapter.to_install:
                 continue  # it installs nothing, so no process has to ask it
             with _fail_cell_on_error("while installing", result):

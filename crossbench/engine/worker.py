@@ -117,7 +117,7 @@ class Worker:
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self.adapter = adapters.get(task.framework)
+        self.adapter = adapters.get(task.framework, task.job.variant)
         self.peak_resident = 0
         self.changes: dict[str, list[float | None]] = {}
         self.repetitions = 0

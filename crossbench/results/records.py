@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -294,8 +295,13 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """Return the framework with its variant for a reader: "PyTorch tuned"."""
-        return self.title if self.variant == IDIOMATIC else f"{self.title} {self.variant}"
+        """Return the framework with its variant for a reader: "PyTorch tuned".
+
+        A title that names the variant is not extended: "Keras (JAX)".
+        """
+        if self.variant == IDIOMATIC or self.variant in re.findall(r"\w+", self.title.lower()):
+            return self.title
+        return f"{self.title} {self.variant}"
 
     @property
     def gpu_index(self) -> int:

@@ -3,6 +3,7 @@
 A fault changes one translation of the adapter and leaves all else as it is.
 """
 
+import importlib
 from dataclasses import replace
 
 import numpy as np
@@ -151,6 +152,36 @@ def plant_in_flux(fault, plant):
     plant.method(module.FluxWorkload, "__init__", build)
 
 
+def plant_in_keras(fault, plant):
+    import keras
+    from keras.losses import SparseCategoricalCrossentropy
+
+    module = importlib.import_module("crossbench.adapters.keras.model")
+
+    class DoubleSoftmax(SparseCategoricalCrossentropy):
+        def call(self, labels, logits):
+            powers = keras.ops.exp(logits)  # of a softmax itself, Keras would take the logits
+            return super().call(labels, powers / keras.ops.sum(powers, axis=-1, keepdims=True))
+
+    if fault in ("a transposed kernel", "a flipped kernel"):
+        change = {"a transposed kernel": transpose, "a flipped kernel": flip}[fault]
+        plant.kernels(module.KerasWorkload, change)
+    elif fault == "a wrong flatten order":
+        original = module.keras_layers
+        wrong = lambda n, i: (  # noqa: E731
+            [keras.layers.Flatten()] if isinstance(n.layer, Flatten) else original(n, i)
+        )
+        plant.method(module, "keras_layers", wrong)
+    elif fault == "a double softmax":
+        plant.method(module, "loss_function", lambda _: DoubleSoftmax(from_logits=True))
+    elif fault == "a summed loss":
+        summed = lambda _: SparseCategoricalCrossentropy(from_logits=True, reduction="sum")  # noqa: E731
+        plant.method(module, "loss_function", summed)
+    else:
+        wrong = lambda d: keras.optimizers.SGD(d.learning_rate, 0.9, nesterov=True)  # noqa: E731
+        plant.method(module, "optimizer", wrong)
+
+
 def transpose(kernel):
     return np.ascontiguousarray(kernel.swapaxes(2, 3))
 
@@ -164,6 +195,7 @@ PLANT = {
     "torch": plant_in_torch,
     "jax": plant_in_jax,
     "flux": plant_in_flux,
+    "keras": plant_in_keras,
 }
 
 

@@ -239,6 +239,49 @@ def in_flux(fault, plant):
     plant.method(module.FluxWorkload, "__init__", build)
 
 
+def in_keras(fault, plant):
+    import keras
+
+    module = importlib.import_module("crossbench.adapters.keras.model")
+    optimizer, original = module.optimizer, module.keras_layers
+    if fault == "bfloat16 in all":
+        set_policy = keras.config.set_dtype_policy
+        wrong = lambda d: set_policy("mixed_bfloat16" if d == "float32" else d)  # noqa: E731
+        plant.method(keras.config, "set_dtype_policy", wrong)
+    elif " in training" in fault:
+        pytest.skip("a layer of Keras has one precision in training and in prediction")
+    elif fault == "products of medium precision":
+        pytest.skip("Keras has no switch for it")
+    elif fault in ("a weight decay of 1e-6", "gradients clipped at 10"):
+        name, value = ("weight_decay", 1e-6) if "decay" in fault else ("global_clipnorm", 10.0)
+
+        def changed(description):
+            found = optimizer(description)
+            setattr(found, name, value)
+            return found
+
+        plant.method(module, "optimizer", changed)
+    elif fault in SCHEDULED:
+
+        class OneStepAhead(keras.optimizers.schedules.InverseTimeDecay):
+            def __call__(self, step):
+                return super().__call__(step + 1)
+
+        def wrong(d):
+            if not isinstance(d, RMSprop):
+                return optimizer(d)
+            with plant.monkeypatch.context() as patch:
+                patch.setattr(keras.optimizers.schedules, "InverseTimeDecay", OneStepAhead)
+                return optimizer(replace(d, decay=0.0) if fault == "no schedule" else d)
+
+        plant.method(module, "optimizer", wrong)
+    else:
+        relu6 = lambda n, i: (  # noqa: E731
+            [keras.layers.ReLU(6)] if isinstance(n.layer, ReLU) else original(n, i)
+        )
+        plant.method(module, "keras_layers", relu6)
+
+
 def in_reference(fault, plant):
     module = plant.package
     forward, update = module.forward, module.update
@@ -274,7 +317,13 @@ def in_reference(fault, plant):
         pytest.skip("the reference has no switch for it")
 
 
-PLANT = {"reference": in_reference, "torch": in_torch, "jax": in_jax, "flux": in_flux}
+PLANT = {
+    "reference": in_reference,
+    "torch": in_torch,
+    "jax": in_jax,
+    "flux": in_flux,
+    "keras": in_keras,
+}
 
 
 @pytest.mark.parametrize("fault", [*FLOAT32, *OPTIMIZER])
@@ -374,6 +423,30 @@ def draws_in_flux(fault, plant):
     plant.method(module.FluxWorkload, "__init__", build)
 
 
+def draws_in_keras(fault, plant):
+    import keras
+
+    layers = importlib.import_module("crossbench.adapters.keras.layers")
+    right = layers.Dropout.call
+
+    def wrong(self, x, training=False):
+        if self.given is not None or not training:
+            return right(self, x, training)
+        if fault == "off":
+            return x
+        if fault == "unscaled":
+            return right(self, x, training) * (1 - self.rate)
+        draw = keras.random.dropout
+        if fault == "another rate":
+            rate = self.rate + 0.01
+            return draw(x, rate, seed=self.seed_generator) * (1 - rate) / (1 - self.rate)
+        if fault == "the same in each step":
+            return draw(x, self.rate, seed=0)
+        return x * draw(keras.ops.ones_like(x[:1]), self.rate, seed=self.seed_generator)
+
+    plant.method(layers.Dropout, "call", wrong)
+
+
 def draws_in_reference(fault, plant):
     module = plant.package
     forward = module.forward
@@ -397,6 +470,7 @@ DRAWS = {
     "torch": draws_in_torch,
     "jax": draws_in_jax,
     "flux": draws_in_flux,
+    "keras": draws_in_keras,
 }
 
 

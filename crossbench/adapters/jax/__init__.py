@@ -198,6 +198,13 @@ def canonical_names(layers: Iterable[NamedLayer]) -> dict[ParameterPath, str]:
     }
 
 
+def missing_plugin(device: str) -> str | None:
+    """Return what JAX needs for a GPU and how to install it; None for nothing."""
+    if device == "gpu" and not versions(*GPU_PLUGINS):
+        return "jax has no GPU plugin: pip install 'jax[cuda13]'"
+    return None
+
+
 class JaxWorkload:
     """Train one model in JAX."""
 
@@ -385,11 +392,7 @@ class JaxAdapter(Adapter):
     title = "JAX/Flax"
 
     def available(self, device: str) -> str | None:
-        if reason := missing("jax", "jax", "flax", "optax"):
-            return reason
-        if device == "gpu" and not versions(*GPU_PLUGINS):
-            return "jax has no GPU plugin: pip install 'jax[cuda13]'"
-        return None
+        return missing("jax", "jax", "flax", "optax") or missing_plugin(device)
 
     def installed(self) -> dict[str, str]:
         return versions(*PACKAGES, *GPU_PLUGINS)

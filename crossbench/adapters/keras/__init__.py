@@ -1,0 +1,121 @@
+"""Train a model in Keras 3 on TensorFlow, JAX or PyTorch.
+
+Keras has one backend per process, chosen before it is imported. Each has an adapter of its own,
+since it needs other packages and another environment.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ...implementation import IDIOMATIC
+from ...workload import Adapter, Job, Variant, VariantModules, missing, versions
+from ..jax import ADAPTER as JAX
+from ..jax import GPU_PLUGINS, missing_plugin
+from ..torch import ADAPTER as TORCH
+from .model import KerasWorkload
+
+VARIANTS = {
+    IDIOMATIC: Variant("compile and train_on_batch, on TensorFlow"),
+    "jit": Variant("on TensorFlow with jit_compile=True, which a GPU has by default", ("cpu",)),
+    "jax": Variant("compile and train_on_batch, on JAX"),
+    "torch": Variant("compile and train_on_batch, on PyTorch"),
+}
+
+
+class KerasAdapter(Adapter):
+    """Build models in Keras on TensorFlow; the adapters of other backends are subclasses."""
+
+    title = "Keras (TensorFlow)"
+    backend = "tensorflow"
+
+    def available(self, device: str) -> str | None:
+        if not versions("tensorflow-cpu"):
+            return missing("keras", "keras", "tensorflow")
+        if device == "gpu" and not versions("tensorflow"):
+            return "tensorflow-cpu is built without CUDA: pip install 'tensorflow[and-cuda]'"
+        return missing("keras", "keras")
+
+    def installed(self) -> dict[str, str]:
+        return versions("keras", "tensorflow", "tensorflow-cpu")
+
+    def environment(self, device: str, threads: int) -> dict[str, str]:
+        return {"TF_CPP_MIN_LOG_LEVEL": "2"}  # warnings of the CPU's features and missing GPUs
+
+    def required_environment(self, device: str) -> dict[str, str]:
+        return {
+            "KERAS_BACKEND": self.backend,
+            # neither read a user's keras.json nor write one
+            "KERAS_HOME": os.devnull,
+            "KERAS_NNX_ENABLED": "false",
+        }
+
+    def build(self, job: Job) -> KerasWorkload:
+        from .tensorflow import WORKLOAD
+
+        return WORKLOAD(job)
+
+
+class KerasOnJax(KerasAdapter):
+    """Build models in Keras on JAX."""
+
+    title = "Keras (JAX)"
+    backend = "jax"
+
+    def available(self, device: str) -> str | None:
+        return missing("keras,jax", "keras", "jax") or missing_plugin(device)
+
+    def installed(self) -> dict[str, str]:
+        return versions("keras", "jax", "jaxlib", *GPU_PLUGINS)
+
+    def environment(self, device: str, threads: int) -> dict[str, str]:
+        return JAX.environment(device, threads)
+
+    def required_environment(self, device: str) -> dict[str, str]:
+        return super().required_environment(device) | JAX.required_environment(device)
+
+    def proof_environment(self, device: str, cache: Path) -> dict[str, str]:
+        return JAX.proof_environment(device, cache)
+
+    def build(self, job: Job) -> KerasWorkload:
+        from .jax import WORKLOAD
+
+        return WORKLOAD(job)
+
+
+class KerasOnTorch(KerasAdapter):
+    """Build models in Keras on PyTorch."""
+
+    title = "Keras (torch)"
+    backend = "torch"
+
+    def available(self, device: str) -> str | None:
+        return missing("keras,torch", "keras", "torch") or TORCH.available(device)
+
+    def installed(self) -> dict[str, str]:
+        return versions("keras") | TORCH.installed()
+
+    def environment(self, device: str, threads: int) -> dict[str, str]:
+        return TORCH.environment(device, threads)
+
+    def required_environment(self, device: str) -> dict[str, str]:
+        own = {"KERAS_TORCH_DEVICE": "cuda" if device == "gpu" else "cpu"}
+        return super().required_environment(device) | own
+
+    def build(self, job: Job) -> KerasWorkload:
+        from .torch import WORKLOAD
+
+        return WORKLOAD(job)
+
+
+class KerasBackends(VariantModules, KerasAdapter):
+    """Build models in Keras in any of its variants."""
+
+    variants = VARIANTS
+
+    def of_variant(self, name: str) -> Adapter:
+        return {"jax": KerasOnJax(), "torch": KerasOnTorch()}.get(name, self)
+
+
+ADAPTER = KerasBackends()

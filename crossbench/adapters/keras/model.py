@@ -1,0 +1,393 @@
+"""Train a model in Keras on any of its backends; what differs by backend is a subclass of each.
+
+The model is built by the functional API from keras.layers, images with their channels last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...models.layers import (
+    GRU,
+    LSTM,
+    BatchNorm,
+    Conv,
+    Dense,
+    Dropout,
+    Embedding,
+    Flatten,
+    GlobalAveragePool,
+    MaxPool,
+    OneHot,
+    ReLU,
+    Residual,
+)
+from ...models.model import Model, NamedLayer, Weights
+from ...models.training import (
+    SGD,
+    Adadelta,
+    Adam,
+    BinaryCrossEntropy,
+    Loss,
+    Optimizer,
+    RMSprop,
+    SoftmaxCrossEntropy,
+)
+from ...workload import Batch, Batches, Job, batches_on_device, versions
+
+SEED = 0
+"""Seed of the dropout masks; each dropout adds its number."""
+
+
+def network(model: Model) -> tuple[Any, dict[str, Any]]:
+    """Build the model, and return it with its Keras layers by their canonical name."""
+    import keras
+
+    from .layers import Dropout, Network
+
+    layers: dict[str, Any] = {}
+    shape = model.input_shape
+    if len(shape) == 3:
+        shape = (*shape[1:], shape[0])
+    tokens = model.vocabulary is not None
+    inputs = keras.Input(shape, dtype="int32" if tokens else keras.config.floatx())
+    outputs = chain(model.named_layers(), inputs, layers)
+    dropouts = {name: layer for name, layer in layers.items() if isinstance(layer, Dropout)}
+    return Network(inputs, outputs, dropouts), layers
+
+
+def chain(named_layers: Iterable[NamedLayer], x: Any, layers: dict[str, Any]) -> Any:
+    """Apply the layers, in order, to a symbolic tensor, and add them to `layers` by name."""
+    import keras
+
+    for named in named_layers:
+        if isinstance(named.layer, Residual):
+            branches = (named.body, named.shortcut)
+            x = keras.layers.Add()([chain(branch, x, layers) for branch in branches])
+            continue
+        *before, layer = keras_layers(named, len(layers))
+        for helper in before:
+            x = helper(x)
+        x, layers[named.name] = layer(x), layer
+    return x
+
+
+def keras_layers(named: NamedLayer, number: int) -> list[Any]:
+    """Return the Keras layers that do what a layer describes; the last one has its parameters.
+
+    number: of the layer in the model, for the seed of a dropout.
+    """
+    from keras import layers as keras_own
+
+    from . import layers
+
+    # load_weights sets every parameter: random initial values would cost seconds of compilation
+    zeros = {"kernel_initializer": "zeros"}
+    match named.layer:
+        case Conv(features, kernel, stride, padding):
+            build = partial(keras_own.Conv2D, features, kernel, stride, name=named.name, **zeros)
+            if padding == (0, 0):
+                return [build()]
+            if stride == (1, 1) and all(
+                k == 2 * p + 1 for k, p in zip(kernel, padding, strict=True)
+            ):
+                return [build(padding="same")]
+            return [keras_own.ZeroPadding2D(padding), build()]
+        case MaxPool(window, stride):
+            return [keras_own.MaxPooling2D(window, stride)]
+        case ReLU():
+            return [keras_own.ReLU()]
+        case Flatten() if len(named.input_shape) == 3:
+            # the canonical order is C, H, W
+            return [keras_own.Permute((3, 1, 2)), keras_own.Flatten()]
+        case Flatten():
+            return [keras_own.Flatten()]
+        case Dense(features):
+            return [keras_own.Dense(features, name=named.name, **zeros)]
+        case BatchNorm(epsilon, momentum):
+            return [layers.BatchNorm(epsilon=epsilon, momentum=momentum, name=named.name)]
+        case Dropout(rate):
+            return [layers.Dropout(rate, seed=SEED + number, name=named.name)]
+        case GlobalAveragePool() if len(named.input_shape) == 3:
+            return [keras_own.GlobalAveragePooling2D()]
+        case GlobalAveragePool():
+            return [keras_own.GlobalAveragePooling1D()]
+        case Embedding(vocabulary, features):
+            return [keras_own.Embedding(vocabulary, features, "zeros", name=named.name)]
+        case OneHot(vocabulary):
+            return [layers.OneHot(vocabulary)]
+        case LSTM(features, bidirectional):
+            layer = keras_own.LSTM(features, recurrent_initializer="zeros", **zeros)
+            return [keras_own.Bidirectional(layer) if bidirectional else layer]
+        case GRU(features, bidirectional):
+            one_bias = {"bias_constraint": layers.OneBias()}
+            layer = keras_own.GRU(features, recurrent_initializer="zeros", **zeros, **one_bias)
+            return [keras_own.Bidirectional(layer) if bidirectional else layer]
+    raise NotImplementedError(f"the Keras adapter does not support the layer {named.layer}")
+
+
+def loss_function(loss: Loss) -> Any:
+    """Return the loss, a keras.losses.Loss of labels and logits."""
+    from keras import losses
+
+    match loss:
+        case SoftmaxCrossEntropy():
+            return losses.SparseCategoricalCrossentropy(from_logits=True)
+        case BinaryCrossEntropy():
+            return losses.BinaryCrossentropy(from_logits=True)
+    raise NotImplementedError(f"the Keras adapter does not support the loss {loss}")
+
+
+def optimizer(description: Optimizer) -> Any:
+    """Return the optimizer, a keras.optimizers.Optimizer."""
+    import keras
+
+    from . import optimizers
+
+    # TensorFlow makes float32 of a Python float, in a float64 job too
+    exact = np.float64 if keras.config.floatx() == "float64" else float
+    match description:
+        case SGD(rate, momentum):
+            return optimizers.SGD(rate, exact(momentum))
+        case Adam(rate, beta1, beta2, epsilon):
+            return optimizers.Adam(rate, exact(beta1), exact(beta2), epsilon)
+        case RMSprop(rate, rho, epsilon, decay) if decay:
+            decayed = keras.optimizers.schedules.InverseTimeDecay(exact(rate), 1, exact(decay))
+            return optimizers.RMSprop(decayed, rho, epsilon=epsilon)
+        case RMSprop(rate, rho, epsilon):
+            return optimizers.RMSprop(rate, rho, epsilon=epsilon)
+        case Adadelta(rate, rho, epsilon):
+            return optimizers.Adadelta(rate, rho, epsilon)
+    raise NotImplementedError(f"the Keras adapter does not support the optimizer {description}")
+
+
+Mapped = tuple[Any, Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray], np.ndarray]]
+"""A Keras variable, with the functions from a canonical array to its value and back."""
+
+
+def same(array: np.ndarray) -> np.ndarray:
+    return array
+
+
+def transposed(array: np.ndarray) -> np.ndarray:
+    return array.T
+
+
+def swapped_gates(array: np.ndarray) -> np.ndarray:
+    """Exchange the first two of a GRU's three gates, the columns: Keras' order is z, r, n."""
+    reset, update, new = np.split(array, 3, -1)
+    return np.concatenate([update, reset, new], -1)
+
+
+def variables(named: NamedLayer, layer: Any) -> dict[str, Mapped]:
+    """Return the variables of a Keras layer by the canonical name of the parameter."""
+    found: dict[str, Mapped] = {}
+    match named.layer:
+        case Conv():
+            to_keras, back = (partial(np.transpose, axes=a) for a in ((2, 3, 1, 0), (3, 2, 0, 1)))
+            found = {"weight": (layer.kernel, to_keras, back), "bias": (layer.bias, same, same)}
+        case Dense():
+            kernel = (layer.kernel, transposed, transposed)
+            found = {"weight": kernel, "bias": (layer.bias, same, same)}
+        case Embedding():
+            found = {"weight": (layer.embeddings, same, same)}
+        case BatchNorm():
+            found = {
+                "weight": (layer.gamma, same, same),
+                "bias": (layer.beta, same, same),
+                "running_mean": (layer.moving_mean, same, same),
+                "running_var": (layer.moving_variance, same, same),
+            }
+        case LSTM(bidirectional=True) | GRU(bidirectional=True):
+            found = cell_variables(named, layer.forward_layer.cell)
+            reverse = cell_variables(named, layer.backward_layer.cell)
+            found |= {f"{name}_reverse": mapped for name, mapped in reverse.items()}
+        case LSTM() | GRU():
+            found = cell_variables(named, layer.cell)
+    return {f"{named.name}.{name}": mapped for name, mapped in found.items()}
+
+
+def cell_variables(named: NamedLayer, cell: Any) -> dict[str, Mapped]:
+    """Return the variables of a recurrent cell by the name of the parameter."""
+    if isinstance(named.layer, LSTM):
+        return {
+            "weight_ih": (cell.kernel, transposed, transposed),
+            "weight_hh": (cell.recurrent_kernel, transposed, transposed),
+            "bias": (cell.bias, same, same),
+        }
+
+    def to_keras(array: np.ndarray) -> np.ndarray:
+        return swapped_gates(array.T)
+
+    def back(array: np.ndarray) -> np.ndarray:
+        return swapped_gates(array).T
+
+    def to_two_rows(bias: np.ndarray) -> np.ndarray:
+        return np.stack([swapped_gates(bias), np.zeros_like(bias)])
+
+    def first_row(bias: np.ndarray) -> np.ndarray:
+        return swapped_gates(bias[0])
+
+    return {
+        "weight_ih": (cell.kernel, to_keras, back),
+        "weight_hh": (cell.recurrent_kernel, to_keras, back),
+        "bias": (cell.bias, to_two_rows, first_row),
+    }
+
+
+def all_layers(named_layers: Iterable[NamedLayer]) -> Iterable[NamedLayer]:
+    """Yield the layers, and those inside of them."""
+    for named in named_layers:
+        yield named
+        yield from all_layers(named.body)
+        yield from all_layers(named.shortcut)
+
+
+class KerasWorkload:
+    """Train one model in Keras: `compile`, then `train_on_batch` for each batch."""
+
+    jit_compile: Any = "auto"
+    """As Model.compile takes it; "auto" is what Keras itself chooses."""
+
+    def __init__(self, job: Job) -> None:
+        self.prepare(job)
+        import keras
+        from keras.src.backend.common import dtypes
+
+        # on JAX and PyTorch the result of an operation on float64 is float32 by Keras' rules: the
+        # proof in float64 needs other ones. This and what follows holds for the whole process,
+        # which uses one workload at a time
+        dtypes.BIT64_TO_BIT32_DTYPE["float64"] = job.dtype
+        keras.config.set_floatx(job.dtype)
+        keras.config.set_dtype_policy(job.dtype)
+        keras.config.set_epsilon(1e-7)
+        keras.config.set_image_data_format("channels_last")
+        self.keras, self.job = keras, job
+        self.model, layers = network(job.model)
+        self.optimizer = optimizer(job.model.optimizer)
+        loss = loss_function(job.model.loss)
+        self.model.compile(self.optimizer, loss, jit_compile=self.jit_compile)
+        self.optimizer.build(self.model.trainable_variables)
+        self.variables = {
+            name: mapped
+            for named in all_layers(job.model.named_layers())
+            if named.name in layers
+            for name, mapped in variables(named, layers[named.name]).items()
+        }
+        self.dropouts = self.model.dropouts
+        self.seeds = [np.array(seed) for seed in self._seeds()]
+
+    def prepare(self, job: Job) -> None:
+        """Set what the backend must know before Keras is imported or used."""
+        raise NotImplementedError
+
+    def load_weights(self, weights: Weights) -> None:
+        for name, (variable, to_keras, _) in self.variables.items():
+            variable.assign(np.ascontiguousarray(to_keras(weights[name]), self.job.dtype))
+        for variable in self.optimizer.variables:
+            if variable is not getattr(self.optimizer, "_learning_rate", None):
+                variable.assign(np.zeros(variable.shape, variable.dtype))
+        for variable, seed in zip(self._seeds(), self.seeds, strict=True):
+            variable.assign(seed)
+        self.wait()
+
+    def place(self, batches: Batches) -> None:
+        self.batches = batches_on_device(batches, self._to_device)
+        self.wait()
+
+    def train_epoch(self) -> np.ndarray:
+        losses = [self.model.train_on_batch(*batch) for batch in self.batches]
+        self.wait()  # the losses are there before the last update has ended
+        return np.array(losses, np.float64)
+
+    def loss_and_gradients(self, batch: Batch) -> tuple[float, Weights]:
+        state = self.model.non_trainable_variables
+        before = [self.keras.ops.copy(variable) for variable in state]
+        loss, gradients = self.differentiate(*self._to_device(batch))
+        for variable, value in zip(state, before, strict=True):
+            variable.assign(value)
+        by_variable = zip(map(id, self.model.trainable_variables), gradients, strict=True)
+        return loss, self._canonical(dict(by_variable))
+
+    def differentiate(self, inputs: Any, labels: Any) -> tuple[float, list[Any]]:
+        """Return the loss of a batch in training and the gradients of the trainable variables.
+
+        May change the other variables.
+        """
+        raise NotImplementedError
+
+    def predict(self, inputs: np.ndarray) -> np.ndarray:
+        return np.asarray(self.model.predict_on_batch(self._tensor(inputs)))
+
+    def weights(self) -> Weights:
+        found = self._canonical({id(v): v for v, *_ in self.variables.values()})
+        return {name: found[name] for name in self.job.model.parameters}
+
+    def peak_memory(self) -> int | None:
+        raise NotImplementedError
+
+    def free_memory(self) -> None:
+        """Do nothing; a backend that can give memory back does."""
+
+    def threads(self) -> int | None:
+        return None
+
+    def epoch_figures(self) -> dict[str, float]:
+        return {}
+
+    def allocated(self) -> int | None:
+        return None
+
+    def matrix_multiplication(self, size: int) -> Callable[[], None]:
+        random = np.random.default_rng(0).random((2, size, size), np.float32)
+        a, b = map(self.put, random)
+        return lambda: self.wait(self.keras.ops.matmul(a, b))
+
+    def copy(self, size: int) -> Callable[[], None]:
+        source = self.put(np.ones(size // 4, np.float32))
+        return lambda: self.wait(self.keras.ops.copy(source))
+
+    def details(self) -> dict[str, str]:
+        return versions("keras") | {
+            "backend": self.keras.config.backend(),
+            "jit_compile": str(self.model.jit_compile),
+        }
+
+    def put(self, array: np.ndarray) -> Any:
+        """Return the array as a tensor on the device."""
+        raise NotImplementedError
+
+    def wait(self, *tensors: Any) -> None:
+        """Wait until the device has done all work, or has at least computed these tensors."""
+        raise NotImplementedError
+
+    def _to_device(self, batch: Batch) -> tuple[Any, Any]:
+        """Return the inputs, with the dropout masks if there are any, and the labels."""
+        inputs, labels = self._tensor(batch.inputs), self.put(batch.labels)
+        if not batch.masks:
+            return inputs, labels
+        masks = {name: self._tensor(mask) for name, mask in batch.masks.items()}
+        return {"inputs": inputs, "masks": masks}, labels
+
+    def _tensor(self, array: np.ndarray) -> Any:
+        """Return examples on the device, images with their channels last."""
+        if array.ndim == 4:  # N, C, H, W
+            array = np.ascontiguousarray(array.transpose(0, 2, 3, 1))
+        return self.put(array)
+
+    def _seeds(self) -> list[Any]:
+        """Return the states of the dropouts' random number generators."""
+        return [dropout.seed_generator.state for dropout in self.dropouts.values()]
+
+    def _canonical(self, values: Mapping[int, Any]) -> Weights:
+        """Return the values of variables, by their identity, as canonical arrays."""
+        to_numpy = self.keras.ops.convert_to_numpy
+        return {
+            name: np.array(back(to_numpy(values[id(variable)])), order="C")
+            for name, (variable, _, back) in self.variables.items()
+            if id(variable) in values
+        }

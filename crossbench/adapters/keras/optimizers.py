@@ -1,0 +1,65 @@
+"""Change what Keras' optimizers compute differently, so that all frameworks take the same step.
+
+On TensorFlow an embedding's gradient has only the rows of the tokens of the batch, several times
+where a token is there several times. Keras' optimizers leave the other rows' moments as they are
+and square each of a row's parts. The other frameworks compute with the whole gradient.
+"""
+
+# mypy: disallow-subclassing-any=False
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+
+def dense(gradient: Any) -> Any:
+    """Return a tensor of the variable's shape."""
+    if not hasattr(gradient, "indices"):
+        return gradient
+    import tensorflow as tf
+
+    return tf.convert_to_tensor(gradient)
+
+
+class DenseGradients(keras.optimizers.Optimizer):
+    """Mixed into an optimizer, make each gradient a tensor of the variable's shape."""
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        super().update_step(dense(gradient), variable, learning_rate)
+
+
+class SGD(DenseGradients, keras.optimizers.SGD):
+    """Be Keras' own, with dense gradients."""
+
+
+class Adadelta(DenseGradients, keras.optimizers.Adadelta):
+    """Be Keras' own, with dense gradients."""
+
+
+class Adam(DenseGradients, keras.optimizers.Adam):
+    """Add epsilon after the bias correction (Kingma and Ba, 2015); Keras adds it before.
+
+    Keras' epsilon stands for epsilon * sqrt(1 - beta2^t), in step t.
+    """
+
+    epsilon: Any
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        epsilon, step = self.epsilon, ops.cast(self.iterations + 1, variable.dtype)
+        power = ops.power(ops.cast(self.beta_2, variable.dtype), step)
+        self.epsilon = epsilon * ops.sqrt(1 - power)
+        super().update_step(gradient, variable, learning_rate)
+        self.epsilon = epsilon
+
+
+class RMSprop(keras.optimizers.RMSprop):
+    """Add epsilon to the square root; Keras adds it under the root."""
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        gradient = dense(gradient)
+        velocity = self._velocities[self._get_variable_index(variable)]
+        self.assign(velocity, self.rho * velocity + (1 - self.rho) * ops.square(gradient))
+        rate = ops.cast(learning_rate, variable.dtype)
+        self.assign_sub(variable, rate * gradient / (ops.sqrt(velocity) + self.epsilon))

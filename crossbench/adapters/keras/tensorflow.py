@@ -1,0 +1,72 @@
+"""Train in Keras on TensorFlow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...workload import Job, Unavailable
+from .model import KerasWorkload
+
+
+class TensorFlowWorkload(KerasWorkload):
+    """Train one model in Keras on TensorFlow: a tf.function for the step."""
+
+    def prepare(self, job: Job) -> None:
+        import tensorflow as tf
+
+        self.tf = tf
+        tf.config.threading.set_intra_op_parallelism_threads(job.threads)
+        tf.config.threading.set_inter_op_parallelism_threads(job.threads)
+        # TensorFloat-32 has 10 bits of mantissa; the table says float32
+        tf.config.experimental.enable_tensor_float_32_execution(False)
+        gpus = tf.config.list_physical_devices("GPU")
+        if job.device == "cpu":
+            tf.config.set_visible_devices([], "GPU")
+        elif not gpus:
+            raise Unavailable(
+                "TensorFlow finds no GPU, or not the CUDA libraries that it was built with: "
+                "pip install 'tensorflow[and-cuda]'"
+            )
+        else:  # a preallocated pool would be the peak, and gone for the other workers on the GPU
+            tf.config.experimental.set_memory_growth(gpus[0], True)
+
+    def differentiate(self, inputs: Any, labels: Any) -> tuple[float, list[Any]]:
+        with self.tf.GradientTape() as tape:
+            logits = self.model(inputs, training=True)
+            loss = self.model.compute_loss(x=inputs, y=labels, y_pred=logits)
+        gradients = tape.gradient(loss, [v.value for v in self.model.trainable_variables])
+        # an embedding's gradient is a sparse one
+        return float(loss), [self.tf.convert_to_tensor(gradient) for gradient in gradients]
+
+    def peak_memory(self) -> int | None:
+        if self.job.device == "cpu":
+            return None
+        return self.tf.config.experimental.get_memory_info("GPU:0")["peak"]
+
+    def threads(self) -> int | None:
+        return self.tf.config.threading.get_intra_op_parallelism_threads()
+
+    def details(self) -> dict[str, str]:
+        from tensorflow.python.framework.test_util import IsMklEnabled
+
+        details = super().details() | {"tensorflow": self.tf.__version__}
+        if self.job.device == "cpu":
+            return details | {"oneDNN": "on" if IsMklEnabled() else "off"}
+        gpu = self.tf.config.list_physical_devices("GPU")[0]
+        build = self.tf.sysconfig.get_build_info()
+        return details | {
+            "GPU": self.tf.config.experimental.get_device_details(gpu)["device_name"],
+            "CUDA": f"{build['cuda_version']}, cuDNN {build['cudnn_version']}",
+        }
+
+    def put(self, array: np.ndarray) -> Any:
+        with self.tf.device("GPU:0" if self.job.device == "gpu" else "CPU:0"):
+            return self.tf.identity(self.tf.constant(array))
+
+    def wait(self, *tensors: Any) -> None:
+        self.tf.test.experimental.sync_devices()
+
+
+WORKLOAD = TensorFlowWorkload

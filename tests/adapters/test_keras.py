@@ -1,0 +1,144 @@
+"""Keras: one backend for each process, whatever the user has set; the suites of every adapter.
+
+The suites run in a process of their own for each backend. By hand, all of a suite on another
+backend: pytest tests/adapters/test_conformance.py -n 0 --adapters keras:jax.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import crossbench
+from crossbench import adapters, doctor
+
+ROOT = Path(__file__).parents[2]
+BACKENDS = ("keras", "keras:jax", "keras:torch")
+
+
+def available(name):
+    framework, variant = adapters.split(name)
+    if reason := adapters.get(framework, variant or "idiomatic").available("cpu"):
+        pytest.skip(reason)
+
+
+def suite(name, *words):
+    """Run tests of every adapter in a process of their own."""
+    available(name)
+    words = ["-q", "-n", "0", "-p", "no:cacheprovider", "--adapters", name, *words]
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert run.returncode == 0, run.stdout[-5000:]
+    assert " passed" in run.stdout
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "test_conformance.py",
+        "test_planted_faults.py",
+        "test_planted_small_faults.py",
+        "test_timed_faults.py",
+    ],
+)
+def test_the_suite_of_every_adapter(file):
+    suite("keras", f"tests/adapters/{file}")
+
+
+@pytest.mark.parametrize("name", ["keras:jax", "keras:torch"])
+def test_on_another_backend_it_agrees_with_the_reference(name):
+    chosen = "agrees_with_the_reference or come_back or change_nothing or training_again"
+    suite(name, "tests/adapters/test_conformance.py", "-k", chosen)
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    """The results of every backend, run where a user's own settings say something else."""
+    for name in BACKENDS:
+        available(name)
+    home = tmp_path_factory.mktemp("home")
+    (home / ".keras").mkdir()
+    other = {"backend": "torch", "floatx": "float16", "image_data_format": "channels_first"}
+    (home / ".keras" / "keras.json").write_text(json.dumps(other | {"epsilon": 0.1}))
+    file = home / "results.json"
+    asked = ["--frameworks", ",".join(BACKENDS), "--devices", "cpu", "--data", "synthetic"]
+    asked += ["--rounds", "1", "--epochs", "1", "--batches", "2", "--json", str(file)]
+    run = subprocess.run(
+        [sys.executable, "-m", "crossbench", *asked],
+        env=os.environ | {"HOME": str(home), "KERAS_BACKEND": "jax", "KERAS_MAX_EPOCHS": "0"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stderr
+    assert json.loads((home / ".keras" / "keras.json").read_text())["floatx"] == "float16"
+    return crossbench.load(file)
+
+
+def test_each_row_has_its_backend_whatever_the_user_has_set(rows):
+    assert [r.details["backend"] for r in rows.results] == ["tensorflow", "jax", "torch"]
+    assert all(r.parity.agrees for r in rows.results)
+    assert all(rows.doubt(r) is None for r in rows.results)
+
+
+def test_the_backend_is_in_the_title_and_said_once(rows):
+    assert [r.cell.label for r in rows.results] == [
+        "Keras (TensorFlow)",
+        "Keras (JAX)",
+        "Keras (torch)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "absent", "words"),
+    [
+        ("keras", {"keras", "tensorflow"}, "keras, tensorflow are not installed: pip install"),
+        ("keras", {"tensorflow"}, "tensorflow is not installed: pip install"),
+        ("keras:jit", {"tensorflow"}, "tensorflow is not installed: pip install"),
+        ("keras:jax", {"jax"}, "jax is not installed: pip install"),
+        ("keras:torch", {"keras"}, "keras is not installed: pip install"),
+        ("keras:torch", {"torch"}, "torch is not installed: pip install"),
+        ("keras", {"jax", "torch"}, None),
+        ("keras:jax", {"tensorflow", "torch", "flax"}, None),
+        ("keras:torch", {"tensorflow", "jax"}, None),
+    ],
+)
+def test_what_a_backend_misses_is_said_with_the_command(without, name, absent, words):
+    without(absent)
+    framework, variant = adapters.split(name)
+    reason = adapters.get(framework, variant or "idiomatic").available("cpu")
+    assert reason is None if words is None else words in reason
+
+
+def test_the_doctor_lists_every_backend(without):
+    without({"tensorflow"})
+    frameworks, _, _ = doctor.report().partition("\nvariant")
+    lines = [line.split() for line in frameworks.splitlines() if line.startswith("keras")]
+    assert [line[0] for line in lines] == ["keras", "keras:jax", "keras:torch"]
+    assert [line[1] for line in lines] == ["tensorflow", "ready", "ready"]  # is not installed
+
+
+@pytest.fixture
+def without(monkeypatch):
+    """Return a function that hides installed packages, and shows the others as installed."""
+    real = metadata.version
+
+    def hide(absent):
+        def version(package):
+            if package in absent or package == "tensorflow-cpu":
+                raise metadata.PackageNotFoundError(package)
+            packages = ("keras", "tensorflow", "jax", "torch")
+            return "2.0" if package in packages else real(package)
+
+        monkeypatch.setattr(metadata, "version", version)
+
+    return hide
