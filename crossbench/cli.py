@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DESCRIPTION = (
-    "Train the same model in PyTorch, JAX/Flax and Flux.jl, prove that they do the same work, "
+    "Train the same model in PyTorch, JAX/Flax, Flux.jl and Keras, prove that they do the same work, "
     "and print a table that compares their speed."
 )
 EPILOG = (

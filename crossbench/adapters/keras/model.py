@@ -248,7 +248,13 @@ def all_layers(named_layers: Iterable[NamedLayer]) -> Iterable[NamedLayer]:
 
 
 class KerasWorkload:
-    """Train one model in Keras: `compile`, then `train_on_batch` for each batch."""
+    """Train one model in Keras: `compile`, then `train_on_batch` for each batch.
+
+    `fit` tells the mean loss of an epoch alone, and takes no batches that are on a GPU already. It
+    was 1.22 (1.15–1.74) times as long for the LeNet on TensorFlow, 1.83 (1.64–2.53) times for
+    mnist_mlp, and not significantly different on JAX and PyTorch (benchmarks/keras_loops.py, two
+    cores). train_on_batch brings each step's loss to the host.
+    """
 
     jit_compile: Any = "auto"
     """As Model.compile takes it; "auto" is what Keras itself chooses."""
