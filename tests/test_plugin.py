@@ -1,0 +1,87 @@
+"""The package in examples/plugin, installed: it is found, and it agrees with the reference.
+
+Of the conformance suite only CHOSEN runs here, in about 80 seconds of one core; all of it takes
+about 210. Left for a run by hand, with the command of docs/extending/framework.md: the LeNet,
+batches of other sizes, streamed ones, that predictions and gradients change nothing, and that
+training can start anew.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from crossbench.workload import versions
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "examples" / "plugin"
+CHOSEN = (
+    "agrees_with_the_reference and not lenet",  # every layer, loss and optimizer
+    "weights_come_back",
+    "a_dropout",
+    "batch_norms_statistics",
+    "placed_data",
+    "details",
+    "does_not_know",
+)
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """Install the package into a folder; return the environment of a process that has it."""
+    for framework in ("equinox", "jax"):
+        if not versions(framework):
+            pytest.skip(f"{framework} is not installed")
+    site = tmp_path_factory.mktemp("site")
+    # without a network: hatchling is installed, as the tests' requirements say
+    offline = ["--no-deps", "--no-build-isolation", "--no-index"]
+    run(["pip", "install", *offline, "--target", site, PACKAGE], os.environ)
+    path = [str(site), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, path))}
+
+
+def run(words, environment):
+    """Run `python -m` with these words; return its output."""
+    done = subprocess.run(
+        [sys.executable, "-m", *words], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_installed_package_is_found(environment):
+    out = run(["crossbench", "doctor"], environment)
+    (row,) = [line for line in out.splitlines() if line.startswith("equinox ")]
+    assert " ready " in row
+    assert f"equinox {versions('equinox')['equinox']}" in row
+
+
+def test_what_is_not_installed_is_named_with_the_command(environment):
+    program = (
+        "import crossbench_equinox as plugin; plugin.PACKAGES = ('equinox', 'no-such-a')\n"
+        "import sys; assert not {'jax', 'equinox'} & set(sys.modules)\n"
+        "print(plugin.ADAPTER.available('cpu'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
+    assert done.stdout == "not installed: pip install no-such-a\n", done.stderr
+
+
+def test_the_suite_of_every_adapter(environment):
+    words = ["-q", "-n", "0", "-p", "no:cacheprovider", "--adapters", "equinox"]
+    suite = "tests/adapters/test_conformance.py"
+    chosen = " or ".join(f"({part})" for part in CHOSEN)
+    out = run(["pytest", *words, suite, "-k", chosen], environment)
+    assert int(re.search(r"(\d+) passed", out)[1]) >= 10 + 20 + len(CHOSEN) - 2
+    assert "skipped" not in out
+
+
+def test_the_documentation_says_how_long_the_module_is():
+    (module,) = PACKAGE.glob("*.py")
+    length = len(module.read_text().splitlines())
+    for page in ("README.md", "docs/extending/framework.md"):
+        assert f"{length} lines" in (ROOT / page).read_text()
