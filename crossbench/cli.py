@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DESCRIPTION = (
-    "Train the same model in PyTorch, JAX/Flax, Flux.jl and Keras, prove that they do the same work, "
-    "and print a table that compares their speed."
+    "Train the same model in PyTorch, JAX/Flax, Flux.jl and Keras, prove that they do the same "
+    "work, and print a table that compares their speed."
 )
 EPILOG = (
     "Other commands: doctor (what is installed, which devices, where the data is), "
