@@ -265,8 +265,7 @@ class JaxWorkload:
         self.untraced_step = step
         self.step = jax.jit(step, donate_argnums=(0, 1))
 
-    @staticmethod
-    def build_layer(named: NamedLayer, options: dict[str, Any], build: Any) -> Any:
+    def build_layer(self, named: NamedLayer, options: dict[str, Any], build: Any) -> Any:
         """Build a layer; a variant may build it otherwise."""
         return module(named, options, build)
 
