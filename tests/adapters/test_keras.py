@@ -120,6 +120,24 @@ def test_what_a_backend_misses_is_said_with_the_command(without, name, absent, w
     assert reason is None if words is None else words in reason
 
 
+def test_a_process_has_one_backend():
+    """Whoever asks for another one, in a script of their own, is told."""
+    for name in ("keras", "keras:torch"):
+        available(name)
+    program = (
+        "from crossbench import adapters, models\n"
+        "from crossbench.workload import Job\n"
+        "adapters.get('keras').build(Job(models.get('lenet'), 'cpu', 1, 'float32'))\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"KERAS_BACKEND": "torch", "KERAS_HOME": os.devnull},
+        capture_output=True,
+        text=True,
+    )
+    assert "Unavailable: Keras is on torch in this process, not on tensorflow" in run.stderr
+
+
 def test_the_doctor_lists_every_backend(without):
     without({"tensorflow"})
     frameworks, _, _ = doctor.report().partition("\nvariant")

@@ -13,6 +13,8 @@ from .model import KerasWorkload
 class JaxWorkload(KerasWorkload):
     """Train one model in Keras on JAX: a jitted step."""
 
+    backend = "jax"
+
     def prepare(self, job: Job) -> None:
         import jax
 

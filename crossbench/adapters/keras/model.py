@@ -37,7 +37,7 @@ from ...models.training import (
     RMSprop,
     SoftmaxCrossEntropy,
 )
-from ...workload import Batch, Batches, Job, batches_on_device, versions
+from ...workload import Batch, Batches, Job, Unavailable, batches_on_device, versions
 
 SEED = 0
 """Seed of the dropout masks; each dropout adds its number."""
@@ -256,6 +256,8 @@ class KerasWorkload:
     cores). train_on_batch brings each step's loss to the host.
     """
 
+    backend: str
+    """Name of Keras' backend."""
     jit_compile: Any = "auto"
     """As Model.compile takes it; "auto" is what Keras itself chooses."""
 
@@ -264,6 +266,11 @@ class KerasWorkload:
         import keras
         from keras.src.backend.common import dtypes
 
+        if keras.config.backend() != self.backend:
+            raise Unavailable(
+                f"Keras is on {keras.config.backend()} in this process, not on {self.backend}: set "
+                f"KERAS_BACKEND={self.backend} before it is imported"
+            )
         # on JAX and PyTorch the result of an operation on float64 is float32 by Keras' rules: the
         # proof in float64 needs other ones. This and what follows holds for the whole process,
         # which uses one workload at a time
@@ -387,7 +394,7 @@ class KerasWorkload:
 
     def _seeds(self) -> list[Any]:
         """Return the states of the dropouts' random number generators."""
-        return [dropout.seed_generator.state for dropout in self.dropouts.values()]
+        return [dropout.seed_generator.state for dropout in self.dropouts.values() if dropout.rate]
 
     def _canonical(self, values: Mapping[int, Any]) -> Weights:
         """Return the values of variables, by their identity, as canonical arrays."""

@@ -13,6 +13,8 @@ from .model import KerasWorkload
 class TensorFlowWorkload(KerasWorkload):
     """Train one model in Keras on TensorFlow: a tf.function for the step."""
 
+    backend = "tensorflow"
+
     def prepare(self, job: Job) -> None:
         import tensorflow as tf
 
@@ -49,11 +51,11 @@ class TensorFlowWorkload(KerasWorkload):
         return self.tf.config.threading.get_intra_op_parallelism_threads()
 
     def details(self) -> dict[str, str]:
-        from tensorflow.python.framework.test_util import IsMklEnabled
+        from tensorflow.python.util import _pywrap_util_port
 
         details = super().details() | {"tensorflow": self.tf.__version__}
         if self.job.device == "cpu":
-            return details | {"oneDNN": "on" if IsMklEnabled() else "off"}
+            return details | {"oneDNN": "on" if _pywrap_util_port.IsMklEnabled() else "off"}
         gpu = self.tf.config.list_physical_devices("GPU")[0]
         build = self.tf.sysconfig.get_build_info()
         return details | {

@@ -13,6 +13,8 @@ from .model import KerasWorkload
 class TorchWorkload(KerasWorkload):
     """Train one model in Keras on PyTorch: eager, as Keras sets it by default."""
 
+    backend = "torch"
+
     def prepare(self, job: Job) -> None:
         import torch
 
