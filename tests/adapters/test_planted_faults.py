@@ -168,8 +168,8 @@ def plant_in_keras(fault, plant):
         plant.kernels(module.KerasWorkload, change)
     elif fault == "a wrong flatten order":
         original = module.keras_layers
-        wrong = lambda n, i: (  # noqa: E731
-            [keras.layers.Flatten()] if isinstance(n.layer, Flatten) else original(n, i)
+        wrong = lambda n: (  # noqa: E731
+            [keras.layers.Flatten()] if isinstance(n.layer, Flatten) else original(n)
         )
         plant.method(module, "keras_layers", wrong)
     elif fault == "a double softmax":

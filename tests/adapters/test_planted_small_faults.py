@@ -276,8 +276,8 @@ def in_keras(fault, plant):
 
         plant.method(module, "optimizer", wrong)
     else:
-        relu6 = lambda n, i: (  # noqa: E731
-            [keras.layers.ReLU(6)] if isinstance(n.layer, ReLU) else original(n, i)
+        relu6 = lambda n: (  # noqa: E731
+            [keras.layers.ReLU(6)] if isinstance(n.layer, ReLU) else original(n)
         )
         plant.method(module, "keras_layers", relu6)
 

@@ -40,7 +40,7 @@ from ...models.training import (
 from ...workload import Batch, Batches, Job, Unavailable, batches_on_device, versions
 
 SEED = 0
-"""Seed of the dropout masks; each dropout adds its number."""
+"""Seed of the dropout masks."""
 
 
 def network(model: Model) -> tuple[Any, dict[str, Any]]:
@@ -69,18 +69,15 @@ def chain(named_layers: Iterable[NamedLayer], x: Any, layers: dict[str, Any]) ->
             branches = (named.body, named.shortcut)
             x = keras.layers.Add()([chain(branch, x, layers) for branch in branches])
             continue
-        *before, layer = keras_layers(named, len(layers))
+        *before, layer = keras_layers(named)
         for helper in before:
             x = helper(x)
         x, layers[named.name] = layer(x), layer
     return x
 
 
-def keras_layers(named: NamedLayer, number: int) -> list[Any]:
-    """Return the Keras layers that do what a layer describes; the last one has its parameters.
-
-    number: of the layer in the model, for the seed of a dropout.
-    """
+def keras_layers(named: NamedLayer) -> list[Any]:
+    """Return the Keras layers that do what a layer describes; the last one has its parameters."""
     from keras import layers as keras_own
 
     from . import layers
@@ -111,7 +108,7 @@ def keras_layers(named: NamedLayer, number: int) -> list[Any]:
         case BatchNorm(epsilon, momentum):
             return [layers.BatchNorm(epsilon=epsilon, momentum=momentum, name=named.name)]
         case Dropout(rate):
-            return [layers.Dropout(rate, seed=SEED + number, name=named.name)]
+            return [layers.Dropout(rate, name=named.name)]
         case GlobalAveragePool() if len(named.input_shape) == 3:
             return [keras_own.GlobalAveragePooling2D()]
         case GlobalAveragePool():
@@ -279,6 +276,9 @@ class KerasWorkload:
         keras.config.set_dtype_policy(job.dtype)
         keras.config.set_epsilon(1e-7)
         keras.config.set_image_data_format("channels_last")
+        # of the seeds that the dropouts draw for themselves; with a seed of its own a dropout on
+        # PyTorch is a slower one, and draws what the next seed's dropout drew a step before
+        keras.utils.set_random_seed(SEED)
         self.keras, self.job = keras, job
         self.model, layers = network(job.model)
         self.optimizer = optimizer(job.model.optimizer)
@@ -306,6 +306,7 @@ class KerasWorkload:
                 variable.assign(np.zeros(variable.shape, variable.dtype))
         for variable, seed in zip(self._seeds(), self.seeds, strict=True):
             variable.assign(seed)
+        self.keras.utils.set_random_seed(SEED)  # PyTorch's own generator
         self.wait()
 
     def place(self, batches: Batches) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,9 @@ class TensorFlowWorkload(KerasWorkload):
         import tensorflow as tf
 
         self.tf = tf
-        tf.config.threading.set_intra_op_parallelism_threads(job.threads)
-        tf.config.threading.set_inter_op_parallelism_threads(job.threads)
+        with suppress(RuntimeError):  # a process's first workload decides; `threads` tells
+            tf.config.threading.set_intra_op_parallelism_threads(job.threads)
+            tf.config.threading.set_inter_op_parallelism_threads(job.threads)
         # TensorFloat-32 has 10 bits of mantissa; the table says float32
         tf.config.experimental.enable_tensor_float_32_execution(False)
         gpus = tf.config.list_physical_devices("GPU")

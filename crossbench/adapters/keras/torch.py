@@ -29,7 +29,8 @@ class TorchWorkload(KerasWorkload):
 
     def differentiate(self, inputs: Any, labels: Any) -> tuple[float, list[Any]]:
         self.model.zero_grad()
-        logits = self.model(inputs, training=True)
+        with self.torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+            logits = self.model(inputs, training=True)
         loss = self.model.compute_loss(x=inputs, y=labels, y_pred=logits)
         loss.backward()
         gradients = [variable.value.grad for variable in self.model.trainable_variables]
