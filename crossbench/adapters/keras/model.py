@@ -401,7 +401,8 @@ class KerasWorkload:
         """Return the values of variables, by their identity, as canonical arrays."""
         to_numpy = self.keras.ops.convert_to_numpy
         return {
-            name: np.array(back(to_numpy(values[id(variable)])), order="C")
+            # a copy where it is not one already: a second one would take the time of an epoch's end
+            name: np.require(back(to_numpy(values[id(variable)])), requirements="CWO")
             for name, (variable, _, back) in self.variables.items()
             if id(variable) in values
         }
