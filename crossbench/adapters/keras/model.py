@@ -402,7 +402,7 @@ class KerasWorkload:
         to_numpy = self.keras.ops.convert_to_numpy
         return {
             # a copy where it is not one already: a second one would take the time of an epoch's end
-            name: np.require(back(to_numpy(values[id(variable)])), requirements="CWO")
+            name: np.require(back(to_numpy(values[id(variable)])), requirements=["C", "W", "O"])
             for name, (variable, _, back) in self.variables.items()
             if id(variable) in values
         }
