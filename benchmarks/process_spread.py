@@ -16,7 +16,7 @@ from statistics import correlation, median, stdev
 from crossbench import models
 from crossbench.data import synthetic
 from crossbench.engine.process import WorkerProcess
-from crossbench.engine.worker import Task, save_arrays
+from crossbench.engine.worker import Assignment, save_arrays
 from crossbench.workload import Job
 
 
@@ -24,7 +24,7 @@ def main(processes=8, epochs=60, threads=1):
     with tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
         save_arrays(synthetic.load_cifar10(0, train=200, test=10), Path(directory))
         job = Job(models.get("lenet"), "cpu", threads, "float32")
-        task = Task("torch", job, Path(directory), 100, 2, 0)
+        task = Assignment("torch", job, Path(directory), 100, 2, 0)
         workers = [stack.enter_context(WorkerProcess(task, 600)) for _ in range(processes)]
         for worker in workers:
             worker.ask("start")

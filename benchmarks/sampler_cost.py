@@ -13,7 +13,7 @@ from crossbench import data, models
 from crossbench.data.sources import CIFAR10
 from crossbench.engine.process import WorkerProcess
 from crossbench.engine.sampler import Sampler
-from crossbench.engine.worker import Task, save_arrays
+from crossbench.engine.worker import Assignment, save_arrays
 from crossbench.machine import usable_cpus
 from crossbench.results.statistics import estimate
 from crossbench.workload import Job
@@ -24,7 +24,9 @@ def main(directory, rounds=40):
         save_arrays(data.load(CIFAR10(), directory, 0), Path(arrays))
         job = Job(models.get("lenet"), "cpu", len(usable_cpus()), "float32")
         ratios, cores = [], []
-        with WorkerProcess(Task("torch", job, Path(arrays), 1000, 10, 0), timeout=600) as worker:
+        with WorkerProcess(
+            Assignment("torch", job, Path(arrays), 1000, 10, 0), timeout=600
+        ) as worker:
             worker.ask("start")
             worker.ask("epoch", 0, 0)
             for number in range(1, rounds + 1):

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .errors import CrossbenchError
     from .report.formats import table
     from .results.comparison import Comparison, load
+    from .results.several_runs import mean_ratios
 
 __version__ = "0.2.0"
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Interrupted",
     "Unsaved",
     "load",
+    "mean_ratios",
     "resume",
     "run",
     "table",
@@ -34,6 +36,7 @@ _MODULES = {
     "table": "report.formats",
     "Comparison": "results.comparison",
     "load": "results.comparison",
+    "mean_ratios": "results.several_runs",
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ from .models import Model
 from .plan import make_plan, nothing_to_run
 from .results.comparison import SCHEMA, Comparison, load
 from .results.file import Write, new_file, old_file
-from .results.records import Cell, CellResult, Data, Settings
+from .results.records import TRAIN, Cell, CellResult, Data, Settings
 from .run_directory import no_space_error, run_directory
 from .signals import Stopped
 from .spec import (
@@ -64,14 +64,16 @@ def run(
     devices: Iterable[str] | None = None,
     *,
     variants: Iterable[str] | None = None,
+    task: Iterable[str] = TRAIN,
     model: str | Model = MODEL,
     data: str | Path = AUTO,
     rounds: int | str = ROUNDS,
     precision: float = PRECISION,
     max_seconds: float = MAX_SECONDS,
     epochs: int = EPOCHS,
-    batch_size: int | None = None,
+    batch_size: int | Iterable[int] | None = None,
     batches: int | None = None,
+    examples: int | None = None,
     seed: int = SEED,
     threads: int | Iterable[int] | None = None,
     baseline: str | None = None,
@@ -86,9 +88,9 @@ def run(
 ) -> Comparison:
     """Train one model in every framework on every device, check that all agree, and compare them.
 
-    A cell is one variant of a framework on one device with one number of threads: a row of the
-    table. In each round every cell starts a new process, and trains a first epoch and then
-    `epochs` steady ones.
+    A cell is one variant of a framework on one device with one number of threads, one task and one
+    batch size: a row of the table. In each round every cell starts a new process, and does a first
+    epoch and then `epochs` steady ones.
 
     frameworks: names such as "torch", "jax", "flux"; "torch:tuned" for a variant; "FILE.py:NAME"
         for an Adapter in a file; None for all that are installed.
@@ -96,6 +98,8 @@ def run(
         one.
     variants: variants of the frameworks that are named without one, such as "tuned", or "all":
         each framework runs those that it has. None for the idiomatic one.
+    task: "train", "predict" or "train,predict" to get a cell for each. To predict is to compute the
+        logits of every batch, from the initial weights.
     model: a name from `python -m crossbench models`, "FILE.py:NAME", or a Model.
     data: "auto" (the data that the model was published with, or synthetic data if that is not
         available), "synthetic", or the path of a directory or file in the published format.
@@ -104,9 +108,12 @@ def run(
     precision: width of a ratio's interval, relative to the ratio.
     max_seconds: limit for rounds="auto", and for each cell's training with `target_accuracy`.
     epochs: steady epochs per round; they alternate with those of the other cells.
-    batch_size: examples per step; None for the model's own.
+    batch_size: examples per step, or several numbers to get a cell for each; None for the model's
+        own.
     batches: batches per epoch, the first ones of the data; the test examples are cut to the same
         number. None for the model's own, which is mostly all.
+    examples: examples per epoch, the first ones of the data, in place of `batches`: each batch size
+        then has as many examples, where `batches` gives it as many steps.
     seed: seed of the initial weights, the synthetic data and the augmentation.
     threads: CPU threads of each framework, or several numbers to get a cell for each; None for all
         CPUs that this process may use.
@@ -130,6 +137,7 @@ def run(
         frameworks,
         devices,
         variants=variants,
+        task=task,
         model=model,
         data=data,
         rounds=rounds,
@@ -138,6 +146,7 @@ def run(
         epochs=epochs,
         batch_size=batch_size,
         batches=batches,
+        examples=examples,
         seed=seed,
         threads=threads,
         baseline=baseline,
@@ -152,9 +161,8 @@ def run(
         raise SpecError(nothing_to_run(spec))
     with nullcontext() if json is None else new_file(json) as write, run_directory() as directory:
         progress(f"data: {spec.settings.data}")
-        model, prepared = _prepare(
-            spec.model, spec.settings, spec.batch_size, spec.batches, directory
-        )
+        limits = (spec.batches, spec.examples)
+        model, prepared = _prepare(spec.model, spec.settings, spec.batch_sizes, limits, directory)
         comparison = Comparison(
             schema=SCHEMA,
             crossbench=__version__,
@@ -187,15 +195,14 @@ def resume(
     with old_file(json) as write, run_directory() as directory:
         comparison = load(json)
         requested = find_model(comparison.settings.model if model is None else model)
-        old_data = comparison.data
-        fitted, data = _prepare(
-            requested, comparison.settings, old_data.batch_size, old_data.batches, directory
-        )
+        limits = (comparison.data.most_batches, comparison.data.most_examples)
+        sizes = {result.cell.batch_size for result in comparison.results}
+        fitted, data = _prepare(requested, comparison.settings, sizes, limits, directory)
         for what, there, here in (
             ("crossbench version", comparison.crossbench, __version__),
             ("model", comparison.model, fitted.description()),
             ("machine", comparison.machine, describe(comparison.machine.label)),
-            ("data checksum", old_data.sha256, data.sha256),
+            ("data checksum", comparison.data.sha256, data.sha256),
         ):
             if there != here:
                 values = f" ({there} there, {here} here)" if isinstance(there, str) else ""
@@ -242,37 +249,32 @@ def _measure(
 
 
 def _prepare(
-    model: Model, settings: Settings, batch_size: int, limit: int | None, directory: Path
+    model: Model,
+    settings: Settings,
+    batch_sizes: Collection[int],
+    limits: tuple[int | None, int | None],
+    directory: Path,
 ) -> tuple[Model, Data]:
     """Load the data, write it to files that the workers map, and return the model that fits it.
 
-    limit: the most batches per epoch; None for no limit. The arrays are not kept in this process.
+    limits: the most batches and the most examples per epoch. The arrays are not kept in this
+    process.
     """
     dataset = datasets.load(model.data, settings.data, settings.seed)
     fitted = _fit_to_data(model, dataset)
-    full_batches = len(dataset.train) // batch_size
-    if full_batches == 0:
-        raise SpecError(
-            f"batch_size is {batch_size}, but there are only {len(dataset.train)} examples"
-        )
-    batches = min(full_batches, limit or full_batches)
-    if batches < full_batches:
-        dataset = replace(dataset, test=dataset.test.first(batches * batch_size))
+    largest, examples = max(batch_sizes), len(dataset.train)
+    if largest > examples:
+        raise SpecError(f"batch_size is {largest}, but there are only {examples} examples")
+    data = Data(dataset.name, "", examples, len(dataset.test), *limits, dataset.note)
+    if all(data.is_cut(size) for size in batch_sizes):
+        used = max(size * data.batches(size) for size in batch_sizes)
+        dataset = replace(dataset, test=dataset.test.first(used))
     try:
         save_arrays(dataset, directory)
     except OSError as error:
         raise no_space_error(directory.parent, error) from None
-    data = Data(
-        dataset.name,
-        dataset.sha256(),
-        len(dataset.train),
-        len(dataset.test),
-        batch_size,
-        batches,
-        batches < full_batches,
-        dataset.note,
-    )
-    return fitted, data
+    # the checksum is that of the examples that are used
+    return fitted, replace(data, sha256=dataset.sha256(), test_examples=len(dataset.test))
 
 
 def _fit_to_data(model: Model, dataset: datasets.Dataset) -> Model:

@@ -304,6 +304,11 @@ def _parser() -> Parser:
         help="cpu,gpu, or gpu:1 for the second GPU (default: cpu, and gpu if there is one)",
     )
     add(
+        "--task",
+        metavar="train|predict|train,predict",
+        help="train on the batches, or predict the logits of each (default: train)",
+    )
+    add(
         "--model",
         metavar="NAME",
         help="a name that `models` lists, or FILE.py:NAME (default: lenet)",
@@ -336,15 +341,21 @@ def _parser() -> Parser:
     add("--epochs", type=whole_number, metavar="N", help="steady epochs per round (default: 1)")
     add(
         "--batch-size",
-        type=whole_number,
-        metavar="N",
+        type=whole_numbers,
+        metavar="N,M",
         help="examples per step (default: the model's)",
     )
     add(
         "--batches",
         type=whole_number,
         metavar="N",
-        help="batches per epoch (default: the model's own, mostly all)",
+        help="batches per epoch, at every batch size (default: the model's own, mostly all)",
+    )
+    add(
+        "--examples",
+        type=whole_number,
+        metavar="N",
+        help="examples per epoch, at every batch size: in place of --batches",
     )
     add(
         "--seed",

@@ -1,6 +1,6 @@
 """Turns a spec into cells, each available or with a reason.
 
-A cell is a framework's variant on a device with a number of threads.
+A cell is a framework's variant on a device, with a number of threads, a task and a batch size.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from .errors import SpecError
 from .gpus import Gpus, find_gpus
 from .implementation import full_name
 from .printable import printable
-from .results.records import Cell, device_type
+from .results.records import Cell, Task, device_type
 from .spec import Spec
 from .workload import DEVICES
 
@@ -27,7 +27,7 @@ def make_plan(spec: Spec) -> list[Cell]:
     gpus = find_gpus()
     implementations = adapters.expand(spec.frameworks or _installed(), spec.variants)
     devices = spec.devices or (DEVICES if gpus.known else ("cpu",))
-    cells = [
+    places = [
         Cell(
             name=_name(full_name(framework, variant), device, threads, spec),
             framework=framework,
@@ -35,13 +35,21 @@ def make_plan(spec: Spec) -> list[Cell]:
             title=adapters.get(framework, variant).title,
             device=device,
             threads=threads,
+            task=spec.tasks[0],
+            batch_size=spec.batch_sizes[0],
             named=bool(spec.devices or (spec.frameworks and device == "cpu")),
         )
         for framework, variant in implementations
         for device in _devices(spec, framework, variant, devices)
         for threads in (spec.threads if device == "cpu" else (max(spec.threads),))
     ]
-    return [replace(cell, unavailable=_unavailable_reason(cell, gpus)) for cell in cells]
+    checked = [replace(place, unavailable=_unavailable_reason(place, gpus)) for place in places]
+    return [
+        replace(place, name=_work_name(place.name, task, size, spec), task=task, batch_size=size)
+        for task in spec.tasks
+        for size in spec.batch_sizes
+        for place in checked
+    ]
 
 
 def _devices(spec: Spec, framework: str, variant: str, devices: tuple[str, ...]) -> tuple[str, ...]:
@@ -59,6 +67,16 @@ def _name(framework: str, device: str, threads: int, spec: Spec) -> str:
     if device != "cpu" or len(spec.threads) == 1:
         return name
     return f"{name}, 1 thread" if threads == 1 else f"{name}, {threads} threads"
+
+
+def _work_name(place: str, task: Task, batch_size: int, spec: Spec) -> str:
+    """Return a cell's name, with its task and batch size if cells differ by them."""
+    parts = [place]
+    if len(spec.tasks) > 1:
+        parts.append(task)
+    if len(spec.batch_sizes) > 1:
+        parts.append(f"batches of {batch_size}")
+    return ", ".join(parts)
 
 
 def nothing_to_run(spec: Spec) -> str:

@@ -18,7 +18,7 @@ from .implementation import IDIOMATIC, full_name
 from .machine import usable_cpus
 from .memory import check_memory
 from .models import Model
-from .results.records import Settings
+from .results.records import TASKS, TRAIN, Settings, Task
 from .workload import DEVICES
 
 DATA_WORDS = ("auto", "synthetic")
@@ -49,16 +49,19 @@ class Spec:
 
     frameworks: names such as "torch" or "torch:tuned"; None for all that are installed.
     variants: of the frameworks that are named without one. devices: None for all that there are.
-    batches: per epoch; None for all of the data. machine: the name that the user gave it.
+    batches, examples: limits on an epoch; None for all of the data. machine: the name that the user
+    gave it.
     """
 
     frameworks: tuple[str, ...] | None
     variants: tuple[str, ...]
     devices: tuple[str, ...] | None
     threads: tuple[int, ...]
+    tasks: tuple[Task, ...]
     model: Model
-    batch_size: int
+    batch_sizes: tuple[int, ...]
     batches: int | None
+    examples: int | None
     settings: Settings
     machine: str | None
 
@@ -68,14 +71,16 @@ def make_spec(
     devices: Iterable[str] | None = None,
     *,
     variants: Iterable[str] | None = None,
+    task: Iterable[str] = TRAIN,
     model: str | Model = MODEL,
     data: str | Path = AUTO,
     rounds: int | str = ROUNDS,
     precision: float = PRECISION,
     max_seconds: float = MAX_SECONDS,
     epochs: int = EPOCHS,
-    batch_size: int | None = None,
+    batch_size: int | Iterable[int] | None = None,
     batches: int | None = None,
+    examples: int | None = None,
     seed: int = SEED,
     threads: int | Iterable[int] | None = None,
     baseline: str | None = None,
@@ -95,16 +100,20 @@ def make_spec(
     if baseline is not None:
         baseline = _check_baseline(baseline, chosen, wanted)
     named = _check_devices(devices)
-    size = requested.batch_size if batch_size is None else SIZE.check("batch_size", batch_size)
-    check_memory(requested, size if named is None or "cpu" in named else 1)
+    sizes = (requested.batch_size,) if batch_size is None else _check_batch_sizes(batch_size)
+    check_memory(requested, max(sizes) if named is None or "cpu" in named else 1)
+    tasks = _check_tasks(task)
+    if target_accuracy is not None and TRAIN not in tasks:
+        raise SpecError(f"target_accuracy is reached by training: add {TRAIN} to task")
     return Spec(
         frameworks=chosen,
         variants=wanted,
         devices=named,
         threads=_check_threads(threads),
+        tasks=tasks,
         model=requested,
-        batch_size=size,
-        batches=requested.batches if batches is None else SIZE.check("batches", batches),
+        batch_sizes=sizes,
+        **_check_limits(requested, sizes, batches, examples),
         settings=Settings(
             model=model if isinstance(model, str) else model.name,
             rounds=_check_rounds(rounds),
@@ -169,12 +178,58 @@ def _check_threads(threads: int | Iterable[int] | None) -> tuple[int, ...]:
     cpus = len(usable_cpus())
     if threads is None:
         return (cpus,)
-    wanted = dict.fromkeys(SIZE.check("threads", number) for number in _as_list(threads))
-    if not wanted:
-        raise SpecError("name at least one number of threads")
+    wanted = _check_sizes("threads", threads, "number of threads")
     if max(wanted) > cpus:
         raise SpecError(f"threads is {max(wanted)}, but this process may use only {cpus} CPUs")
+    return wanted
+
+
+def _check_sizes(argument: str, values: int | Iterable[int], one: str) -> tuple[int, ...]:
+    """Return whole numbers from 1 without repetitions; SpecError where there is none.
+
+    one: what one of them is, for the message.
+    """
+    wanted = dict.fromkeys(SIZE.check(argument, value) for value in _as_list(values))
+    if not wanted:
+        raise SpecError(f"name at least one {one}")
     return tuple(wanted)
+
+
+def _check_batch_sizes(batch_size: int | Iterable[int]) -> tuple[int, ...]:
+    """Return the batch sizes; SpecError where one is named twice."""
+    named = _as_list(batch_size)
+    sizes = _check_sizes("batch_size", named, "batch size")
+    if len(sizes) < len(named):
+        twice = next(size for size in sizes if list(map(int, named)).count(size) > 1)
+        raise SpecError(f"batch_size has {twice} more than once: name each batch size once")
+    return sizes
+
+
+def _check_limits(
+    model: Model, sizes: tuple[int, ...], batches: int | None, examples: int | None
+) -> dict[str, int | None]:
+    """Return the limits on an epoch: the model's own where none is given."""
+    if examples is None:
+        given = model.batches if batches is None else SIZE.check("batches", batches)
+        return {"batches": given, "examples": None}
+    if batches is not None:
+        raise SpecError(
+            "batches gives every batch size as many steps, examples as many examples: name one"
+        )
+    if SIZE.check("examples", examples) < max(sizes):
+        raise SpecError(f"examples is {examples}, but batch_size is {max(sizes)}")
+    return {"batches": None, "examples": examples}
+
+
+def _check_tasks(wanted: Any) -> tuple[Task, ...]:
+    """Return the tasks without repetitions, in the order of TASKS."""
+    names = _split_names("task", wanted, TRAIN)
+    for name in names:
+        if name not in TASKS:
+            raise SpecError(f"there is no task {shown(name)}: choose from {', '.join(TASKS)}")
+    if not names:
+        raise SpecError(f"name at least one task of {', '.join(TASKS)}")
+    return tuple(task for task in TASKS if task in names)
 
 
 def _check_devices(devices: Iterable[str] | None) -> tuple[str, ...] | None:

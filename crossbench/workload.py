@@ -1,7 +1,7 @@
 """Defines what a framework must implement: an Adapter, which builds Workloads (one model each).
 
-An adapter measures nothing: the engine times `train_epoch` from outside, with one clock for all
-frameworks.
+An adapter measures nothing: the engine times `train_epoch` and `predict_epoch` from outside, with
+one clock for all frameworks.
 """
 
 from __future__ import annotations
@@ -83,6 +83,10 @@ class Batches(Protocol):
     def streamed(self) -> bool:
         """Return whether each batch must go to the device just before its step, not in advance."""
 
+    @property
+    def batch_size(self) -> int:
+        """Return the number of examples of each batch."""
+
     def __iter__(self) -> Iterator[Batch]: ...
 
     def __len__(self) -> int:
@@ -138,7 +142,7 @@ class Job:
 
 
 class Workload(Protocol):
-    """Trains one model in one framework; holds its weights, its optimizer and its batches.
+    """Trains and runs one model in one framework; holds its weights, optimizer and batches.
 
     Weights and gradients cross this interface in canonical form: NumPy arrays by parameter name
     ("conv1.weight"), in torch's axis order, of the job's dtype. "Wait for the device" means:
@@ -154,14 +158,27 @@ class Workload(Protocol):
     def place(self, batches: Batches) -> None:
         """Bring the epoch's batches to the device, in the framework's own layout; not timed.
 
-        `train_epoch` then trains on them. If they are streamed, keep the iterable instead, and
-        bring each batch to the device in its step. `batches_on_device` does both.
+        `train_epoch` then trains on them, `predict_epoch` predicts them. If they are streamed, keep
+        the iterable instead, and bring each batch to the device in its step. `batches_on_device`
+        does both.
         """
 
     def train_epoch(self) -> np.ndarray:
         """Train once on every batch that `place` took, in order, and wait for the device.
 
         Returns the loss of each step, (steps,) float64. The engine times this call.
+        """
+
+    def predict_epoch(self) -> np.ndarray:
+        """Return the logits of every batch that `place` took, in order, in inference mode.
+
+        (steps, batch, *output_shape), on the host. The engine times this call.
+        """
+
+    def predict_batches(self) -> Iterator[np.ndarray]:
+        """Yield the same logits, (batch, *output_shape) on the host, one batch after the other.
+
+        A batch is begun when its logits are asked for. The engine times how long each takes.
         """
 
     def loss_and_gradients(self, batch: Batch) -> tuple[float, Weights]:

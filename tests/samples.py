@@ -12,6 +12,7 @@ from crossbench.data import synthetic
 from crossbench.implementation import IDIOMATIC, full_name
 from crossbench.results.comparison import SCHEMA, Comparison
 from crossbench.results.records import (
+    TRAIN,
     Cell,
     CellResult,
     Data,
@@ -44,7 +45,16 @@ def epochs(seconds):
 
 
 def result(
-    framework, seconds, device="cpu", status="ran", parity=AGREES, named=True, threads=2, name=None
+    framework,
+    seconds,
+    device="cpu",
+    status="ran",
+    parity=AGREES,
+    named=True,
+    threads=2,
+    name=None,
+    task=TRAIN,
+    batch_size=100,
 ):
     """Return a cell's result; framework: "torch" or "torch:tuned".
 
@@ -60,6 +70,8 @@ def result(
             framework.title(),
             device,
             threads,
+            task,
+            batch_size,
             named,
         ),
         status=status,
@@ -81,12 +93,13 @@ def comparison(*results, model=None, **settings):
         or {
             "name": "m",
             "parameters": 9,
+            "forward_flops": 400_000,
             "training_flops": 1_000_000,
             "optimizer": {"type": "SGD", "momentum": 0.9},
             "data": {"type": "CIFAR10", "augmentation": None},
             "layers": [],
         },
-        data=Data("pictures", "ab", 1050, 100, 100, 10, False),
+        data=Data("pictures", "ab", 1050, 100),
         machine=Machine("cpu", 2, 2**34, [], None, "Linux", "3.11", {}),
         settings=replace(SETTINGS, **settings),
         results=list(results),

@@ -63,9 +63,12 @@ def test_the_minimum_is_of_single_epochs_not_of_medians():
 
 def test_an_epoch_limited_to_some_batches_has_a_note():
     c = comparison(result("torch", [9, 2, 1, 3]))
-    c.data = replace(c.data, batches=3, cut=True)
+    c.data = replace(c.data, most_batches=3, test_examples=300)
     text = table(c)
-    assert "The epoch is limited to the first 3 batches of 10, and the test set to as many" in text
+    limited = (
+        "The epoch is limited to the first 3 batches of 10, of 100 examples each; the test set"
+    )
+    assert f"{limited} has 300." in text
     assert "are not used" not in text
     assert "augmented" not in text
     assert "dropout masks" not in text
@@ -81,7 +84,7 @@ def test_the_notes_on_the_data():
     c.data = replace(c.data, note="CIFAR-10 is not available (no network)")
     text = table(c)
     assert "Data: CIFAR-10 is not available (no network)." in text
-    assert "50 training examples, less than a batch, are not used." in text
+    assert "50 training examples, less than a batch of 100, are not used." in text
 
 
 def remarks_on(cell, *others):

@@ -9,10 +9,19 @@ import pytest
 from samples import comparison, result
 
 from crossbench.results.doubts import MAX_COMPARED_STEPS
-from crossbench.results.records import FIRST_EPOCH, MASKED, STEADY_EPOCH, Peak, Reference
+from crossbench.results.records import (
+    FIRST_EPOCH,
+    MASKED,
+    STEADY_EPOCH,
+    Peak,
+    Reference,
+    ReferenceLosses,
+)
 
 LOSSES = {FIRST_EPOCH: [2.3], STEADY_EPOCH: [2.3]}
-REFERENCE = Reference(LOSSES, LOSSES, ["conv1.bias"])
+WORK = ("train", 100)
+REFERENCE = Reference(["conv1.bias"], False, [ReferenceLosses(*WORK, LOSSES, LOSSES)])
+MASKED_REFERENCE = Reference([], True, [ReferenceLosses(*WORK, {MASKED: [2.3]}, {MASKED: [2.3]})])
 CHANGES = {"conv1.weight": [3.0, 4.0], "conv1.bias": [1.0, 0.0], "dense1.weight": [0.0, 0.1]}
 
 
@@ -62,7 +71,7 @@ def test_a_loss_of_the_first_steps_that_differs_from_the_reference(loss, words):
 
 def test_the_float32_error_of_the_reference_widens_the_bound():
     single = {FIRST_EPOCH: [2.3001], STEADY_EPOCH: [2.3]}
-    reference = replace(REFERENCE, float32_losses=single)
+    reference = replace(REFERENCE, losses=[ReferenceLosses(*WORK, LOSSES, single)])
     found = result("torch", [9.0, 1.0])
     found.epochs[0] = replace(found.epochs[0], losses=[2.3009])
     assert doubts(found, reference=reference) == [None]
@@ -73,9 +82,9 @@ def test_the_float32_error_of_the_reference_widens_the_bound():
 def test_losses_with_given_dropout_masks_are_compared():
     found = result("torch", [9.0, 1.0])
     found.masked_losses = [2.4]
-    reference = Reference({MASKED: [2.3]}, {MASKED: [2.3]}, [])
     assert (
-        "(given dropout masks) is 2.4, but 2.3 in the ref" in doubts(found, reference=reference)[0]
+        "(given dropout masks) is 2.4, but 2.3 in the ref"
+        in doubts(found, reference=MASKED_REFERENCE)[0]
     )
 
 
@@ -129,7 +138,7 @@ def test_the_direction_of_a_long_epoch_is_not_compared(monkeypatch):
     c = comparison(*cells)
     c.reference = REFERENCE
     for batches, odd in ((MAX_COMPARED_STEPS, True), (MAX_COMPARED_STEPS + 1, False)):
-        c.data = replace(c.data, batches=batches, train_examples=10**6)
+        c.data = replace(c.data, most_batches=batches, train_examples=10**6)
         assert (c.doubt(cells[1]) is not None) is odd
 
 
@@ -138,11 +147,10 @@ def test_parameters_whose_gradient_is_rounding_are_not_compared():
 
 
 def test_with_dropout_only_the_sizes_of_changes_are_compared():
-    reference = Reference({MASKED: [2.3]}, {MASKED: [2.3]}, [])
     turned = with_changes("b", conv1_weight=[4.0, -3.0])
-    assert doubts(with_changes("a"), turned, reference=reference) == [None, None]
+    assert doubts(with_changes("a"), turned, reference=MASKED_REFERENCE) == [None, None]
     smaller = with_changes("b", conv1_weight=[1.0, 0.0])
-    assert all(doubts(with_changes("a"), smaller, reference=reference))
+    assert all(doubts(with_changes("a"), smaller, reference=MASKED_REFERENCE))
 
 
 def test_of_two_cells_that_differ_both_are_doubted():

@@ -63,7 +63,7 @@ def test_a_row_computed_in_tensorfloat32_is_not_ranked(run, lenet):
     (note,) = [line for line in notes(table(found), "rounds gpu") if "not ranked" in line]
     assert "a float32" in note
     assert "it computes in TensorFloat-32 or a lower precision" in note
-    assert [r.cell.framework for r in found.ranked("gpu", 1)] == ["runs_on_gpu"]
+    assert [r.cell.framework for r in found.ranked(full.cell.group)] == ["runs_on_gpu"]
 
 
 def test_the_bound_tells_float32_from_tensorfloat32(plugin):

@@ -169,7 +169,8 @@ def test_several_runs_are_drawn_with_their_geometric_means():
     fast = comparison(result("torch", FAST), result("jax", [9, *[8.4, 8.0] * 4]))
     fast.model["name"] = "other"
     chart = several([two(), fast])
-    assert chart.answer == "Relative to jax, the geometric means are: Torch 0.354 (over 2)."
+    answer = "Relative to Jax, the geometric means are: Torch 0.354 (0.337–0.371) (over 2)."
+    assert chart.answer == answer
     assert [row[0] for row in chart.cells] == ["m, cpu, 2 threads", "other, cpu, 2 threads"]
     assert [value["median"] for value in values(chart, 1)] == pytest.approx([0.5, 0.25], abs=0.01)
     assert several([two()]) is None
@@ -193,6 +194,23 @@ def test_the_runs_are_named_by_what_differs(label, created, labels):
     other.machine, other.created = replace(other.machine, label=label), created
     chart = several([two(), other])
     assert [row[0] for row in chart.cells] == [f"{name}, cpu, 2 threads" for name in labels]
+
+
+def test_the_batch_sizes_are_drawn_on_two_logarithmic_axes():
+    cells = [
+        result(name, [9, *[seconds] * 6], batch_size=size, task=task, name=f"{name} {size} {task}")
+        for task in ("train", "predict")
+        for size in (10, 100)
+        for name, seconds in (("torch", 2.1), ("jax", 4.2))
+    ]
+    c = comparison(*cells)
+    (chart,) = [chart for chart in charts(c) if chart.name == "batch-sizes"]
+    layer = chart.specification["layer"][0]["encoding"]
+    assert [layer[axis]["scale"]["type"] for axis in "xy"] == ["log", "log"]
+    assert chart.cells[0] == ["Torch, train, batches of 10", "20.00"]  # 105 steps in 2.1 s
+    assert [value["ms median"] for value in values(chart)][:2] == pytest.approx([20, 200])
+    assert "with batches of 10 Torch is fastest" in chart.answer
+    assert not [chart for chart in charts(two()) if chart.name == "batch-sizes"]
 
 
 def test_every_round_is_drawn_in_its_order():
@@ -305,8 +323,8 @@ def test_a_package_that_lacks_is_named(tmp_path, monkeypatch):
 def test_the_command_repeats_the_run():
     c = comparison(result("torch", FAST), rounds=6, data="a b", prices={"cpu": 0.1})
     assert page.command(c) == (
-        "python -m crossbench --frameworks torch --devices cpu --model m --data 'a b' "
-        "--batch-size 100 --rounds 6 --epochs 1 --seed 0 --threads 2 --price cpu=0.1/h"
+        "python -m crossbench --frameworks torch --devices cpu --task train --model m "
+        "--data 'a b' --batch-size 100 --rounds 6 --epochs 1 --seed 0 --threads 2 --price cpu=0.1/h"
     )
 
 

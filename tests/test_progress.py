@@ -9,7 +9,7 @@ from crossbench import progress
 from crossbench.progress import Display, RoundClock, duration
 from crossbench.results.records import Reference
 
-REFERENCE = Reference({}, {}, [])
+REFERENCE = Reference([], False)
 
 
 @pytest.fixture

@@ -37,7 +37,10 @@ def test_a_failure_loses_only_its_own_row(run):
     assert "in raise_error" in by_name["raises"].traceback
     assert by_name["absent"].reason == "absent is not installed: pip install absent"
     assert by_name["vanished"].reason == "it is not available: no network"
-    assert {r.cell.framework for r in comparison.ranked("cpu", 1)} == {"well", "reference"}
+    assert {r.cell.framework for r in comparison.ranked(comparison.results[0].cell.group)} == {
+        "well",
+        "reference",
+    }
     assert "conv1.weight" in by_name["wrong"].parity.disagreement
     assert not comparison.complete
 
@@ -58,7 +61,7 @@ def test_epochs_and_progress_of_two_rounds(run):
     assert result.status == "ran"
     assert comparison.complete
     assert result.start_seconds > 0
-    assert comparison.data.batches == 5
+    assert comparison.batches(comparison.results[0]) == 5
     assert progress[-4:] == [
         f"reference cpu: round 2 of 2, {what}"
         for what in ("first epoch", "epoch 1 of 3", "epoch 2 of 3", "epoch 3 of 3")
@@ -90,16 +93,18 @@ def test_a_batch_larger_than_the_data_is_refused(run):
 def test_batches_limits_the_epoch_and_the_test_set(run):
     comparison = run("reference", devices="cpu", rounds=1, batch_size=5, batches=3)
     data = comparison.data
-    assert (data.batches, data.cut, data.train_examples, data.test_examples) == (3, True, 100, 15)
+    assert (data.batches(5), data.is_cut(5)) == (3, True)
+    assert (data.train_examples, data.test_examples) == (100, 15)
     assert len(comparison.results[0].epochs[0].losses) == 3
     whole = run("reference", devices="cpu", rounds=1, batch_size=20, batches=99)
-    assert (whole.data.batches, whole.data.cut, whole.data.test_examples) == (5, False, 20)
+    assert (whole.data.batches(20), whole.data.is_cut(20)) == (5, False)
+    assert whole.data.test_examples == 20
 
 
 def test_a_model_may_ask_for_fewer_batches(run, small_model):
     model = replace(small_model, batches=2)
-    assert run("reference", devices="cpu", rounds=1, model=model).data.batches == 2
-    assert run("reference", devices="cpu", rounds=1, model=model, batches=4).data.batches == 4
+    assert run("reference", devices="cpu", rounds=1, model=model).data.batches(20) == 2
+    assert run("reference", devices="cpu", rounds=1, model=model, batches=4).data.batches(20) == 4
 
 
 def test_augmented_pictures_are_the_same_in_every_process(run, small_model):

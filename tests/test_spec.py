@@ -19,9 +19,46 @@ from crossbench.spec import make_spec
 def test_the_defaults_of_a_spec(lenet):
     spec = make_spec()
     assert (spec.frameworks, spec.devices) == (None, None)
-    assert (spec.model, spec.batch_size) == (lenet, 1000)
+    assert (spec.model, spec.batch_sizes, spec.tasks) == (lenet, (1000,), ("train",))
     assert spec.threads == (len(os.sched_getaffinity(0)),) == (len(usable_cpus()),)
     assert spec.settings.rounds == 6
+
+
+def test_several_tasks_and_batch_sizes():
+    spec = make_spec(task="predict, train", batch_size=[2, np.int64(8)])
+    assert (spec.tasks, spec.batch_sizes) == (("train", "predict"), (2, 8))
+    assert make_spec(task=["predict"]).tasks == ("predict",)
+
+
+def test_a_limit_on_the_steps_or_on_the_examples(small_model):
+    limited = replace(small_model, batches=3)
+    assert (make_spec(model=limited).batches, make_spec(model=limited).examples) == (3, None)
+    spec = make_spec(model=limited, examples=64)
+    assert (spec.batches, spec.examples) == (None, 64)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"task": "infer"}, "there is no task 'infer': choose from train, predict"),
+        ({"task": []}, "name at least one task of train, predict"),
+        ({"task": 1}, "task must be names such as 'train', not 1"),
+        ({"batch_size": [8, 2, 8]}, "batch_size has 8 more than once: name each batch size once"),
+        ({"batch_size": []}, "name at least one batch size"),
+        (
+            {"batch_size": [2, 0]},
+            "batch_size must be a whole number from 1 to 2,147,483,647, not 0",
+        ),
+        ({"batches": 2, "examples": 64}, "batches gives every batch size as many steps, examples"),
+        ({"batch_size": [2, 128], "examples": 64}, "examples is 64, but batch_size is 128"),
+        ({"task": "predict", "target_accuracy": 0.5}, "target_accuracy is reached by training"),
+    ],
+)
+def test_a_wrong_task_or_batch_size_is_refused_in_a_line(arguments, message):
+    with pytest.raises(SpecError) as caught:
+        make_spec(**arguments)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
 
 
 def test_auto_rounds_and_several_threads():
@@ -192,7 +229,7 @@ def test_a_model_too_large_for_the_memory_is_refused_before_it_is_built(lenet, c
 def test_a_batch_too_large_for_the_memory_is_refused_on_the_cpu_only(lenet):
     with pytest.raises(SpecError, match="for conv1's output of 1,000,000,000 examples"):
         make_spec(batch_size=10**9)
-    assert make_spec(devices="gpu", batch_size=10**9).batch_size == 10**9
+    assert make_spec(devices="gpu", batch_size=10**9).batch_sizes == (10**9,)
 
 
 def test_the_models_of_the_catalogue_fit_into_4_gib(monkeypatch):

@@ -12,7 +12,7 @@ import crossbench
 from crossbench.errors import ResultsError
 from crossbench.report.several_runs import change_table, merged_table
 from crossbench.results import file
-from crossbench.results.records import AccuracyEpoch, Peak, Reference, Usage
+from crossbench.results.records import AccuracyEpoch, Peak, Reference, ReferenceLosses, Usage
 from crossbench.results.several_runs import check_same_work
 
 
@@ -44,7 +44,11 @@ def full_comparison(model):
         trace_memory=True,
         baseline="torch",
     )
-    c.reference = Reference({"first epoch": [2.3]}, {"first epoch": [2.31]}, ["conv1.bias"])
+    c.reference = Reference(
+        ["conv1.bias"],
+        False,
+        [ReferenceLosses("train", 100, {"first epoch": [2.3]}, {"first epoch": [2.31]})],
+    )
     c.resumed = ["2026-01-02T00:00:00+00:00"]
     return c
 
@@ -124,6 +128,9 @@ def test_a_damaged_file_is_shown_or_refused_in_one_line(good, tmp_path, kind):
     assert shown or kind in ("schema", "created")
 
 
+LATENCY = {"round": 9, "median_seconds": 1.0, "p99_seconds": 1.0}
+
+
 def cell(c):
     """Return the first cell of a results file's content."""
     return c["results"][0]
@@ -160,7 +167,9 @@ INVALID_VALUES = [
     (lambda c: c["machine"].update(cpus=0), "machine.cpus"),
     (lambda c: c["machine"].update(memory_bytes=10**400), "memory_bytes"),
     (lambda c: c["settings"].update(prices={"tpu": 1.0}), "settings.prices"),
-    (lambda c: c["data"].update(batches=99), "no more examples than the training set has"),
+    (lambda c: c["data"].update(train_examples=99), "results[0].cell.batch_size"),
+    (lambda c: cell(c)["cell"].update(task="infer"), "results[0].cell.task"),
+    (lambda c: cell(c).update(latencies=[LATENCY]), "results[0].latencies[0].round"),
     (lambda c: c.update(created="yesterday"), "a time in the format of ISO 8601 - at `$.created`"),
     (lambda c: c["model"].pop("layers"), "`layers` - at `$.model`"),
     (lambda c: c["model"]["layers"][0].update(body=[{}]), "`$.model.layers[0].body[0]`"),

@@ -482,6 +482,12 @@ class ReferenceWorkload:
     def train_epoch(self) -> np.ndarray:
         return np.array([self.step(batch) for batch in self.batches])
 
+    def predict_epoch(self) -> np.ndarray:
+        return np.stack(list(self.predict_batches()))
+
+    def predict_batches(self) -> Iterator[np.ndarray]:
+        return (self.predict(batch.inputs) for batch in self.batches)
+
     def loss_and_gradients(self, batch: Batch) -> tuple[float, Weights]:
         loss, run = self._backward(batch, np.random.default_rng(SEED))
         return loss, run.gradients

@@ -31,6 +31,10 @@ class ArrayBatches:
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def batch_size(self) -> int:
+        return self.labels.shape[1]
+
     def __iter__(self) -> Iterator[Batch]:
         for step in range(len(self)):
             masks = self.masks and {name: array[step] for name, array in self.masks.items()}

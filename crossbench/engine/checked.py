@@ -6,7 +6,7 @@ Whatever passes can be written to a results file, read back, and shown.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -32,24 +32,37 @@ class AdapterError(Exception):
 class CheckedWorkload:
     """Wrap a Workload and raise AdapterError where it returns what the protocol does not allow.
 
-    The checks of train_epoch are inside the measured time: they take microseconds.
+    The checks of an epoch are inside the measured time: they take microseconds.
     """
 
     def __init__(self, workload: Workload, model: Model) -> None:
         self.workload, self.output_shape = workload, model.output_shape
-        self.steps = 0
+        self.steps = self.batch_size = 0
         self.figures: dict[str, float] | None = None
 
     def load_weights(self, weights: Weights) -> None:
         self.workload.load_weights(weights)
 
     def place(self, batches: Batches) -> None:
-        self.steps = len(batches)
+        self.steps, self.batch_size = len(batches), batches.batch_size
         self.workload.place(batches)
 
     def train_epoch(self) -> np.ndarray:
         losses = self.workload.train_epoch()
         return _array("train_epoch()", losses, (self.steps,), "one loss for each batch")
+
+    def predict_epoch(self) -> np.ndarray:
+        logits = self.workload.predict_epoch()
+        return self._batches("predict_epoch()", logits, self.steps)
+
+    def predict_batches(self) -> Iterator[np.ndarray]:
+        for logits in self.workload.predict_batches():
+            yield self._batches("predict_batches()", logits)
+
+    def _batches(self, call: str, logits: Any, *steps: int) -> np.ndarray:
+        """Return the logits of one batch, or of so many steps, each of self.batch_size examples."""
+        shape = (*steps, self.batch_size, *self.output_shape)
+        return _array(call, logits, shape, "logits of each batch")
 
     def loss_and_gradients(self, batch: Batch) -> tuple[float, Weights]:
         call, pair = "loss_and_gradients()", self.workload.loss_and_gradients(batch)

@@ -1,8 +1,9 @@
 """Check the timed run itself: the losses of its first steps, and the change of its weights.
 
 The proof of sameness trains on a few small batches. A framework that does the real work for those
-alone is caught here: the reference trains the first steps of the timed epoch too, and the change of
-the weights in an epoch is compared between the frameworks.
+alone is caught here: the reference trains, or predicts, the first steps of the timed epoch too. The
+change of the weights in an epoch, or the losses of all predicted batches, are compared between the
+frameworks.
 """
 
 from __future__ import annotations
@@ -14,9 +15,18 @@ import numpy as np
 from ..adapters.reference import ReferenceWorkload
 from ..models import Model, Weights
 from ..models.layers import Dropout
-from ..results.records import FIRST_EPOCH, MASKED, STEADY_EPOCH
+from ..results.records import (
+    FIRST_EPOCH,
+    MASKED,
+    PREDICT,
+    STEADY_EPOCH,
+    TRAIN,
+    ReferenceLosses,
+    Task,
+)
 from ..workload import Batches, Job
 from .batches import ArrayBatches, StreamedBatches
+from .tasks import prediction_loss
 from .timing import finite_or_none
 
 MAX_STEPS, MAX_FLOPS = 3, 3e10
@@ -29,6 +39,10 @@ reference."""
 REPETITION_INCREMENT, DISTINCT_REPETITIONS = 2**-14, 64
 """On a GPU each repetition of an epoch adds this increment to the factor; after so many repetitions
 the factors start again."""
+LATENCY_SCALE = STEADY_SCALE - REPETITION_INCREMENT
+"""The factor in the epoch whose batches are timed one by one."""
+LATENCY_BOUND = 1e-5
+"""The largest relative difference of a batch's loss there to that in an epoch in one call."""
 SKETCH_SIZE = 16
 """Numbers that summarize the change of a weight."""
 CHUNK_SIZE = 2**20
@@ -67,35 +81,45 @@ def first_batches(model: Model, batches: Batches) -> ArrayBatches:
     )
 
 
-def epochs(model: Model) -> list[str]:
-    """Return the names of the epochs whose first losses the reference computes.
-
-    Frameworks draw their own dropout masks in the timed epochs, so for a model with dropouts that
-    is an epoch with given masks.
-    """
-    dropouts = any(isinstance(named.layer, Dropout) for named in model.all_layers())
-    return [MASKED] if dropouts else [FIRST_EPOCH, STEADY_EPOCH]
+def has_dropouts(model: Model) -> bool:
+    """Return whether the frameworks draw dropout masks of their own in training."""
+    return any(isinstance(named.layer, Dropout) for named in model.all_layers())
 
 
 def reference_losses(
-    model: Model, weights: Weights, batches: Batches, dtype: str
-) -> dict[str, list[float]]:
+    model: Model, weights: Weights, batches: Batches, task: Task, batch_size: int
+) -> ReferenceLosses:
     """Return the NumPy reference's losses of the first steps, by the epoch that has them.
 
-    batches: of the first epoch. weights: the initial ones, from which that epoch starts.
+    batches: of the first epoch. weights: the initial ones, from which that epoch starts. To train a
+    model with dropouts, the epoch is one with given masks.
     """
-    first, scale = first_batches(model, batches), {STEADY_EPOCH: STEADY_SCALE}
-    return {
-        name: _losses(model, scale_weights(weights, scale.get(name, 1.0)), first, dtype)
-        for name in epochs(model)
-    }
+    first = first_batches(model, batches)
+    scales = {FIRST_EPOCH: 1.0, STEADY_EPOCH: STEADY_SCALE}
+    losses = _prediction_losses if task == PREDICT else _training_losses
+    if task == TRAIN and has_dropouts(model):
+        scales = {MASKED: 1.0}
+    float64, float32 = (
+        {
+            name: losses(model, scale_weights(weights, scale), first, dtype)
+            for name, scale in scales.items()
+        }
+        for dtype in ("float64", "float32")
+    )
+    return ReferenceLosses(task, batch_size, float64, float32)
 
 
-def _losses(model: Model, weights: Weights, batches: Batches, dtype: str) -> list[float]:
+def _training_losses(model: Model, weights: Weights, batches: Batches, dtype: str) -> list[float]:
     workload = ReferenceWorkload(Job(model, "cpu", 1, dtype))
     workload.load_weights(weights)
     *before, last = batches
     return [*(workload.step(batch) for batch in before), workload.loss(last)]
+
+
+def _prediction_losses(model: Model, weights: Weights, batches: Batches, dtype: str) -> list[float]:
+    workload = ReferenceWorkload(Job(model, "cpu", 1, dtype))
+    workload.load_weights(weights)
+    return [prediction_loss(model, workload.predict(b.inputs), b.labels) for b in batches]
 
 
 def sketch(before: np.ndarray, after: np.ndarray) -> list[float | None]:

@@ -272,6 +272,9 @@ def collect_tensors(workload: Workload, model: Model, seed: int, dtype: str) -> 
     loss, gradients = workload.loss_and_gradients(whole)
     tensors = {"logits": workload.predict(whole.inputs), "loss": np.array(loss)}
     tensors |= {f"{GRADIENT_PREFIX}{name}": array for name, array in gradients.items()}
+    workload.place(batches)
+    tensors["logits of an epoch"] = workload.predict_epoch()
+    tensors["logits of single batches"] = np.stack(list(workload.predict_batches()))
     return tensors | train_from_both(workload, model, weights, batches, dtype)
 
 

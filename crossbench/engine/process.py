@@ -23,7 +23,7 @@ from ..gpus import find_gpus
 from ..machine import processor_digest, usable_cpus
 from ..printable import printable
 from . import replies
-from .worker import Task, Worker
+from .worker import Assignment, Worker
 
 # OpenMP, OpenBLAS and MKL read these when they are loaded
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -55,14 +55,14 @@ class WorkerFailure(Exception):
 
 
 class WorkerProcess:
-    """Run a task in a worker process; a context manager that stops the process.
+    """Carry out an assignment in a worker process; a context manager that stops the process.
 
     The thread that starts the process also stops it: see orphan.py.
     """
 
     def __init__(
         self,
-        task: Task,
+        assignment: Assignment,
         timeout: float,
         show: bool = False,
         proves: bool = False,
@@ -75,15 +75,15 @@ class WorkerProcess:
         self.timeout, self.closed = timeout, False
         with ExitStack() as stack:
             try:
-                (task.data / TEMPORARY_FOLDER).mkdir(exist_ok=True)
-                self.log = stack.enter_context(tempfile.TemporaryFile(dir=task.data))
+                (assignment.data / TEMPORARY_FOLDER).mkdir(exist_ok=True)
+                self.log = stack.enter_context(tempfile.TemporaryFile(dir=assignment.data))
                 self.process = subprocess.Popen(
-                    [sys.executable, "-c", _bootstrap(task.job.threads)],
+                    [sys.executable, "-c", _bootstrap(assignment.job.threads)],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     bufsize=0,
                     stderr=None if show else self.log,
-                    env=_proof_environment(task) if proves else _environment(task),
+                    env=_proof_environment(assignment) if proves else _environment(assignment),
                     start_new_session=True,  # Ctrl-C reaches the parent alone, which stops it
                 )
             except Exception as error:  # the machine's or the adapter's
@@ -93,7 +93,7 @@ class WorkerProcess:
         assert self.process.stdout is not None
         self.requests, self.replies = self.process.stdin.fileno(), self.process.stdout.fileno()
         os.set_blocking(self.requests, False)
-        self.unsent = pickle.dumps(task)
+        self.unsent = pickle.dumps(assignment)
 
     def __enter__(self) -> WorkerProcess:
         return self
@@ -209,12 +209,12 @@ class WorkerGroup:
         self.lock, self.killed = threading.Lock(), False
         self.workers: list[WorkerProcess] = []
 
-    def start(self, task: Task, timeout: float) -> WorkerProcess:
+    def start(self, assignment: Assignment, timeout: float) -> WorkerProcess:
         """Start a worker; WorkerFailure after the group was killed."""
         with self.lock:
             if self.killed:
                 raise WorkerFailure("the run was interrupted")
-            self.workers.append(WorkerProcess(task, timeout, proves=True))
+            self.workers.append(WorkerProcess(assignment, timeout, proves=True))
             return self.workers[-1]
 
     def kill(self) -> None:
@@ -259,27 +259,27 @@ def _bootstrap(threads: int) -> str:
     )
 
 
-def _environment(task: Task) -> dict[str, str]:
+def _environment(assignment: Assignment) -> dict[str, str]:
     """Return the user's environment.
 
     It overrides the adapter's defaults, and what the measurement requires overrides it. Temporary
     files go to a folder beside the data, and are removed with it.
     """
-    job, adapter = task.job, adapters.get(task.framework, task.job.variant)
+    job, adapter = assignment.job, adapters.get(assignment.framework, assignment.job.variant)
     return (
         adapter.environment(job.device, job.threads)
         | os.environ
         | adapter.required_environment(job.device)
-        | ({} if task.gpu is None else find_gpus().environment(task.gpu))
+        | ({} if assignment.gpu is None else find_gpus().environment(assignment.gpu))
         | dict.fromkeys(THREAD_VARIABLES, str(job.threads))
-        | {"TMPDIR": str(task.data / TEMPORARY_FOLDER)}
+        | {"TMPDIR": str(assignment.data / TEMPORARY_FOLDER)}
     )
 
 
-def _proof_environment(task: Task) -> dict[str, str]:
+def _proof_environment(assignment: Assignment) -> dict[str, str]:
     """Return the environment of a worker that proves."""
-    adapter, kept = adapters.get(task.framework, task.job.variant), dict[str, str]()
+    adapter, kept = adapters.get(assignment.framework, assignment.job.variant), dict[str, str]()
     with suppress(DataUnavailable):  # no home directory: nothing is kept
         folder = cache_directory() / COMPILED_FOLDER / processor_digest()
-        kept = adapter.proof_environment(task.job.device, folder)
-    return SHARED_CORES | _environment(task) | kept
+        kept = adapter.proof_environment(assignment.job.device, folder)
+    return SHARED_CORES | _environment(assignment) | kept

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from threadpoolctl import threadpool_limits
 
@@ -24,6 +25,8 @@ from ..results.comparison import Comparison
 from ..results.doubts import change_difference, over_peak
 from ..results.records import (
     MAX_CHOICES,
+    PREDICT,
+    TRAIN,
     AccuracyEpoch,
     Cell,
     CellResult,
@@ -31,6 +34,7 @@ from ..results.records import (
     Parity,
     Peak,
     Reference,
+    ReferenceLosses,
     Usage,
 )
 from ..results.statistics import MIN_ROUNDS
@@ -41,7 +45,7 @@ from .checked import changed_figures
 from .process import WorkerFailure, WorkerGroup, WorkerProcess
 from .sampler import Sampler
 from .usage import Clock
-from .worker import StartReply, Task, epoch_batches
+from .worker import Assignment, StartReply, epoch_batches
 
 INSTALL_SECONDS = 3600.0
 """Seconds that installing a framework may take."""
@@ -87,18 +91,21 @@ class Measurement:
         self.comparison, self.settings = comparison, comparison.settings
         self.progress, self.save = progress, save
         self.model, self.data = model, data
-        self.tasks = {result.name: self.task(result.cell) for result in comparison.results}
+        self.assignments = {
+            result.name: self.assignment(result.cell) for result in comparison.results
+        }
 
-    def task(self, cell: Cell) -> Task:
-        """Return what the cell's workers run."""
-        return Task(
+    def assignment(self, cell: Cell) -> Assignment:
+        """Return what the cell's workers carry out."""
+        return Assignment(
             cell.framework,
             Job(self.model, cell.device_type, cell.threads, "float32", cell.variant),
             self.data,
-            self.comparison.data.batch_size,
-            self.comparison.data.batches,
+            cell.batch_size,
+            self.comparison.data.batches(cell.batch_size),
             self.settings.seed,
             cell.gpu_index if cell.on_gpu else None,
+            cell.task,
         )
 
     def run(self) -> None:
@@ -113,10 +120,12 @@ class Measurement:
                 if left:
                     self.run_round(number, left)
             if self.settings.target_accuracy is not None:
-                left = [result for result in self.pending() if not result.to_accuracy]
+                training = [r for r in self.pending() if r.cell.task == TRAIN]
+                left = [result for result in training if not result.to_accuracy]
                 self.for_each(left, "while training to the target accuracy", self.train_to_accuracy)
             if self.settings.trace_memory:
-                left = [result for result in self.pending() if result.allocated is None]
+                training = [r for r in self.pending() if r.cell.task == TRAIN]
+                left = [result for result in training if result.allocated is None]
                 self.for_each(left, "while tracing its memory", self.trace_memory)
             self.measure_low_peaks_again()
             for result in self.pending():
@@ -162,13 +171,19 @@ class Measurement:
                     needed = worker.ask("to_install")
                 if needed:
                     self.progress(f"{result.name}: {needed}")
-                    task = self.tasks[result.name]
-                    with WorkerProcess(task, INSTALL_SECONDS, show=True) as installer:
+                    assignment = self.assignments[result.name]
+                    with WorkerProcess(assignment, INSTALL_SECONDS, show=True) as installer:
                         installer.ask("install")
 
     def prove_all(self) -> None:
-        """Run the proofs of all cells, several at a time; nothing is timed meanwhile."""
-        unproved = [result for result in self.pending() if result.parity is None]
+        """Run the proofs of all cells, several at a time; nothing is timed meanwhile.
+
+        Cells that differ in the task or the batch size alone share a proof.
+        """
+        unproved: dict[tuple[Any, ...], list[CellResult]] = {}
+        for result in self.pending():
+            if result.parity is None:
+                unproved.setdefault(self.assignments[result.name].proof, []).append(result)
         if not self.pending() or (not unproved and self.comparison.reference):
             return
         self.progress("parity")
@@ -176,13 +191,18 @@ class Measurement:
         group = WorkerGroup()
         try:
             reference = pool.submit(self.compute_reference)
-            proofs = {pool.submit(self.prove, r, reference, group): r for r in unproved}
+            proofs = {
+                pool.submit(self.prove, results[0], reference, group): results
+                for results in unproved.values()
+            }
             for proof in as_completed(proofs):
-                with _fail_cell_on_error("in parity", proofs[proof]):
-                    proofs[proof].parity = proof.result()
+                for result in proofs[proof]:
+                    with _fail_cell_on_error("in parity", result):
+                        result.parity = proof.result()
                 self.save(self.comparison)
-            later: dict[str, list[float]] = {name: [] for name in evidence.epochs(self.model)}
-            self.comparison.reference = Reference(later, later, reference.result().rounding_only)
+            rounding_only = reference.result().rounding_only
+            masked = evidence.has_dropouts(self.model)
+            self.comparison.reference = Reference(rounding_only, masked)
             self.save(self.comparison)
         finally:  # after Ctrl-C do not wait for the proofs
             pool.shutdown(wait=False, cancel_futures=True)
@@ -202,7 +222,7 @@ class Measurement:
         """
         if self.large:
             reference.result()
-        with group.start(self.tasks[result.name], self.settings.timeout) as worker:
+        with group.start(self.assignments[result.name], self.settings.timeout) as worker:
             worker.ask("observe")  # while the reference is computed
             return worker.ask("parity", reference.result())
 
@@ -214,23 +234,25 @@ class Measurement:
         """
         reference = self.comparison.reference
         assert reference is not None  # set by prove_all
-        if any(reference.first_losses.values()):
+        if reference.losses:
             return reference
         self.progress("losses of the first steps in the reference")
         pool = ThreadPoolExecutor()
         try:
-            losses, single = pool.map(self.reference_losses, ("float64", "float32"))
+            wanted = {(a.task, a.batch_size): a for a in self.assignments.values()}
+            losses = list(pool.map(self.reference_losses, wanted.values()))
         finally:  # after Ctrl-C do not wait for them
-            pool.shutdown(wait=False)
-        found = replace(reference, first_losses=losses, float32_losses=single)
+            pool.shutdown(wait=False, cancel_futures=True)
+        found = replace(reference, losses=losses)
         self.comparison.reference = found
         return found
 
-    def reference_losses(self, dtype: str) -> dict[str, list[float]]:
-        """Return the losses that the first steps of the timed epochs must have, by epoch."""
-        task = next(iter(self.tasks.values()))
-        weights = self.model.initial_weights(task.seed)
-        return evidence.reference_losses(self.model, weights, epoch_batches(task), dtype)
+    def reference_losses(self, assignment: Assignment) -> ReferenceLosses:
+        """Return the losses that the first steps of the timed epochs must have."""
+        weights, batches = self.model.initial_weights(assignment.seed), epoch_batches(assignment)
+        return evidence.reference_losses(
+            self.model, weights, batches, assignment.task, assignment.batch_size
+        )
 
     def concurrent_proofs(self) -> int:
         """Return three, or the number of CPUs if that is larger; one for a large model.
@@ -275,10 +297,22 @@ class Measurement:
                     cell.finish(reference)
             self.save(self.comparison)
             for cell in cells:
-                if not cell.failed and not (cell.result.peak or cell.result.peak_problem):
+                if not cell.failed and not self.has_peak(cell.result):
                     self.progress(f"{cell.result.name}: matrix multiplication and copy")
                     cell.measure_peak()
                     self.save(self.comparison)
+
+    def has_peak(self, result: CellResult) -> bool:
+        """Return whether the peak was measured, or tried, for a cell that shares this one's proof.
+
+        It depends on neither the task nor the batch size.
+        """
+        proof = self.assignments[result.name].proof
+        return any(
+            other.peak or other.peak_problem
+            for other in self.comparison.results
+            if self.assignments[other.name].proof == proof
+        )
 
     def measure_low_peaks_again(self) -> None:
         """Measure the peak again where a cell is over it: something may have slowed the product."""
@@ -322,7 +356,7 @@ class Measurement:
 
     def worker(self, result: CellResult) -> WorkerProcess:
         """Start a worker process for a cell."""
-        return WorkerProcess(self.tasks[result.name], self.settings.timeout)
+        return WorkerProcess(self.assignments[result.name], self.settings.timeout)
 
 
 class CellRound:
@@ -367,15 +401,19 @@ class CellRound:
         than in the first round.
         """
         result, final_stats = self.result, self.worker.ask("final_stats")
+        predicts = result.cell.task == PREDICT
         if not result.epochs:
-            result.test_accuracy = self.worker.ask("test_accuracy")
-            result.changes = final_stats.changes
-            if reference.masked:
-                result.masked_losses = self.worker.ask("masked_losses")
+            result.changes, result.predictions = final_stats.changes, final_stats.predictions
+            if not predicts:
+                result.test_accuracy = self.worker.ask("test_accuracy")
+                if reference.masked:
+                    result.masked_losses = self.worker.ask("masked_losses")
         steps = len(self.epochs[0].losses)
         changes = final_stats.changes
         if differs := change_difference(reference, steps, changes, result.changes):
             raise WorkerFailure(f"{differs} than in the first round")
+        if predicts:
+            result.latencies.append(self.worker.ask("latency", self.number))
         result.epochs += self.epochs
         result.usage += self.usage
         if final_stats.peak_memory is not None:

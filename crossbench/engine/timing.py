@@ -1,4 +1,6 @@
-"""Time training: an epoch, on a GPU repeatedly, and short calls. Nothing else times training."""
+"""Time work: an epoch, on a GPU repeatedly, each item of an iterator, and short calls. Nothing else
+times a workload.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 from ..results.records import Epoch, SystemActivity
-from ..workload import Workload
 from . import usage
+from .tasks import WorkloadTask
 
 T = TypeVar("T")
 
@@ -23,18 +25,19 @@ MIN_TIMED_SECONDS = 1.0
 there, and NVML updates its figures only a few times a second."""
 
 
-def timed_epoch(workload: Workload, gpu: Any, number: int, epoch: int) -> Epoch:
-    """Time one epoch from the workload's current state. gpu: NVML's handle, or None."""
+def timed_epoch(work: WorkloadTask, gpu: Any, number: int, epoch: int) -> tuple[Epoch, Any]:
+    """Time one epoch from the workload's current state; return it, without losses, and its result.
+
+    gpu: NVML's handle, or None.
+    """
     gc.collect()
     before = usage.Counters.read(gpu)
     clock = usage.Clock.start()
-    losses = workload.train_epoch()
+    result = work.run()
     wall, cpu = clock.seconds()
     system_activity = before.activity_until(usage.Counters.read(gpu))
-    figures = workload.epoch_figures()
-    return Epoch(
-        number, epoch, clock.wall, wall, cpu, finite_or_none(losses), figures, system_activity
-    )
+    figures = work.workload.epoch_figures()
+    return Epoch(number, epoch, clock.wall, wall, cpu, [], figures, system_activity), result
 
 
 def finite_or_none(values: Iterable[float]) -> list[float | None]:
@@ -49,6 +52,21 @@ def timed(work: Callable[[], T]) -> tuple[T, float]:
     return value, clock.seconds()[0]
 
 
+def timed_items(items: Iterable[T]) -> tuple[list[float], list[T]]:
+    """Return the wall seconds that each item took to come, and the items."""
+    seconds, found = list[float](), list[T]()
+    gc.collect()
+    iterator = iter(items)
+    while True:
+        clock = usage.Clock.start()
+        try:
+            item = next(iterator)
+        except StopIteration:
+            return seconds, found
+        seconds.append(clock.seconds()[0])
+        found.append(item)
+
+
 def timed_without_delay(work: Callable[[], T]) -> tuple[T, float]:
     """Return the call's result and its wall seconds without those in which this process waited for
     a CPU: what other processes delay does not count.
@@ -59,7 +77,11 @@ def timed_without_delay(work: Callable[[], T]) -> tuple[T, float]:
 
 
 def repeated_epoch(
-    workload: Workload, rewind: Callable[[], None], gpu: Any, number: int, epoch: int
+    work: WorkloadTask,
+    rewind: Callable[[], None],
+    gpu: Any,
+    number: int,
+    epoch: int,
 ) -> Epoch:
     """Warm up, then time an epoch until MIN_TIMED_SECONDS are timed, and return the mean.
 
@@ -68,11 +90,11 @@ def repeated_epoch(
     warm_up = usage.Clock.start()
     while warm_up.seconds()[0] < WARM_UP_SECONDS:
         rewind()
-        workload.train_epoch()
+        work.run()
     epochs: list[Epoch] = []
     while sum(epoch.wall_seconds for epoch in epochs) < MIN_TIMED_SECONDS:
         rewind()
-        epochs.append(timed_epoch(workload, gpu, number, epoch))
+        epochs.append(timed_epoch(work, gpu, number, epoch)[0])
     return mean_epoch(epochs)
 
 

@@ -23,16 +23,30 @@ from ..data import Dataset, Split
 from ..gpus import find_gpus
 from ..models import Weights
 from ..printable import printable
-from ..results.records import AccuracyEpoch, Count, Epoch, Parity, Peak, Positive
+from ..results.records import (
+    PREDICT,
+    TRAIN,
+    AccuracyEpoch,
+    Count,
+    Epoch,
+    Latency,
+    Parity,
+    Peak,
+    Positive,
+    Predictions,
+    Task,
+)
 from ..workload import Batches, Job, Unavailable, Workload
 from . import evidence, parity, replies, usage
 from .batches import AugmentedBatches, array_batches, as_inputs
 from .checked import AdapterError, CheckedWorkload, check_seconds
+from .tasks import Prediction, Training, WorkloadTask
 from .timing import (
     best_seconds,
     finite_or_none,
     repeated_epoch,
     timed_epoch,
+    timed_items,
     timed_without_delay,
 )
 
@@ -47,8 +61,8 @@ Accuracy = Annotated[float, Meta(ge=0, le=1)]
 
 
 @dataclass(frozen=True)
-class Task:
-    """Describe what a worker runs.
+class Assignment:
+    """Describe what a worker carries out.
 
     data: the directory that save_arrays wrote to. batches: their number in an epoch. gpu: its index
     among the visible GPUs; None on the CPU.
@@ -61,6 +75,12 @@ class Task:
     batches: int
     seed: int
     gpu: int | None = None
+    task: Task = TRAIN
+
+    @property
+    def proof(self) -> tuple[Any, ...]:
+        """Return what the proof depends on: assignments in which this is equal share one."""
+        return self.framework, self.job.variant, self.job.device, self.job.threads, self.gpu
 
 
 @dataclass(frozen=True)
@@ -81,7 +101,10 @@ class FinalStats:
     peak_memory: Positive | None
     cpus_allowed: Positive | None
     changes: dict[str, list[float | None]]
-    """Change of each parameter in the first steady epoch, from evidence.sketch."""
+    """Change of each parameter in the first steady epoch, from evidence.sketch; empty where the
+    epochs do not train."""
+    predictions: Predictions | None
+    """What the first steady epoch predicted; None where the epochs train."""
     choices: dict[str, str]
     """The details that the start did not have: what the variant chose while it ran."""
 
@@ -93,20 +116,23 @@ def save_arrays(dataset: Dataset, directory: Path) -> None:
         np.save(directory / f"{name}_labels.npy", split.labels)
 
 
-def load_split(task: Task, name: str) -> Split:
+def load_split(assignment: Assignment, name: str) -> Split:
     """Return the "train" or "test" examples, mapped from the files of save_arrays."""
     inputs, labels = (
-        np.load(task.data / f"{name}_{part}.npy", mmap_mode="r") for part in ("inputs", "labels")
+        np.load(assignment.data / f"{name}_{part}.npy", mmap_mode="r")
+        for part in ("inputs", "labels")
     )
     return Split(inputs, labels)
 
 
-def epoch_batches(task: Task) -> Batches:
+def epoch_batches(assignment: Assignment) -> Batches:
     """Return the batches of an epoch: prepared arrays, or augmented in each epoch."""
-    train, augmentation = load_split(task, "train"), task.job.model.data.augmentation
+    train, augmentation = load_split(assignment, "train"), assignment.job.model.data.augmentation
     if augmentation is None:
-        return array_batches(train, task.batch_size, task.batches)
-    return AugmentedBatches(train, task.batch_size, task.batches, augmentation, task.seed)
+        return array_batches(train, assignment.batch_size, assignment.batches)
+    return AugmentedBatches(
+        train, assignment.batch_size, assignment.batches, augmentation, assignment.seed
+    )
 
 
 class Worker:
@@ -115,39 +141,43 @@ class Worker:
     The parent decodes an answer as the return type that the method declares.
     """
 
-    def __init__(self, task: Task) -> None:
-        self.task = task
-        self.adapter = adapters.get(task.framework, task.job.variant)
+    def __init__(self, assignment: Assignment) -> None:
+        self.assignment = assignment
+        self.adapter = adapters.get(assignment.framework, assignment.job.variant)
         self.peak_resident = 0
         self.changes: dict[str, list[float | None]] = {}
+        self.predictions: Predictions | None = None
         self.repetitions = 0
         # the environment shows this process a single GPU
-        self.gpu = None if task.gpu is None else find_gpus().handle(0)
+        self.gpu = None if assignment.gpu is None else find_gpus().handle(0)
 
     def to_install(self) -> str | None:
-        return self.adapter.to_install(self.task.job.device)
+        return self.adapter.to_install(self.assignment.job.device)
 
     def install(self) -> None:
-        self.adapter.install(self.task.job.device)
+        self.adapter.install(self.assignment.job.device)
 
     def observe(self) -> None:
         """Do what the proof compares, with the reference's first seed: it may not be known yet."""
-        self.observed = parity.observe(self._build, self.task.job)
+        self.observed = parity.observe(self._build, self.assignment.job)
 
     def parity(self, expected: parity.ReferenceTensors) -> Parity:
         """Return the deviations of what `observe` did, anew where the reference's seed differs."""
         if expected.seed != self.observed.seed:
-            self.observed = parity.observe(self._build, self.task.job, expected.seed)
+            self.observed = parity.observe(self._build, self.assignment.job, expected.seed)
         return parity.judge(self.observed, expected)
 
     def start(self) -> StartReply:
         """Build the workload and bring the data to the device."""
-        self.workload = self._build(self.task.job)
-        self.initial = self.task.job.model.initial_weights(self.task.seed)
+        self.workload = self._build(self.assignment.job)
+        self.initial = self.assignment.job.model.initial_weights(self.assignment.seed)
         self.workload.load_weights(self.initial)
         self.workload.weights()  # compiles it before the first epoch, after which it is timed
-        self.batches = epoch_batches(self.task)
+        self.batches = epoch_batches(self.assignment)
         self.workload.place(self.batches)
+        self.work: WorkloadTask = Training(self.workload)
+        if self.assignment.task == PREDICT:
+            self.work = Prediction(self.workload, self.assignment.job.model, self.batches)
         gc.collect()
         gc.freeze()  # all of this stays: scanning it before every epoch takes 0.1 s
         self.details = self.workload.details()
@@ -159,32 +189,53 @@ class Worker:
         The first one starts from the initial weights, the next from these times STEADY_SCALE.
         """
         usage.reset_peak_resident()
-        if self.task.gpu is not None and epoch > 0:
+        if self.assignment.gpu is not None and epoch > 0:
             rewind = partial(self._rewind, epoch)
-            result = repeated_epoch(self.workload, rewind, self.gpu, number, epoch)
-            # the losses that are compared are those from the weights that a CPU starts from
+            timed = repeated_epoch(self.work, rewind, self.gpu, number, epoch)
+            # the results that are compared are those from the weights that a CPU starts from
             self._rewind(epoch, evidence.STEADY_SCALE)
-            result = replace(result, losses=finite_or_none(self.workload.train_epoch()))
+            result = self.work.run()
         else:
-            if epoch <= 1:
+            if epoch <= 1 or not self.work.continues:
                 self.workload.load_weights(self._start_weights(epoch))
             self._set_augmentation_epoch(max(0, epoch - 1))  # the first two have the same data
-            result = timed_epoch(self.workload, self.gpu, number, epoch)
+            timed, result = timed_epoch(self.work, self.gpu, number, epoch)
         self.peak_resident = max(self.peak_resident, usage.peak_resident())
-        return replace(result, **self._check_finished(epoch))
+        finished = self._check_finished(epoch)
+        if epoch == 1 and isinstance(self.work, Prediction):
+            self.predictions = self.work.predictions(result)
+        losses = finite_or_none(self.work.losses(result))
+        return replace(timed, losses=losses, **finished)
 
     def final_stats(self) -> FinalStats:
         """Return the figures of the process after a round."""
-        peak = self.peak_resident if self.task.gpu is None else self.workload.peak_memory()
+        peak = self.peak_resident if self.assignment.gpu is None else self.workload.peak_memory()
         details = self.workload.details().items()
         choices = {name: value for name, value in details if name not in self.details}
-        return FinalStats(peak, usage.cpus_allowed(), self.changes, choices)
+        return FinalStats(peak, usage.cpus_allowed(), self.changes, self.predictions, choices)
+
+    def latency(self, number: int) -> Latency:
+        """Time the prediction of each batch of an epoch, one after the other, each waited for.
+
+        The logits must be those that an untimed epoch returns, from weights that no epoch before
+        started from.
+        """
+        self.workload.load_weights(self._start_weights(1, evidence.LATENCY_SCALE))
+        self._set_augmentation_epoch(0)
+        seconds, logits = timed_items(self.workload.predict_batches())
+        found = self.work.losses(logits)
+        expected = self.work.losses(self.workload.predict_epoch())
+        if not np.allclose(found, expected, rtol=evidence.LATENCY_BOUND, atol=0, equal_nan=True):
+            raise AdapterError(
+                "predict_batches() of the adapter returned other logits than predict_epoch()"
+            )
+        return Latency(number, float(np.median(seconds)), float(np.percentile(seconds, 99)))
 
     def masked_losses(self) -> list[float | None]:
         """Train the first steps of the first epoch once more, with given dropout masks."""
         self.workload.load_weights(self.initial)
         self._set_augmentation_epoch(0)
-        self.workload.place(evidence.first_batches(self.task.job.model, self.batches))
+        self.workload.place(evidence.first_batches(self.assignment.job.model, self.batches))
         return finite_or_none(self.workload.train_epoch())
 
     def accuracy_epoch(self, number: int) -> AccuracyEpoch:
@@ -192,12 +243,15 @@ class Worker:
         if number == 0:
             self.workload.load_weights(self.initial)
         self._set_augmentation_epoch(number)
-        epoch = timed_epoch(self.workload, self.gpu, 1, 0)
+        epoch, _ = timed_epoch(self.work, self.gpu, 1, 0)
         return AccuracyEpoch(epoch.wall_seconds, epoch.cpu_seconds, self.test_accuracy())
 
     def peak(self) -> Peak:
         """Return the fastest matrix multiplication and copy of the framework, without a model."""
-        size, copied = MATRIX_SIZE[self.task.job.device], COPY_BYTES[self.task.job.device]
+        size, copied = (
+            MATRIX_SIZE[self.assignment.job.device],
+            COPY_BYTES[self.assignment.job.device],
+        )
         try:
             product = best_seconds(self.workload.matrix_multiplication(size))
             check_seconds("matrix_multiplication()", product)
@@ -213,8 +267,8 @@ class Worker:
 
     def test_accuracy(self) -> Accuracy:
         """Return the accuracy on the test examples with the current weights, as a fraction."""
-        test, size = load_split(self.task, "test"), self.task.batch_size
-        predictions, correct = self.task.job.model.loss.predictions, 0
+        test, size = load_split(self.assignment, "test"), self.assignment.batch_size
+        predictions, correct = self.assignment.job.model.loss.predictions, 0
         for i in range(0, len(test), size):
             logits = self.workload.predict(as_inputs(test.inputs[i : i + size]))
             correct += int((predictions(logits) == test.labels[i : i + size]).sum())
@@ -223,19 +277,33 @@ class Worker:
     def _build(self, job: Job) -> Workload:
         return CheckedWorkload(self.adapter.build(job), job.model)
 
-    def _start_weights(self, epoch: int, factor: float = evidence.STEADY_SCALE) -> Weights:
-        """Return the weights that epoch 0 or 1 of a round starts from; factor: that of epoch 1."""
-        return evidence.scale_weights(self.initial, factor) if epoch else self.initial
+    def _start_weights(self, epoch: int, factor: float | None = None) -> Weights:
+        """Return the weights that an epoch of a round starts from, or from which those before do.
+
+        factor: of the initial weights, for an epoch that is not the first. None for STEADY_SCALE,
+        which is a little more in each later epoch that starts anew.
+        """
+        if epoch == 0:
+            return self.initial
+        later = 0 if self.work.continues else epoch - 1
+        steady = evidence.STEADY_SCALE + later * evidence.REPETITION_INCREMENT
+        return evidence.scale_weights(self.initial, steady if factor is None else factor)
 
     def _check_finished(self, epoch: int) -> dict[str, Any]:
-        """Return whether the epoch was over when it returned, as the fields of Epoch for that."""
+        """Return whether the epoch was over when it returned, as the fields of Epoch for that.
+
+        Raises AdapterError where a prediction changed the weights.
+        """
+        if not self.work.continues:
+            self._check_unchanged(epoch)
+            return {}
         (first, seconds), (again, idle_seconds) = (
             timed_without_delay(self.workload.weights) for _ in range(2)
         )
         if epoch == 1:
             start = self._start_weights(epoch)
             self.changes = {n: evidence.sketch(start[n], again[n]) for n in again}
-        if self.task.gpu is not None:
+        if self.assignment.gpu is not None:
             self.workload.free_memory()
         return {
             "late_seconds": max(0.0, seconds - idle_seconds),
@@ -243,6 +311,17 @@ class Worker:
                 not np.array_equal(first[name], again[name], equal_nan=True) for name in first
             ),
         }
+
+    def _check_unchanged(self, epoch: int) -> None:
+        """Raise AdapterError where the weights are not those that the epoch started from.
+
+        On a GPU that is the repetition with STEADY_SCALE.
+        """
+        factor = evidence.STEADY_SCALE if self.assignment.gpu is not None else None
+        start, now = self._start_weights(epoch, factor), self.workload.weights()
+        for name, array in start.items():
+            if not np.array_equal(array, now[name], equal_nan=True):
+                raise AdapterError(f"predict_epoch() of the adapter changed {name}")
 
     def _rewind(self, epoch: int, factor: float | None = None) -> None:
         """Bring the workload to the state that a steady epoch starts from.
@@ -254,9 +333,9 @@ class Worker:
             self.repetitions = (self.repetitions + 1) % evidence.DISTINCT_REPETITIONS
             factor = evidence.STEADY_SCALE + self.repetitions * evidence.REPETITION_INCREMENT
         self.workload.load_weights(self._start_weights(epoch, factor))
-        for earlier in range(epoch - 1):
+        for earlier in range(epoch - 1 if self.work.continues else 0):
             self._set_augmentation_epoch(earlier)
-            self.workload.train_epoch()
+            self.work.run()
         self._set_augmentation_epoch(epoch - 1)
 
     def _set_augmentation_epoch(self, epoch: int) -> None:

@@ -6,20 +6,21 @@ who do not see it.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
-from statistics import geometric_mean, median
+from statistics import median
 from typing import Any
 
 import altair as alt
 
 from ..results.comparison import Comparison
-from ..results.records import CellResult
+from ..results.records import TRAIN, CellResult
 from ..results.roofline import intensity
+from ..results.several_runs import common_framework, mean_ratios, run_labels, same_group
 from ..results.statistics import Estimate
 from .formatting import count, integer, joined, number, percent, with_interval
-from .sections import joules_per_epoch
-from .summary import row_name, verdicts
+from .sections import by_batch_size, joules_per_epoch
+from .several_runs import mean_words
+from .summary import name_with, row_name, verdicts
 
 ROW_HEIGHT = 34
 """Pixels of a row in a chart with a row for each cell."""
@@ -66,6 +67,7 @@ def charts(comparison: Comparison) -> list[Chart]:
             activity,
             memory,
             energy,
+            batch_sizes,
             threads,
             cost,
         )
@@ -189,10 +191,14 @@ def first_epochs(comparison: Comparison) -> Chart | None:
 
 
 def losses(comparison: Comparison) -> Chart | None:
-    """Draw whether all rows learn the same: the loss of each step of the first epoch."""
+    """Draw whether all rows learn the same: the loss of each step of the first epoch.
+
+    Of several batch sizes, only rows of the first one are drawn.
+    """
     values: Values = []
     cells, last, diverged = [], list[float](), list[str]()
-    for result in _measured(comparison):
+    trained = [result for result in _measured(comparison) if result.cell.task == TRAIN]
+    for result in [r for r in trained if r.cell.work == trained[0].cell.work]:
         known = [(i, x) for i, x in enumerate(result.epochs[0].losses, 1) if x is not None]
         every = -(-len(known) // MAX_STEPS) or 1
         values += [_labels(comparison, result) | {"step": i, "loss": x} for i, x in known[::every]]
@@ -278,15 +284,19 @@ def roofline(comparison: Comparison) -> Chart | None:
     found = [
         (result, gflops, peak)
         for result in _ranked(comparison)
-        if (gflops := comparison.gflops(result)) and (peak := comparison.peak(result))
+        if result.cell.task == TRAIN
+        and (gflops := comparison.gflops(result))
+        and (peak := comparison.peak(result))
     ]
     if not found or "trained_parameters" not in comparison.model:
         return None
-    flops_per_byte = intensity(comparison.model, comparison.data.batch_size)
     points: Values = []
     edges: Values = []
     cells = []
+    intensities = set[float]()
     for result, gflops, peak in found:
+        flops_per_byte = intensity(comparison.model, result.cell.batch_size)
+        intensities.add(flops_per_byte)
         limit = min(peak.gflops, flops_per_byte * peak.copy_gigabytes)
         points.append(
             _labels(comparison, result) | {"FLOP per byte": flops_per_byte, "GFLOP/s": gflops}
@@ -316,10 +326,10 @@ def roofline(comparison: Comparison) -> Chart | None:
         "How close to the machine?",
         f"{closest} comes closest: {share:.0%} of the best matrix multiplication.",
         f"The edges were measured: a copy (left) and a matrix multiplication (right), the best of "
-        f"all rows. The model's step has {flops_per_byte:.3g} FLOP for each byte, counted from its "
-        "description: each activation is moved five times (written and read forward, read "
-        "backward, its gradient written and read), each weight six times a step. What stays in a "
-        "cache is not moved, so a row may lie above the left edge.",
+        f"all rows. The model's step has {joined(f'{x:.3g}' for x in sorted(intensities))} FLOP "
+        "for each byte, counted from its description: each activation is moved five times (written "
+        "and read forward, read backward, its gradient written and read), each weight six times a "
+        "step. What stays in a cache is not moved, so a row may lie above the left edge.",
         _specification(chart),
         ["row", "GFLOP/s", "edge at this intensity", "share of it"],
         cells,
@@ -491,6 +501,62 @@ def threads(comparison: Comparison) -> Chart | None:
     )
 
 
+def batch_sizes(comparison: Comparison) -> Chart | None:
+    """Draw the time of a step by batch size, where there are several."""
+    found = [
+        (result, seconds)
+        for cells in by_batch_size(comparison)
+        for result in cells
+        if comparison.is_ranked(result) and (seconds := comparison.step_seconds(result))
+    ]
+    if len({result.cell.batch_size for result, _ in found}) < 2:
+        return None
+    values: Values = [
+        _labels(comparison, result)
+        | {
+            "line": name_with(comparison, result, "device", "threads", "task"),
+            "task": result.cell.task,
+            "batch size": result.cell.batch_size,
+        }
+        | {f"ms {name}": 1e3 * value for name, value in _bounds(seconds).items()}
+        for result, seconds in found
+    ]
+    log = alt.Scale(type="log", nice=False, padding=12)
+    sizes = sorted({value["batch size"] for value in values})
+    x = alt.X("batch size:Q", title="examples per step", scale=log, axis=alt.Axis(values=sizes))
+    vertical = alt.Scale(type="log")
+    y = alt.Y("ms median:Q", title="ms per step", scale=vertical)
+    low = alt.Y("ms low:Q", title="ms per step", scale=vertical)
+    marks = alt.Chart(_data(values)).encode(x=x, color=_colour(comparison), detail="line:N")
+    dash = {}
+    if len({value["task"] for value in values}) > 1:
+        legend = alt.Legend(orient="top", title=None)
+        dash = {"strokeDash": alt.StrokeDash("task:N", legend=legend)}
+    tooltip = ["row:N", *(_figure(f"ms {name}") for name in ("median", "low", "high"))]
+    chart = alt.layer(
+        marks.mark_line(strokeWidth=2.5).encode(y=y, **dash),
+        marks.mark_rule(strokeWidth=3).encode(
+            y=alt.Y("ms low:Q", title="ms per step", scale=vertical), y2="ms high"
+        ),
+        marks.mark_point(filled=True, size=70, opacity=1).encode(y=y, tooltip=tooltip),
+    )
+    cells = [
+        [row_name(comparison, result), with_interval(seconds.scaled(1e3))]
+        for result, seconds in found
+    ]
+    return Chart(
+        "batch-sizes",
+        "How does the cost grow with the batch?",
+        " ".join(verdicts(comparison)),
+        "Both axes are logarithmic. Where a line is flat, the cost of calls dominates; where it "
+        "rises as the batch does, the arithmetic. The vertical lines are 95 % intervals, or the "
+        "ranges of fewer than six rounds.",
+        _specification(chart),
+        ["row", "ms per step"],
+        cells,
+    )
+
+
 def cost(comparison: Comparison) -> Chart | None:
     """Draw the cost of 1,000 steady epochs, where there are prices."""
 
@@ -517,37 +583,35 @@ def cost(comparison: Comparison) -> Chart | None:
 def several(comparisons: list[Comparison]) -> Chart | None:
     """Draw how the ratios of the frameworks hold over models, machines or days.
 
-    Each is paired by round to the framework that most of the runs have, on the same device and
-    threads. Over several models there is the geometric mean of each framework's ratios.
+    Each is paired by round to the framework that most of the runs have, in the same group. Over
+    several models there is the geometric mean of each framework's ratios.
     """
     comparisons = [comparison.frozen() for comparison in comparisons]
-    base = _common_framework(comparisons)
+    base = common_framework(comparisons)
     if len(comparisons) < 2 or base is None:
         return None
-    differ = _what_differs(comparisons)
     values: Values = []
     cells: list[list[str]] = []
-    by_framework: dict[str, dict[str, float]] = {}
-    for label, comparison in zip(differ, comparisons, strict=True):
+    for label, comparison in zip(run_labels(comparisons), comparisons, strict=True):
         for result in _measured(comparison):
-            ratio = _paired_with(comparison, result, base)
-            if ratio is None or result.cell.implementation == base:
+            other = same_group(comparison, result, base)
+            ratio = comparison.paired(result, other) if other else None
+            if ratio is None or other is result:
                 continue
             where = f"{label}, {result.cell.device}, {count(result.cell.threads, 'thread')}"
+            if len({r.cell.work for c in comparisons for r in c.results}) > 1:
+                where += f", {result.cell.task}, batches of {result.cell.batch_size:,}"
             values.append(_labels(comparison, result) | {"row": where, **_bounds(ratio)})
             cells.append([where, result.cell.label, with_interval(ratio)])
-            by_framework.setdefault(result.cell.label, {})[where] = ratio.median
     if not values:
         return None
-    means = [
-        f"{title} {number(geometric_mean(found.values()))} (over {len(found)})"
-        for title, found in by_framework.items()
-    ]
+    frameworks = list(dict.fromkeys(value["framework"] for value in values))
+    means = mean_words(mean_ratios(comparisons, base))
     scale = alt.Scale(type="log")
     x = f"seconds relative to {base}"
     y = alt.Y("row:N", title=None, sort=None, axis=alt.Axis(labelLimit=220))
     marks = alt.Chart(_data(values)).encode(
-        y=y, color=_colour_of(list(by_framework)), yOffset="framework:N"
+        y=y, color=_colour_of(frameworks), yOffset="framework:N"
     )
     line = alt.Chart(_data([{"median": 1}])).mark_rule(strokeDash=[4, 4])
     chart = alt.layer(
@@ -562,46 +626,12 @@ def several(comparisons: list[Comparison]) -> Chart | None:
     return Chart(
         "several",
         "Does it hold over the runs?",
-        f"Relative to {base}, the geometric means are: {joined(means)}.",
+        means,
         "Each ratio is of the steady epochs of one run, paired by round. " + _INTERVALS,
         _specification(chart, ROW_HEIGHT * (rows + 1)),
         ["run", "framework", f"× {base}"],
         cells,
     )
-
-
-def _common_framework(comparisons: list[Comparison]) -> str | None:
-    """Return the framework that most runs have ranked; of several the first by name."""
-    ranked = Counter(
-        framework
-        for comparison in comparisons
-        for framework in {
-            r.cell.implementation for r in comparison.results if comparison.is_ranked(r)
-        }
-    )
-    return min(ranked, key=lambda name: (-ranked[name], name), default=None)
-
-
-def _what_differs(comparisons: list[Comparison]) -> list[str]:
-    """Return a label for each run: its model, machine and date, as far as they differ."""
-    kinds = (
-        [c.model["name"] for c in comparisons],
-        [c.machine.name for c in comparisons],
-        [c.created[:16].replace("T", " ") for c in comparisons],
-    )
-    for differing in ([k for k in kinds[:2] if len(set(k)) > 1], kinds):
-        labels = [", ".join(parts) for parts in zip(*differing, strict=True)]
-        if len(set(labels)) == len(comparisons):
-            return labels
-    return [f"run {number}" for number in range(1, len(comparisons) + 1)]
-
-
-def _paired_with(comparison: Comparison, result: CellResult, base: str) -> Estimate | None:
-    """Return the ratio of a cell to the framework's on the same device and threads."""
-    for other in comparison.ranked(result.cell.device, result.cell.threads):
-        if other.cell.implementation == base:
-            return comparison.paired(result, other)
-    return None
 
 
 _INTERVALS = (

@@ -6,8 +6,8 @@ from typing import Any
 
 from ..implementation import IDIOMATIC
 from ..results.comparison import Comparison
-from ..results.records import FLOAT64_BOUND, CellResult, worst
-from ..results.statistics import MIN_ROUNDS
+from ..results.records import FLOAT64_BOUND, PREDICT, TRAIN, CellResult, worst
+from ..results.statistics import MIN_ROUNDS, Estimate
 from .formatting import (
     EMPTY_CELL,
     count,
@@ -21,7 +21,9 @@ from .formatting import (
 )
 from .remarks import remarks
 from .sections import sections
-from .summary import gpu_names
+from .summary import epoch_words, gpu_names
+
+LATENCY, LATENCY_P99 = "latency ms", "99 % ms"
 
 
 def all_details(comparison: Comparison, markdown: bool = False) -> str:
@@ -30,13 +32,17 @@ def all_details(comparison: Comparison, markdown: bool = False) -> str:
     hidden = set()
     if not any(result.cell.on_gpu for result in comparison.results):
         hidden.add("GPU speed-up")
-    if len({result.cell.threads for result in comparison.results}) == 1:
-        hidden.add("threads")
+    labels = [_row_labels(result) for result in comparison.results]
+    for name in ("threads", "task", "batch size"):
+        if len({label[name] for label in labels}) == 1:
+            hidden.add(name)
+    if all(result.cell.task == TRAIN for result in comparison.results):
+        hidden |= {LATENCY, LATENCY_P99}
     if all(result.cell.variant == IDIOMATIC for result in comparison.results):
         hidden |= {"variant", "× idiomatic"}
     if not comparison.settings.trace_memory:
         hidden.add("allocated MiB")
-    text_columns = 2 if "variant" in hidden else 3
+    text_columns = len({"framework", "variant", "device", "task"} - hidden)
     grids = [
         grid([row(comparison, r) for r in comparison.results], hidden, text_columns, markdown)
         for row in (_time_row, _work_row)
@@ -51,8 +57,8 @@ def _heading(comparison: Comparison) -> list[str]:
     optimizer = ", ".join(f"{k} {v}" for k, v in model["optimizer"].items() if k != "type")
     return [
         f"{model['name']}: {model['parameters']:,} parameters, {model['optimizer']['type']} "
-        f"({optimizer}), float32, {count(settings.epochs, 'epoch')} of "
-        f"{count(data.batches, 'batch', 'batches')} of {data.batch_size:,}",
+        f"({optimizer}), float32, {count(settings.epochs, 'steady epoch')} a round, "
+        f"{epoch_words(comparison)}",
         f"Data: {data.name}, {data.train_examples:,} examples to train on, "
         f"{data.test_examples:,} to test on",
         f"Machine: {machine.cpu}, {count(machine.cpus, 'CPU')}, "
@@ -79,7 +85,9 @@ def _row_labels(result: CellResult) -> dict[str, str]:
         "framework": result.cell.title,
         "variant": result.cell.variant,
         "device": result.cell.device,
+        "task": result.cell.task,
         "threads": str(result.cell.threads),
+        "batch size": f"{result.cell.batch_size:,}",
     }
 
 
@@ -92,10 +100,16 @@ def _time_row(comparison: Comparison, result: CellResult) -> dict[str, str]:
         "CPU s": number(cpu.median if cpu else None),
         "cores": number(comparison.cores(result)),
         "examples/s": number(comparison.examples_per_second(result)),
+        LATENCY: with_interval(_milliseconds(comparison.latency(result))),
+        LATENCY_P99: with_interval(_milliseconds(comparison.latency(result, "p99_seconds"))),
         f"× {comparison.settings.baseline or 'fastest'}": with_interval(comparison.ratio(result)),
         "× idiomatic": with_interval(comparison.idiomatic_ratio(result)),
         "GPU speed-up": with_interval(comparison.gpu_speedup(result)),
     }
+
+
+def _milliseconds(seconds: Estimate | None) -> Estimate | None:
+    return seconds.scaled(1e3) if seconds else None
 
 
 def _work_row(comparison: Comparison, result: CellResult) -> dict[str, str]:
@@ -106,7 +120,7 @@ def _work_row(comparison: Comparison, result: CellResult) -> dict[str, str]:
         "GFLOP/s": number(gflops),
         "of peak": percent(gflops / peak.gflops if gflops and peak else None),
         "loss": f"{_loss(losses[0])} → {_loss(losses[-1])}" if losses else EMPTY_CELL,
-        "accuracy": percent(result.test_accuracy),
+        "accuracy": percent(comparison.accuracy(result)),
         "deviation": _deviation(result),
         "peak MiB": integer(memory and memory / 2**20),
         "allocated MiB": integer(result.allocated and result.allocated / 2**20),
@@ -116,14 +130,18 @@ def _work_row(comparison: Comparison, result: CellResult) -> dict[str, str]:
 def _notes(comparison: Comparison) -> list[str]:
     results, data = comparison.results, comparison.data
     notes = [f"Data: {data.note}." if data.note else ""]
-    left_over = data.train_examples - data.batches * data.batch_size
-    if data.cut:
-        notes.append(
-            f"The epoch is limited to the first {count(data.batches, 'batch', 'batches')} of "
-            f"{data.train_examples // data.batch_size:,}, and the test set to as many examples."
-        )
-    elif left_over:
-        notes.append(f"{left_over:,} training examples, less than a batch, are not used.")
+    for size in sorted({result.cell.batch_size for result in results}):
+        batches = data.batches(size)
+        if data.is_cut(size):
+            notes.append(
+                f"The epoch is limited to the first {count(batches, 'batch', 'batches')} of "
+                f"{data.train_examples // size:,}, of {size:,} examples each; the test set has "
+                f"{data.test_examples:,}."
+            )
+        elif left_over := data.train_examples - batches * size:
+            notes.append(
+                f"{left_over:,} training examples, less than a batch of {size:,}, are not used."
+            )
     if comparison.model["data"]["augmentation"]:
         notes.append(
             "All frameworks get the same augmented pictures: the seconds of an epoch include the "
@@ -151,6 +169,7 @@ def _notes(comparison: Comparison) -> list[str]:
         "seconds. loss: of the first and the last batch of the first epoch. accuracy: on the test "
         "examples, after the steady epochs of the first round. min s: the fastest of all steady "
         "epochs.",
+        _prediction_note(results),
         "deviation: ‖a - b‖ / ‖b‖ in float32 of the tensor that differs most from the reference. "
         "peak MiB: on the CPU the peak of the resident memory; on a GPU the peak of the "
         "framework's allocator, including garbage not collected yet.",
@@ -191,6 +210,20 @@ def _parity_note(results: list[CellResult]) -> str:
     )
 
 
+def _prediction_note(results: list[CellResult]) -> str:
+    predicting = [r for r in results if r.cell.task == PREDICT]
+    if not predicting:
+        return ""
+    near = [r.predictions.near_ties for r in predicting if r.predictions]
+    ties = f"; rounding may decide {max(near):,} examples of an epoch" if any(near) else ""
+    return (
+        "predict: the logits of every batch of the epoch in inference mode, from the initial "
+        "weights. latency: the time of one batch until its logits are on the host, the median of "
+        "the batches of an epoch of its own; 99 %: its 99th percentile. loss and accuracy are "
+        f"those of the predicted examples, which must be the same in all rows{ties}."
+    )
+
+
 def _repeats_note(results: list[CellResult]) -> str:
     repeats = [epoch.repeats for r in results if r.cell.on_gpu for epoch in r.steady]
     if not repeats:
@@ -211,7 +244,8 @@ def _peak_note(results: list[CellResult]) -> str:
     if not peaks:
         return ""
     return (
-        "GFLOP/s: the model's matrix multiplications and convolutions, forward and backward. of "
+        "GFLOP/s: the model's matrix multiplications and convolutions, forward and, in training, "
+        "backward. of "
         "peak: relative to the fastest float32 matrix multiplication on the device (matrix "
         f"multiplication and copy: {'; '.join(peaks)})."
     )

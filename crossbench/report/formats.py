@@ -14,7 +14,7 @@ from . import Format
 from .details import all_details
 from .formatting import draw, escape_markdown
 from .sections import requested_sections
-from .several_runs import change_rows, change_table, merged_rows, merged_table
+from .several_runs import change_rows, change_table, mean_table, merged_rows, merged_table
 from .summary import summarize
 from .terminal import WIDTH, text
 
@@ -39,7 +39,7 @@ def tables(
     width: int | None = None,
     colour: bool = False,
 ) -> str:
-    """Return the tables of several comparisons, one after the other; see `table`."""
+    """Return the tables of several comparisons, then the means of their ratios; see `table`."""
     if format in ("csv", "json"):
         return _plain([row for comparison in comparisons for row in comparison.rows()], format)
     if details:
@@ -48,7 +48,8 @@ def tables(
         drawn = [markdown(comparison) for comparison in comparisons]
     else:
         drawn = [text(comparison, width or WIDTH, colour) for comparison in comparisons]
-    return "\n\n".join(drawn)
+    means = mean_table(comparisons, format == "markdown") if len(comparisons) > 1 else None
+    return "\n\n".join(filter(None, [*drawn, means]))
 
 
 def markdown(comparison: Comparison) -> str:

@@ -112,6 +112,11 @@ def number(value: float | None) -> str:
     return f"{value:.{digits}f}"
 
 
+def milliseconds(seconds: Estimate | None) -> str:
+    """Return the median in milliseconds, without its interval."""
+    return number(seconds.median * 1e3 if seconds else None)
+
+
 def integer(value: float | None) -> str:
     if value is None:
         return EMPTY_CELL

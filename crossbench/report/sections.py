@@ -1,21 +1,24 @@
-"""Draw the tables that follow the main one where they apply: thread scaling, cost, time to accuracy
-and resource usage.
+"""Draw the tables that follow the main one where they apply: batch sizes, thread scaling, cost,
+time to accuracy and resource usage.
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
 from statistics import median
+from typing import Any
 
 from ..results.comparison import Comparison
-from ..results.records import CellResult
+from ..results.records import TRAIN, CellResult
 from ..results.statistics import Estimate
 from .formatting import EMPTY_CELL, count, grid, integer, lines, number, percent, with_interval
+from .summary import name_with
 
 
 def requested_sections(comparison: Comparison, markdown: bool = False) -> list[str]:
-    """Return the tables of what the user asked for: threads, prices, a target accuracy."""
+    """Return the tables of what the user asked for, such as several batch sizes or prices."""
     tables = [
+        batch_sizes(comparison, markdown),
         threads(comparison, markdown),
         cost(comparison, markdown),
         accuracy(comparison, markdown),
@@ -31,23 +34,58 @@ def sections(comparison: Comparison, markdown: bool = False) -> list[str]:
     return tables
 
 
+def batch_sizes(comparison: Comparison, markdown: bool = False) -> str | None:
+    """Return the time of a step and of an example by batch size; None for a single batch size."""
+    sizes = sorted({r.cell.batch_size for r in comparison.results})
+    if len(sizes) == 1:
+        return None
+    several_tasks = len({r.cell.task for r in comparison.results}) > 1
+    rows = [
+        {
+            "framework": name_with(comparison, cells[0], "device", "threads"),
+            **({"task": cells[0].cell.task} if several_tasks else {}),
+            "batch size": f"{r.cell.batch_size:,}",
+            "ms per step": with_interval(_scaled(comparison.step_seconds(r), 1e3)),
+            "µs per example": with_interval(
+                _scaled(comparison.step_seconds(r), 1e6 / r.cell.batch_size)
+            ),
+        }
+        for cells in by_batch_size(comparison)
+        for r in cells
+    ]
+    return grid(rows, (), 2 if several_tasks else 1, markdown)
+
+
+def by_batch_size(comparison: Comparison) -> list[list[CellResult]]:
+    """Return the cells that differ in the batch size alone, the smallest first, as lists."""
+    found: dict[tuple[Any, ...], list[CellResult]] = {}
+    for r in comparison.results:
+        key = (r.cell.task, r.cell.implementation, r.cell.device, r.cell.threads)
+        found.setdefault(key, []).append(r)
+    return [sorted(cells, key=lambda r: r.cell.batch_size) for cells in found.values()]
+
+
+def _scaled(estimate: Estimate | None, factor: float) -> Estimate | None:
+    return estimate.scaled(factor) if estimate else None
+
+
 def threads(comparison: Comparison, markdown: bool = False) -> str | None:
     """Return the speed-up by number of CPU threads, or None if no framework ran with several."""
     scaled = [r for r in comparison.results if comparison.thread_speedup(r)]
     if not scaled:
         return None
-    frameworks = list(dict.fromkeys(r.cell.implementation for r in scaled))
+    lines_of = list(dict.fromkeys((*r.cell.work, r.cell.implementation) for r in scaled))
     cells = sorted(
         (
             r
             for r in comparison.results
-            if r.cell.implementation in frameworks and r.cell.device == "cpu"
+            if (*r.cell.work, r.cell.implementation) in lines_of and r.cell.device == "cpu"
         ),
-        key=lambda r: (frameworks.index(r.cell.implementation), r.cell.threads),
+        key=lambda r: (lines_of.index((*r.cell.work, r.cell.implementation)), r.cell.threads),
     )
     rows = [
         {
-            "framework": r.cell.label,
+            "framework": name_with(comparison, r, "task", "batch_size"),
             "threads": str(r.cell.threads),
             "steady epoch s": with_interval(comparison.steady(r)),
             "speed-up": with_interval(comparison.thread_speedup(r)),
@@ -68,11 +106,13 @@ def _slower_with_more_threads(comparison: Comparison, cells: list[CellResult]) -
     found = []
     for fewer, more in pairwise(cells):
         ratio = comparison.paired(more, fewer)
-        if more.cell.implementation == fewer.cell.implementation and ratio and ratio.is_over(1):
-            found.append(
-                f"{more.cell.label}: {count(more.cell.threads, 'thread')} are slower than "
-                f"{fewer.cell.threads}"
-            )
+        one_line = (more.cell.implementation, more.cell.work) == (
+            fewer.cell.implementation,
+            fewer.cell.work,
+        )
+        if one_line and ratio and ratio.is_over(1):
+            name, threads = name_with(comparison, more, "task", "batch_size"), more.cell.threads
+            found.append(f"{name}: {count(threads, 'thread')} are slower than {fewer.cell.threads}")
     return found
 
 
@@ -83,7 +123,7 @@ def cost(comparison: Comparison, markdown: bool = False) -> str | None:
         return None
     rows = [
         {
-            "framework": r.cell.label,
+            "framework": name_with(comparison, r, "task", "batch_size"),
             "device": r.cell.device,
             "threads": str(r.cell.threads),
             "price of an hour": number(prices.get(r.cell.device_type)),
@@ -111,13 +151,13 @@ def accuracy(comparison: Comparison, markdown: bool = False) -> str | None:
     if target is None:
         return None
     rows = []
-    for r in comparison.results:
+    for r in [r for r in comparison.results if r.cell.task == TRAIN]:
         reached = bool(r.to_accuracy) and r.to_accuracy[-1].accuracy >= target
         seconds = sum(epoch.wall_seconds for epoch in r.to_accuracy)
         cpu = sum(epoch.cpu_seconds for epoch in r.to_accuracy)
         rows.append(
             {
-                "framework": r.cell.label,
+                "framework": name_with(comparison, r, "task", "batch_size"),
                 "device": r.cell.device,
                 "threads": str(r.cell.threads),
                 f"seconds to {target:.0%}": number(seconds) if reached else EMPTY_CELL,
@@ -137,7 +177,7 @@ def usage(comparison: Comparison, markdown: bool = False) -> str:
     """
     rows = [
         {
-            "framework": r.cell.label,
+            "framework": name_with(comparison, r, "task", "batch_size"),
             "device": r.cell.device,
             "cores": number(comparison.cores(r)),
             "most cores": number(_median_usage(r, "cores_peak")),

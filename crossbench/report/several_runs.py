@@ -1,4 +1,6 @@
-"""Draw several comparisons in one table: what changed since the first, or the rows of all."""
+"""Draw several comparisons in one table: what changed since the first, the rows of all, or the
+means of their ratios.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,9 @@ from statistics import median
 from ..results.comparison import Comparison
 from ..results.records import CellResult
 from ..results.rows import Value, as_dict, estimate_fields, row
-from ..results.several_runs import changes
+from ..results.several_runs import MeanRatio, changes, mean_ratios
 from ..results.statistics import MIN_ROUNDS, Estimate, unpaired_ratio
-from .formatting import count, grid, integer, lines, number, percent, with_interval
+from .formatting import count, grid, integer, joined, lines, number, percent, with_interval
 
 
 def change_table(comparisons: list[Comparison], markdown: bool = False) -> str:
@@ -56,7 +58,7 @@ def change_rows(comparisons: list[Comparison]) -> list[dict[str, Value]]:
 def merged_table(comparisons: list[Comparison], markdown: bool = False) -> str:
     """Return the rows of all comparisons with the number of their run.
 
-    × fastest is relative to the fastest row of all, not paired.
+    × fastest is relative to the fastest row of all with the same task and batch size, not paired.
     """
     frozen = [c.frozen() for c in comparisons]
     cells = [
@@ -65,7 +67,6 @@ def merged_table(comparisons: list[Comparison], markdown: bool = False) -> str:
         for result in comparison.results
         if result.epochs
     ]
-    fastest = _fastest(frozen)
     rows = []
     for run_number, comparison, result in cells:
         memory, cpu = result.peak_memory, comparison.steady(result, "cpu_seconds")
@@ -75,17 +76,21 @@ def merged_table(comparisons: list[Comparison], markdown: bool = False) -> str:
                 "framework": result.cell.label,
                 "device": result.cell.device,
                 "threads": str(result.cell.threads),
+                "task": result.cell.task,
+                "batch size": f"{result.cell.batch_size:,}",
                 "first epoch s": with_interval(comparison.first_epoch(result)),
                 "steady epoch s": with_interval(comparison.steady(result)),
                 "CPU s": number(cpu.median if cpu else None),
                 "cores": number(comparison.cores(result)),
                 "examples/s": number(comparison.examples_per_second(result)),
-                "× fastest": with_interval(_ratio_to(comparison, result, fastest)),
-                "accuracy": percent(result.test_accuracy),
+                "× fastest": with_interval(_ratio_to_fastest(frozen, comparison, result)),
+                "accuracy": percent(comparison.accuracy(result)),
                 "peak MiB": integer(memory and memory / 2**20),
             }
         )
-    return "\n\n".join([_legend(comparisons), grid(rows, text_columns=3, markdown=markdown)])
+    hidden = [name for name in ("task", "batch size") if len({row[name] for row in rows}) == 1]
+    table = grid(rows, hidden, text_columns=3, markdown=markdown)
+    return "\n\n".join([_legend(comparisons), table])
 
 
 def merged_rows(comparisons: list[Comparison]) -> list[dict[str, Value]]:
@@ -94,11 +99,10 @@ def merged_rows(comparisons: list[Comparison]) -> list[dict[str, Value]]:
     Their ratio is relative to the fastest row of all, not paired.
     """
     frozen = [comparison.frozen() for comparison in comparisons]
-    fastest = _fastest(frozen)
     found = []
     for run_number, comparison in enumerate(frozen, 1):
         for result in comparison.results:
-            ratio = _ratio_to(comparison, result, fastest)
+            ratio = _ratio_to_fastest(frozen, comparison, result)
             found.append(
                 {"run": run_number}
                 | as_dict(row(comparison, result))
@@ -108,16 +112,60 @@ def merged_rows(comparisons: list[Comparison]) -> list[dict[str, Value]]:
     return found
 
 
-def _fastest(comparisons: list[Comparison]) -> list[float]:
-    """Return the seconds of the fastest ranked row of all, one value per round."""
-    ranked = (c.seconds(r) for c in comparisons for r in c.results if c.is_ranked(r))
-    return min(ranked, key=median, default=[])
+def mean_words(means: list[MeanRatio]) -> str:
+    """Return the geometric means in a sentence for each device, number of threads and task."""
+    sentences = []
+    places = dict.fromkeys((m.device, m.threads, m.task) for m in means)
+    for place in places:
+        of_place = [m for m in means if (m.device, m.threads, m.task) == place]
+        device, threads, task = place
+        where = f" ({device}, {count(threads, 'thread')}, {task})" if len(places) > 1 else ""
+        each = [f"{m.name} {with_interval(m.ratio)} (over {len(m.over)})" for m in of_place]
+        sentences.append(
+            f"Relative to {of_place[0].base}, the geometric means are{where}: {joined(each)}."
+        )
+    return " ".join(sentences)
 
 
-def _ratio_to(comparison: Comparison, result: CellResult, fastest: list[float]) -> Estimate | None:
+def mean_table(comparisons: list[Comparison], markdown: bool = False) -> str | None:
+    """Return the geometric means of the ratios over models and batch sizes; None without one."""
+    means = mean_ratios(comparisons)
+    if not means:
+        return None
+    rows = [
+        {
+            "framework": m.name,
+            "device": m.device,
+            "task": m.task,
+            "threads": str(m.threads),
+            "geometric mean": with_interval(m.ratio),
+            "relative to": m.base,
+            "over": str(len(m.over)),
+        }
+        for m in means
+    ]
+    over = dict.fromkeys("; ".join(m.over) for m in means)
+    notes = [f"over {what.count(';') + 1}: {what}." for what in over]
+    notes.append(
+        "geometric mean: of the ratios of steady seconds in each round, then the median of the "
+        f"rounds with (its 95 % bootstrap interval) or, for fewer than {MIN_ROUNDS}, [the range]."
+    )
+    return "\n\n".join([grid(rows, text_columns=3, markdown=markdown), lines(notes)])
+
+
+def _ratio_to_fastest(
+    comparisons: list[Comparison], comparison: Comparison, result: CellResult
+) -> Estimate | None:
+    """Return the ratio to the fastest ranked row of all with the same task and batch size."""
     if not comparison.is_ranked(result):
         return None
-    return unpaired_ratio(comparison.seconds(result), fastest)
+    same_work = (
+        c.seconds(r)
+        for c in comparisons
+        for r in c.results
+        if r.cell.work == result.cell.work and c.is_ranked(r)
+    )
+    return unpaired_ratio(comparison.seconds(result), min(same_work, key=median))
 
 
 def _numbered(comparisons: list[Comparison], start: int = 1) -> list[tuple[str, Comparison]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -9,14 +10,16 @@ from typing import Literal
 from ..implementation import IDIOMATIC
 from ..printable import printable
 from ..results.comparison import Comparison
-from ..results.records import FLOAT64_BOUND, Cell, CellResult, worst
+from ..results.records import FLOAT64_BOUND, TRAIN, CellResult, Group, Task, worst
 from ..results.rows import Row, rows
+from ..results.several_runs import mean_ratios
 from ..results.statistics import MIN_ROUNDS, Estimate
 from .formatting import (
     MAX_CELL_CHARACTERS,
     count,
     integer,
     joined,
+    milliseconds,
     number,
     percent,
     with_interval,
@@ -27,7 +30,9 @@ MAX_SENTENCE_CHARACTERS = 1_000
 """Characters of a sentence; real ones have some hundred."""
 MAX_NAMED = 5
 """Slower rows that the sentence on the fastest names."""
-TEXT_COLUMNS = ("framework", "variant", "device")
+TEXT_COLUMNS = ("task", "framework", "variant", "device")
+LATENCY, LATENCY_P99 = "latency\nms", "99 % in\nms"
+"""Headers of the median and the 99th percentile of the seconds that predicting a batch takes."""
 Alignment = Literal["left", "right"]
 
 
@@ -44,9 +49,9 @@ class Summary:
     """How many of the columns, from the first, decide."""
     rows: list[list[str]]
     fastest: list[bool]
-    """For each row, whether it is the fastest of its device and threads."""
+    """For each row, whether it is the fastest of its group."""
     verdicts: list[str]
-    """Who is fastest, in a sentence for each device and number of threads."""
+    """Who is fastest, in a sentence for each device, number of threads and task."""
     parity: str
     warnings: list[str]
 
@@ -63,16 +68,19 @@ def summarize(comparison: Comparison, running: bool = False) -> Summary:
     """
     comparison = comparison.frozen()
     found = rows(comparison)
-    groups = [(row.device, row.threads) for row in found]
+    groups = [(row.device, row.threads, row.task, row.batch_size) for row in found]
+    names = ("device", "threads", "task", "batch")
     hidden = {
         name
-        for name, values in zip(("device", "threads"), zip(*groups, strict=True), strict=False)
+        for name, values in zip(names, zip(*groups, strict=True), strict=False)
         if len(set(values)) == 1
     }
     if all(row.variant == IDIOMATIC for row in found):
         hidden.add("variant")
     if all(row.idiomatic_ratio is None for row in found):
         hidden.add("× idiomatic")
+    if all(row.task == TRAIN for row in found):
+        hidden |= {LATENCY, LATENCY_P99}
     cells = [{k: v for k, v in _cells(row).items() if k not in hidden} for row in found]
     base = comparison.settings.baseline or "fastest"
     ratio = printable(f"× {base}", MAX_CELL_CHARACTERS)
@@ -97,6 +105,8 @@ def _cells(row: Row) -> dict[str, str]:
     memory = row.peak_memory_bytes
     first = row.first_epoch_seconds
     return {
+        "task": row.task,
+        "batch": f"{row.batch_size:,}",
         "framework": row.title,
         "variant": row.variant,
         "device": row.device,
@@ -105,6 +115,8 @@ def _cells(row: Row) -> dict[str, str]:
         "ratio": with_interval(row.ratio),
         "× idiomatic": with_interval(row.idiomatic_ratio),
         "examples\nper s": number(row.examples_per_second),
+        LATENCY: milliseconds(row.latency_seconds),
+        LATENCY_P99: milliseconds(row.latency_p99_seconds),
         "first\nepoch s": number(first.median if first else None),
         "cores\nused": number(row.cores),
         "peak\nMiB": integer(memory and memory / 2**20),
@@ -119,13 +131,34 @@ def _heading(comparison: Comparison) -> list[str]:
     gpus = f", {gpu_names(comparison)}" if on_gpu else ""
     threads = sorted({r.cell.threads for r in comparison.results})
     return [
-        f"{model['name']} on {data.name}: {model['parameters']:,} parameters, an epoch of "
-        f"{count(data.batches, 'batch', 'batches')} of {data.batch_size:,}, "
-        f"{model['optimizer']['type']}, float32; "
+        f"{model['name']} on {data.name}: {model['parameters']:,} parameters, "
+        f"{epoch_words(comparison)}, {model['optimizer']['type']}, float32; "
         f"{machine.name}, {count(machine.cpus, 'CPU')}{gpus}; "
         f"{joined(threads)} {'thread' if threads == [1] else 'threads'}; "
         f"{count(rounds, 'interleaved round')}: {_what_is_shown(rounds)}."
+        f"{_what_is_predicted(comparison)}"
     ]
+
+
+def epoch_words(comparison: Comparison) -> str:
+    """Return what an epoch is: "an epoch of 50 batches of 1,000"."""
+    data, sizes = comparison.data, sorted({r.cell.batch_size for r in comparison.results})
+    batches = [data.batches(size) for size in sizes]
+    if len(sizes) == 1:
+        return f"an epoch of {count(batches[0], 'batch', 'batches')} of {sizes[0]:,}"
+    listed = joined(f"{size:,}" for size in sizes)
+    if len(set(batches)) == 1:
+        return f"epochs of {count(batches[0], 'batch', 'batches')} of {listed}"
+    examples = data.most_examples or data.train_examples
+    if data.most_batches is None:
+        return f"epochs of {examples:,} examples in batches of {listed}"
+    return f"epochs of {joined(f'{b:,}' for b in batches)} batches of {listed}"
+
+
+def _what_is_predicted(comparison: Comparison) -> str:
+    if all(r.cell.task == TRAIN for r in comparison.results):
+        return ""
+    return " To predict is to compute the logits of each batch, from the initial weights."
 
 
 def _clean(sentences: Iterable[str]) -> list[str]:
@@ -134,23 +167,27 @@ def _clean(sentences: Iterable[str]) -> list[str]:
 
 
 def row_name(comparison: Comparison, result: CellResult) -> str:
-    """Return a row's name for a reader: the framework, and the device and the number of threads
-    where rows differ in them; the cell's own name where that is not enough to tell it.
+    """Return a row's name for a reader: the framework, and of the device, the number of threads,
+    the task and the batch size what rows differ in; else the cell's own name if rows share that.
     """
-    cells = [r.cell for r in comparison.results]
-    several_devices = len({cell.device for cell in cells}) > 1
-    several_threads = len({cell.threads for cell in cells}) > 1
+    found = name_with(comparison, result, *Group._fields)
+    names = [name_with(comparison, other, *Group._fields) for other in comparison.results]
+    return found if names.count(found) == 1 else result.name
 
-    def name(cell: Cell) -> str:
-        parts = [cell.label]
-        if several_devices:
-            parts.append(cell.device)
-        if several_threads:
-            parts.append(count(cell.threads, "thread"))
-        return ", ".join(parts)
 
-    found = name(result.cell)
-    return found if [name(cell) for cell in cells].count(found) == 1 else result.name
+def name_with(comparison: Comparison, result: CellResult, *fields: str) -> str:
+    """Return the framework and those of the fields of a Group that cells differ in."""
+    cell = result.cell
+    words = {
+        "device": cell.device,
+        "threads": count(cell.threads, "thread"),
+        "task": cell.task,
+        "batch_size": f"batches of {cell.batch_size:,}",
+    }
+    differing = [
+        field for field in fields if len({getattr(r.cell, field) for r in comparison.results}) > 1
+    ]
+    return ", ".join([cell.label, *(words[field] for field in differing)])
 
 
 def gpu_names(comparison: Comparison) -> str:
@@ -170,23 +207,73 @@ def _what_is_shown(rounds: int) -> str:
 
 
 def verdicts(comparison: Comparison) -> list[str]:
-    """Say who is fastest on each device with each number of threads."""
-    cells = comparison.results
-    groups = list(dict.fromkeys((r.cell.device, r.cell.threads) for r in cells))
-    several = len({threads for _, threads in groups}) > 1
+    """Say who is fastest in each task on each device with each number of threads.
+
+    With several batch sizes the sentence is on all of them.
+    """
+    groups = comparison.groups
+    several_threads = len({group.threads for group in groups}) > 1
+    several_tasks = len({group.task for group in groups}) > 1
     sentences = []
-    for device, threads in groups:
-        place = _place(device) + (f" with {count(threads, 'thread')}" if several else "")
-        ranked = comparison.ranked(device, threads)
-        if len(ranked) > 1:
-            sentences.append(_verdict(comparison, ranked, place))
-    for result in cells:
+    for place in dict.fromkeys((group.device, group.threads, group.task) for group in groups):
+        device, threads, task = place
+        where = _place(device)
+        if several_threads:
+            where += f" with {count(threads, 'thread')}"
+        if several_tasks:
+            where += f" to {task}"
+        of_place = sorted(group for group in groups if group[:3] == place)
+        ranked = {group.batch_size: comparison.ranked(group) for group in of_place}
+        ranked = {size: cells for size, cells in ranked.items() if len(cells) > 1}
+        if len(of_place) > 1 and ranked:
+            sentences.append(_verdict_by_size(comparison, ranked, where))
+            sentences += _means(comparison, place)
+        elif ranked:
+            sentences += [_verdict(comparison, cells, where) for cells in ranked.values()]
+    for result in comparison.results:
         if speedup := comparison.gpu_speedup(result):
             sentences.append(
-                f"{result.cell.label} is {_times(speedup)} as fast {_place(result.cell.device)} as "
-                "on the CPU."
+                f"{name_with(comparison, result, 'task', 'batch_size')} is {_times(speedup)} as "
+                f"fast {_place(result.cell.device)} as on the CPU."
             )
     return sentences
+
+
+def _means(comparison: Comparison, place: tuple[str, int, Task]) -> list[str]:
+    """Return the sentence on the geometric means of the ratios over the batch sizes of a place."""
+    fastest = Counter(
+        ranked[0].cell.implementation
+        for group in comparison.groups
+        if group[:3] == place and (ranked := comparison.ranked(group))
+    )
+    ((base, _),) = fastest.most_common(1)
+    means = [m for m in mean_ratios([comparison], base) if (m.device, m.threads, m.task) == place]
+    each = [f"{m.name} takes {_times(m.ratio)} (over {len(m.over)})" for m in means]
+    return [f"Of {means[0].base}'s seconds, {joined(each)} in the geometric mean."] if each else []
+
+
+def _verdict_by_size(
+    comparison: Comparison, ranked: dict[int, list[CellResult]], where: str
+) -> str:
+    """Return the sentence on who is fastest from which batch size on.
+
+    ranked: by batch size, ascending, two or more cells, the fastest first.
+    """
+    parts, before = list[str](), None
+    for size, (fastest, second, *_) in ranked.items():
+        if before == fastest.cell.implementation:
+            continue
+        others = {cell.cell.implementation: cell for cell in ranked[size]}
+        other = others.get(before or "", second)
+        ratio = comparison.paired(other, fastest)
+        from_size = f"from batches of {size:,} on " if parts else f"with batches of {size:,} "
+        words = f"{from_size}{fastest.cell.label} is fastest"
+        if ratio:
+            unsure = "" if ratio.is_over(1) else ", not a significant difference"
+            words += f" ({_times(ratio)} as fast as {other.cell.label}{unsure})"
+        parts.append(words)
+        before = fastest.cell.implementation
+    return f"{where[0].upper()}{where[1:]}, {', '.join(parts)}."
 
 
 def _place(device: str) -> str:

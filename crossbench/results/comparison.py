@@ -15,12 +15,12 @@ from ..errors import ResultsError
 from ..implementation import IDIOMATIC
 from ..printable import printable
 from . import doubts, file
-from .records import CellResult, Data, Machine, Peak, Reference, Settings
+from .records import TRAIN, CellResult, Data, Group, Machine, Peak, Reference, Settings
 from .rows import Value, as_dict, rows
-from .statistics import Estimate, estimate, paired_ratio
+from .statistics import Estimate, estimate, paired_ratio, round_ratios
 from .validation import check
 
-SCHEMA = 8
+SCHEMA = 9
 PAGE_RESULTS = re.compile(rb'<script [^>]*class="crossbench-results">(.*?)</script>')
 """Where a page holds the results of a run."""
 UNREADABLE = (msgspec.MsgspecError, RecursionError, TypeError, ValueError, OverflowError)
@@ -106,17 +106,45 @@ class Comparison:
         return median(cpu) / self._median(result) if cpu else None
 
     def examples_per_second(self, result: CellResult) -> float | None:
-        """Return the training examples per second of a steady epoch."""
-        examples = self.data.batches * self.data.batch_size
+        """Return the examples per second of a steady epoch."""
+        examples = self.batches(result) * result.cell.batch_size
         return examples / self._median(result) if self.seconds(result) else None
 
-    def ranked(self, device: str, threads: int) -> list[CellResult]:
-        """Return the ranked cells of a device and number of threads, the fastest first."""
-        cells = [
-            r
-            for r in self.results
-            if (r.cell.device, r.cell.threads) == (device, threads) and self.is_ranked(r)
-        ]
+    def batches(self, result: CellResult) -> int:
+        """Return the number of batches in the cell's epoch."""
+        return self.data.batches(result.cell.batch_size)
+
+    def step_seconds(self, result: CellResult) -> Estimate | None:
+        """Return the seconds of a steady epoch divided by its steps."""
+        steady = self.steady(result)
+        return steady.scaled(1 / self.batches(result)) if steady else None
+
+    def latency(self, result: CellResult, figure: str = "median_seconds") -> Estimate | None:
+        """Return the seconds of predicting one batch over the rounds; None for training.
+
+        figure: "median_seconds" or "p99_seconds" of the batches of an epoch.
+        """
+        seconds = [getattr(latency, figure) for latency in result.latencies]
+        return estimate(seconds) if seconds else None
+
+    def accuracy(self, result: CellResult) -> float | None:
+        """Return the share of the test examples, or of those of a predicted epoch, that is right.
+
+        None for a model without classes.
+        """
+        if result.predictions is None:
+            return result.test_accuracy
+        examples = self.batches(result) * result.cell.batch_size
+        return result.predictions.correct / examples
+
+    @property
+    def groups(self) -> list[Group]:
+        """Return the groups of cells that are compared with each other, in the cells' order."""
+        return list(dict.fromkeys(result.cell.group for result in self.results))
+
+    def ranked(self, group: Group) -> list[CellResult]:
+        """Return the ranked cells of a group, the fastest first."""
+        cells = [r for r in self.results if r.cell.group == group and self.is_ranked(r)]
         return sorted(cells, key=self._median)
 
     def is_ranked(self, result: CellResult) -> bool:
@@ -130,19 +158,19 @@ class Comparison:
 
     def doubt(self, result: CellResult) -> str | None:
         """Return why the figures of a cell that ran are not ranked, in a line, or None."""
-        return self.own_doubt(result) or doubts.differing_change(self, result)
+        return self.own_doubt(result) or doubts.differing_from_others(self, result)
 
     def own_doubt(self, result: CellResult) -> str | None:
-        """Return the same, without comparing the cell's change of the weights to that of others."""
+        """Return the same, without comparing what the cell computed to that of others."""
         return doubts.own_doubt(self, result)
 
     def base(self, result: CellResult) -> CellResult | None:
-        """Return the cell that a cell is compared with: the baseline, or the fastest, on the same
-        device and threads. None where the cell itself, or the baseline, is not ranked.
+        """Return the cell that a cell is compared with: the baseline, or the fastest, of its group.
+        None where the cell itself, or the baseline, is not ranked.
         """
         if not self.is_ranked(result):
             return None
-        ranked = self.ranked(result.cell.device, result.cell.threads)
+        ranked = self.ranked(result.cell.group)
         baseline = self.settings.baseline
         return next((r for r in ranked if baseline in (None, r.cell.implementation)), None)
 
@@ -155,14 +183,13 @@ class Comparison:
         return self._ratio(result, base) if base else None
 
     def idiomatic_ratio(self, result: CellResult) -> Estimate | None:
-        """Return the ratio of a variant's seconds to those of its framework's idiomatic cell on the
-        same device and threads, paired by round; None for that cell, or without it.
+        """Return the ratio of a variant's seconds to those of its framework's idiomatic cell of the
+        same group, paired by round; None for that cell, or without it.
         """
-        cell = result.cell
-        group = (cell.framework, IDIOMATIC, cell.device, cell.threads)
+        idiomatic = (result.cell.framework, IDIOMATIC, result.cell.group)
         for other in self.results:
-            own = other.cell
-            if (own.framework, own.variant, own.device, own.threads) == group:
+            cell = other.cell
+            if (cell.framework, cell.variant, cell.group) == idiomatic:
                 return None if other is result else self.paired(result, other)
         return None
 
@@ -172,7 +199,7 @@ class Comparison:
         """
         if not result.cell.on_gpu or not self.is_ranked(result):
             return None
-        cpu = self._thread_cells(result.cell.implementation)
+        cpu = self._thread_cells(result)
         return self._ratio(cpu[-1], result) if cpu else None
 
     def paired(self, numerator: CellResult, denominator: CellResult) -> Estimate | None:
@@ -180,11 +207,17 @@ class Comparison:
         both = self.is_ranked(numerator) and self.is_ranked(denominator)
         return self._ratio(numerator, denominator) if both else None
 
+    def round_ratios(self, numerator: CellResult, denominator: CellResult) -> dict[int, float]:
+        """Return the ratio of two cells' seconds by common round; empty if one is not ranked."""
+        if not (self.is_ranked(numerator) and self.is_ranked(denominator)):
+            return {}
+        return round_ratios(self._seconds_by_round(numerator), self._seconds_by_round(denominator))
+
     def thread_speedup(self, result: CellResult) -> Estimate | None:
         """Return how many times faster a CPU cell is than its framework's with the fewest threads,
         paired by round; None where it is that cell, or either is not ranked.
         """
-        cells = self._thread_cells(result.cell.implementation)
+        cells = self._thread_cells(result)
         if result.cell.device != "cpu" or not self.is_ranked(result) or result is cells[0]:
             return None
         return self._ratio(cells[0], result)
@@ -192,19 +225,20 @@ class Comparison:
     def efficiency(self, result: CellResult) -> Estimate | None:
         """Return the speed-up divided by the factor of the threads: 1 is perfect scaling."""
         speedup = self.thread_speedup(result)
-        fewest = self._thread_cells(result.cell.implementation)
+        fewest = self._thread_cells(result)
         return speedup.scaled(fewest[0].cell.threads / result.cell.threads) if speedup else None
 
     def gflops(self, result: CellResult) -> float | None:
         """Return the model's 10^9 floating-point operations per second in a steady epoch."""
         examples = self.examples_per_second(result)
-        return examples * self.model["training_flops"] / 1e9 if examples else None
+        flops = "training_flops" if result.cell.task == TRAIN else "forward_flops"
+        return examples * self.model[flops] / 1e9 if examples else None
 
     def peak(self, result: CellResult) -> Peak | None:
         """Return the highest peak of any framework on the cell's device and threads."""
-        group = (result.cell.device, result.cell.threads)
+        place = (result.cell.device, result.cell.threads)
         peaks = [
-            r.peak for r in self.results if (r.cell.device, r.cell.threads) == group and r.peak
+            r.peak for r in self.results if (r.cell.device, r.cell.threads) == place and r.peak
         ]
         if not peaks:
             return None
@@ -217,7 +251,8 @@ class Comparison:
         return steady.scaled(price / 3600) if price is not None and steady else None
 
     def cost_ratio(self, result: CellResult) -> Estimate | None:
-        """Return the cost relative to the cheapest of all ranked cells, paired by round.
+        """Return the cost relative to the cheapest ranked cell of the same task and batch size,
+        paired by round.
 
         With a baseline, relative to the cheapest of that framework.
         """
@@ -226,6 +261,7 @@ class Comparison:
             r
             for r in self.results
             if baseline in (None, r.cell.implementation)
+            and r.cell.work == result.cell.work
             and r.cell.device_type in prices
             and self.is_ranked(r)
         ]
@@ -286,12 +322,16 @@ class Comparison:
             rounds.setdefault(epoch.round, []).append(getattr(epoch, figure))
         return {number: median(values) for number, values in rounds.items()}
 
-    def _thread_cells(self, implementation: str) -> list[CellResult]:
-        """Return the implementation's ranked CPU cells, the fewest threads first."""
+    def _thread_cells(self, result: CellResult) -> list[CellResult]:
+        """Return the ranked CPU cells that differ from this one in the threads or the device alone,
+        the fewest threads first.
+        """
+        key = (result.cell.implementation, result.cell.work)
         cells = [
             r
             for r in self.results
-            if (r.cell.implementation, r.cell.device) == (implementation, "cpu")
+            if (r.cell.implementation, r.cell.work) == key
+            and r.cell.device == "cpu"
             and self.is_ranked(r)
         ]
         return sorted(cells, key=lambda r: r.cell.threads)
@@ -301,13 +341,14 @@ class Comparison:
         base = self.base(result)
         if base is not result:
             return self.ratio(result)
-        alone = len(self.ranked(result.cell.device, result.cell.threads)) == 1
+        alone = len(self.ranked(result.cell.group)) == 1
         return self.steady(result) if alone else None
 
     def _ratio(self, numerator: CellResult, denominator: CellResult) -> Estimate | None:
-        return paired_ratio(
-            self._by_round(numerator, "wall_seconds"), self._by_round(denominator, "wall_seconds")
-        )
+        return paired_ratio(self._seconds_by_round(numerator), self._seconds_by_round(denominator))
+
+    def _seconds_by_round(self, result: CellResult) -> dict[int, float]:
+        return self._by_round(result, "wall_seconds")
 
 
 _CACHED = (

@@ -7,7 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from statistics import median
 from typing import TYPE_CHECKING
 
-from .records import FIRST_EPOCH, MASKED, STEADY_EPOCH, CellResult, Reference
+from .records import (
+    FIRST_EPOCH,
+    MASKED,
+    PREDICT,
+    STEADY_EPOCH,
+    CellResult,
+    Reference,
+    ReferenceLosses,
+)
 
 if TYPE_CHECKING:
     from .comparison import Comparison
@@ -54,7 +62,7 @@ def change_difference(
 
 
 def own_doubt(comparison: Comparison, result: CellResult) -> str | None:
-    """Return what is wrong with the cell, without comparing its change of the weights, or None."""
+    """Return what is wrong with the cell, without comparing it to others, or None."""
     if result.parity is None:
         return "it was not proved to do the same work"
     if result.parity.disagreement:
@@ -68,10 +76,12 @@ def own_doubt(comparison: Comparison, result: CellResult) -> str | None:
 
 def _wrong_loss(reference: Reference | None, result: CellResult) -> str | None:
     """Return which loss of the first steps differs from the reference's, or None."""
-    if reference is None:
+    reference_losses = reference.losses_of(result.cell) if reference else None
+    if reference_losses is None:
         return None
     for epoch, losses in _first_losses(result):
-        expected, bound = reference.first_losses.get(epoch, []), _loss_bound(reference, epoch)
+        expected = reference_losses.float64.get(epoch, [])
+        bound = _loss_bound(reference_losses, epoch)
         for step, (loss, right) in enumerate(zip(losses, expected, strict=False), 1):
             if loss is None or abs(loss - right) > bound * abs(right):
                 found = "not finite" if loss is None else f"{loss:.7g}"
@@ -82,9 +92,9 @@ def _wrong_loss(reference: Reference | None, result: CellResult) -> str | None:
     return None
 
 
-def _loss_bound(reference: Reference, epoch: str) -> float:
+def _loss_bound(reference: ReferenceLosses, epoch: str) -> float:
     """Return the largest relative error of a loss in that epoch."""
-    exact, single = reference.first_losses.get(epoch, []), reference.float32_losses.get(epoch, [])
+    exact, single = reference.float64.get(epoch, []), reference.float32.get(epoch, [])
     errors = [abs(a / b - 1) for a, b in zip(single, exact, strict=False) if b]
     return max(MIN_LOSS_BOUND, FLOAT32_FACTOR * max(errors, default=0.0))
 
@@ -120,24 +130,55 @@ def over_peak(comparison: Comparison, result: CellResult) -> str | None:
     )
 
 
-def differing_change(comparison: Comparison, result: CellResult) -> str | None:
-    """Return how the cell's change of the weights differs from that of most others, or None."""
-    reference, steps = comparison.reference, comparison.data.batches
-    if reference is None or not result.changes:
-        return None
+def differing_from_others(comparison: Comparison, result: CellResult) -> str | None:
+    """Return how what the cell computed in an epoch differs from what most others did, or None."""
     others = [
         other
         for other in comparison.results
-        if other is not result and other.changes and comparison.own_doubt(other) is None
+        if other is not result
+        and other.cell.work == result.cell.work
+        and other.steady
+        and comparison.own_doubt(other) is None
     ]
     differing = {
-        other.name: words
-        for other in others
-        if (words := change_difference(reference, steps, result.changes, other.changes))
+        other.name: words for other in others if (words := _difference(comparison, result, other))
     }
     if 2 * len(differing) <= len(others):
         return None
     return f"{next(iter(differing.values()))} than in {', '.join(differing)}"
+
+
+def _difference(comparison: Comparison, result: CellResult, other: CellResult) -> str | None:
+    """Return how the results of the cell's first steady epoch differ from the other's, or None."""
+    if comparison.reference is None or not result.steady:
+        return None
+    if result.cell.task == PREDICT:
+        return _prediction_difference(comparison.reference, result, other)
+    steps = comparison.batches(result)
+    return change_difference(comparison.reference, steps, result.changes, other.changes)
+
+
+def _prediction_difference(
+    reference: Reference, result: CellResult, other: CellResult
+) -> str | None:
+    """Return which batch's logits, or how many predicted labels, differ from the other's, or None.
+
+    The weights and the examples are the same. The text is to be continued with "than in".
+    """
+    losses = reference.losses_of(result.cell)
+    bound = 2 * _loss_bound(losses, STEADY_EPOCH) if losses else 2 * MIN_LOSS_BOUND
+    pairs = zip(result.steady[0].losses, other.steady[0].losses, strict=False)
+    for step, (ours, theirs) in enumerate(pairs, 1):
+        if ours != theirs and (
+            ours is None or theirs is None or abs(ours - theirs) > bound * abs(theirs)
+        ):
+            return f"the logits of batch {step} have another loss"
+    if result.predictions is None or other.predictions is None:
+        return None
+    differing = abs(result.predictions.correct - other.predictions.correct)
+    if differing <= max(result.predictions.near_ties, other.predictions.near_ties):
+        return None
+    return f"{differing:,} more or fewer examples are predicted right"
 
 
 def _distance(a: Sketch, b: Sketch) -> float:

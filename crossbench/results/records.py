@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta
 
@@ -32,10 +32,15 @@ FULL_FLOAT32_BOUND = 1e-5
 It is ‖a - b‖ / ‖b‖. With a mantissa of 10 bits (TensorFloat-32) it is some 3e-4, which
 float32_bound() may allow."""
 
+Task = Literal["train", "predict"]
+TRAIN: Task = "train"
+PREDICT: Task = "predict"
+TASKS: tuple[Task, ...] = (TRAIN, PREDICT)
+"""What an epoch does: train on its batches, or predict the logits of each of them."""
 
 FIRST_EPOCH, STEADY_EPOCH, MASKED = "first epoch", "steady epoch", "given dropout masks"
 """Names of the epochs whose first losses the reference computes: a round's first epoch, its first
-steady one, or, for models with dropouts, an epoch whose masks are given."""
+steady one, or, to train models with dropouts, an epoch whose masks are given."""
 
 # msgspec checks these bounds when it reads a file
 Positive = Annotated[int, Meta(gt=0, le=2**63 - 1)]
@@ -162,7 +167,7 @@ class SystemActivity:
 
 @dataclass(frozen=True)
 class Epoch:
-    """Hold one timed epoch.
+    """Hold one timed epoch of the cell's task.
 
     Rounds count from 1, and each has a process of its own: its epoch 0 is cold and includes
     compilation, the others are steady. On a GPU a steady epoch is repeated from the same weights;
@@ -176,7 +181,7 @@ class Epoch:
     wall_seconds: Over0
     cpu_seconds: Annotated[float, Meta(ge=0)]
     losses: list[float | None]
-    """Loss of each step; None where it was not finite."""
+    """Loss of each step, or of each predicted batch's logits; None where it was not finite."""
     figures: dict[str, float]
     """Figures that only the framework's runtime knows, by name with its unit."""
     system_activity: SystemActivity
@@ -248,6 +253,29 @@ class Peak:
 
 
 @dataclass(frozen=True)
+class Latency:
+    """Hold the seconds of predicting one batch and waiting for its logits, over the batches of an
+    epoch of its own.
+    """
+
+    round: Positive
+    median_seconds: Over0
+    p99_seconds: Over0
+    """99th percentile."""
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Hold what the logits of the first steady epoch say, in a model of classes."""
+
+    correct: Count
+    """Examples whose largest logit is that of their label."""
+    near_ties: Count
+    """Examples whose predicted label rounding may decide: their two largest logits (for one logit,
+    it and 0) are nearer than float32 tells apart."""
+
+
+@dataclass(frozen=True)
 class AccuracyEpoch:
     """Hold one epoch of the training to the target accuracy, and the accuracy after it."""
 
@@ -261,9 +289,18 @@ def device_type(device: str) -> str:
     return device.partition(":")[0]
 
 
+class Group(NamedTuple):
+    """Identify the cells that are compared with each other: they differ in the framework alone."""
+
+    device: str
+    threads: int
+    task: Task
+    batch_size: int
+
+
 @dataclass(frozen=True)
 class Cell:
-    """Describe a framework's variant on one device, and why it cannot run there, if it cannot."""
+    """Describe what a framework's variant does on one device, and why it cannot, if it cannot."""
 
     name: str
     """Name in the table's notes: "torch cpu". Unique in a comparison."""
@@ -274,10 +311,21 @@ class Cell:
     device: Annotated[str, Meta(pattern=r"^(cpu|gpu(:[0-9]{1,4})?)\Z")]
     """Device as the user names it: "cpu", "gpu", or "gpu:1" for the second of several."""
     threads: Positive
+    task: Task
+    batch_size: Positive
     named: bool
     """Whether the user named it: then it is a failure if it cannot run."""
     unavailable: str | None = None
     """Why it cannot run, in a line."""
+
+    @property
+    def group(self) -> Group:
+        return Group(self.device, self.threads, self.task, self.batch_size)
+
+    @property
+    def work(self) -> tuple[Task, int]:
+        """Return the task and the batch size."""
+        return self.task, self.batch_size
 
     @property
     def on_gpu(self) -> bool:
@@ -322,7 +370,12 @@ class CellResult:
     """Wall seconds from the start of the first round's process to the data on the device."""
     epochs: list[Epoch] = field(default_factory=list)
     test_accuracy: Share | None = None
-    """Accuracy on the test examples after the first round, as a fraction."""
+    """Accuracy on the test examples after the first round of training, as a fraction."""
+    predictions: Predictions | None = None
+    """What the first steady epoch predicted; None for training, and where the model has no classes.
+    """
+    latencies: list[Latency] = field(default_factory=list)
+    """One per round of prediction."""
     peak_memory: Positive | None = None
     """Bytes in training: on a GPU the allocator's peak, on the CPU that of the resident memory.
     None where the allocator does not report it."""
@@ -366,24 +419,33 @@ class CellResult:
 
 
 @dataclass(frozen=True)
-class Reference:
-    """Hold the NumPy reference's results for the timed epochs.
+class ReferenceLosses:
+    """Hold the NumPy reference's losses of the first steps of a task with a batch size.
 
-    The losses are computed when the first round was timed; their lists are empty before.
+    By epoch: FIRST_EPOCH and STEADY_EPOCH, or MASKED.
     """
 
-    first_losses: dict[str, list[float]]
-    """Losses of the first steps of FIRST_EPOCH and STEADY_EPOCH, or of MASKED, in float64."""
-    float32_losses: dict[str, list[float]]
-    """The same losses in float32."""
+    task: Task
+    batch_size: Positive
+    float64: dict[str, list[float]]
+    float32: dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Hold the NumPy reference's results for the timed epochs."""
+
     rounding_only: list[str]
     """Parameters whose gradients are only rounding, such as that of a bias before a batch norm:
     their change in an epoch differs by chance."""
+    masked: bool
+    """Whether the model has dropouts, so that the losses of training differ by chance."""
+    losses: list[ReferenceLosses] = field(default_factory=list)
+    """Computed when the first round was timed; empty before."""
 
-    @property
-    def masked(self) -> bool:
-        """Return whether the model has dropouts, so that the timed losses differ by chance."""
-        return MASKED in self.first_losses
+    def losses_of(self, cell: Cell) -> ReferenceLosses | None:
+        """Return the losses that the cell must have; None before they are computed."""
+        return next((r for r in self.losses if (r.task, r.batch_size) == cell.work), None)
 
 
 @dataclass(frozen=True)
@@ -395,12 +457,24 @@ class Data:
     train_examples: Positive
     test_examples: Positive
     """Number of examples that the accuracy is measured on."""
-    batch_size: Positive
-    batches: Positive
-    """Number of full batches in an epoch; the remaining examples are not used."""
-    cut: bool
-    """Whether the data has more batches than an epoch takes."""
+    most_batches: Positive | None = None
+    """Limit on the batches of an epoch; None for all."""
+    most_examples: Positive | None = None
+    """Limit on the examples of an epoch; None for all."""
     note: str | None = None
+
+    def batches(self, batch_size: int) -> int:
+        """Return the number of batches in an epoch, all full: the remaining examples are not used.
+
+        0 where there are fewer examples than a batch has.
+        """
+        examples = min(self.train_examples, self.most_examples or self.train_examples)
+        full = examples // batch_size
+        return min(full, self.most_batches or full)
+
+    def is_cut(self, batch_size: int) -> bool:
+        """Return whether the data has more batches than an epoch takes."""
+        return self.batches(batch_size) < self.train_examples // batch_size
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,11 @@ class Row:
     """Name of the framework as the tables show it."""
     device: str
     threads: int
+    task: str
+    """What an epoch does: train or predict."""
+    batch_size: int
+    batches: int
+    """Number of steps of an epoch."""
     status: str
     ranked: bool
     """Whether the figures may be compared with those of other rows."""
@@ -44,10 +49,17 @@ class Row:
     ratio: Estimate | None
     """Steady seconds relative to those of the row `relative_to`, paired by round."""
     relative_to: str | None
-    """Name of the baseline's row or of the fastest, on the same device and threads."""
+    """Name of the baseline's row or of the fastest, on the same device and threads, with the same
+    task and batch size."""
     idiomatic_ratio: Estimate | None
     """Steady seconds of a variant relative to those of its framework's idiomatic row."""
     examples_per_second: float | None
+    step_seconds: Estimate | None
+    """Seconds of a steady epoch divided by its steps."""
+    latency_seconds: Estimate | None
+    """Seconds of predicting one batch and waiting for it: the median over an epoch's batches."""
+    latency_p99_seconds: Estimate | None
+    """The 99th percentile of the same."""
     first_epoch_seconds: Estimate | None
     minimum_epoch_seconds: float | None
     """The fastest of all steady epochs."""
@@ -62,6 +74,8 @@ class Row:
     last_loss: float | None
     """Losses of the first and the last batch of the first epoch."""
     test_accuracy: float | None
+    """Share of the test examples that is predicted right after training, or, where an epoch
+    predicts, share of its own examples with the initial weights."""
     float64_deviation: float | None
     float32_deviation: float | None
     """Deviation from the reference of the tensor that differs most, ‖a - b‖ / ‖b‖."""
@@ -72,15 +86,14 @@ class Row:
 
 
 def rows(comparison: Comparison) -> list[Row]:
-    """Return a row for each cell: by device and threads, in each the ranked first, by seconds."""
+    """Return a row for each cell: by groups, in each the ranked first, by seconds."""
     comparison = comparison.frozen()
-    groups = list(dict.fromkeys((r.cell.device, r.cell.threads) for r in comparison.results))
+    groups = comparison.groups
 
     def position(result: CellResult) -> tuple[int, bool, float]:
         steady = comparison.steady(result)
         seconds = float("inf") if steady is None else steady.median
-        group = groups.index((result.cell.device, result.cell.threads))
-        return group, not comparison.is_ranked(result), seconds
+        return groups.index(result.cell.group), not comparison.is_ranked(result), seconds
 
     return [row(comparison, result) for result in sorted(comparison.results, key=position)]
 
@@ -102,6 +115,9 @@ def row(comparison: Comparison, result: CellResult) -> Row:
         title=cell.title,
         device=cell.device,
         threads=cell.threads,
+        task=cell.task,
+        batch_size=cell.batch_size,
+        batches=comparison.batches(result),
         status=result.status,
         ranked=comparison.is_ranked(result),
         reason=result.reason or (comparison.doubt(result) if parity else None),
@@ -111,6 +127,9 @@ def row(comparison: Comparison, result: CellResult) -> Row:
         relative_to=base.name if base else None,
         idiomatic_ratio=comparison.idiomatic_ratio(result),
         examples_per_second=comparison.examples_per_second(result),
+        step_seconds=comparison.step_seconds(result),
+        latency_seconds=comparison.latency(result),
+        latency_p99_seconds=comparison.latency(result, "p99_seconds"),
         first_epoch_seconds=comparison.first_epoch(result),
         minimum_epoch_seconds=min((e.wall_seconds for e in result.steady), default=None),
         cpu_seconds=cpu.median if cpu else None,
@@ -120,7 +139,7 @@ def row(comparison: Comparison, result: CellResult) -> Row:
         share_of_peak=gflops / peak.gflops if gflops and peak else None,
         first_loss=losses[0] if losses else None,
         last_loss=losses[-1] if losses else None,
-        test_accuracy=result.test_accuracy,
+        test_accuracy=comparison.accuracy(result),
         float64_deviation=worst(parity.float64)[1] if parity else None,
         float32_deviation=worst(parity.float32)[1] if parity else None,
         peak_memory_bytes=result.peak_memory,

@@ -1,13 +1,15 @@
-"""Compare several comparisons: of other days, versions or machines."""
+"""Compare several comparisons: of other days, versions, machines or models."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..errors import ResultsError
 from .comparison import Comparison
-from .records import CellResult
-from .statistics import Estimate, unpaired_ratio
+from .records import CellResult, Group, Task
+from .statistics import Estimate, mean_ratio, unpaired_ratio
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,85 @@ def changes(base: Comparison, other: Comparison) -> list[Change]:
     ]
 
 
+@dataclass(frozen=True)
+class MeanRatio:
+    """Hold the geometric mean of a framework's ratios to another one over models and batch sizes.
+
+    name, base: the frameworks with their variants, as the tables show them. ratio: of steady
+        seconds, paired by round. over: what the mean is over, such as "lenet, batches of 32".
+    """
+
+    name: str
+    base: str
+    device: str
+    threads: int
+    task: Task
+    ratio: Estimate
+    over: tuple[str, ...]
+
+
+def mean_ratios(comparisons: Sequence[Comparison], base: str | None = None) -> list[MeanRatio]:
+    """Return the mean ratio of each framework to the base, on each device, with each number of
+    threads, in each task.
+
+    base: a framework as --baseline takes it; None for the one that most comparisons have ranked.
+    Left out where there is a single ratio.
+    """
+    frozen = [comparison.frozen() for comparison in comparisons]
+    base = base or common_framework(frozen)
+    found: dict[tuple[str, str, str, int, Task], dict[str, dict[int, float]]] = {}
+    for label, comparison in zip(run_labels(frozen), frozen, strict=True):
+        for result in comparison.results:
+            other = same_group(comparison, result, base)
+            if other is None or other is result:
+                continue
+            cell = result.cell
+            key = (cell.label, other.cell.label, cell.device, cell.threads, cell.task)
+            over = f"{label}, batches of {cell.batch_size:,}"
+            if ratios := comparison.round_ratios(result, other):
+                found.setdefault(key, {})[over] = ratios
+    means = ((key, mean_ratio(list(each.values())), tuple(each)) for key, each in found.items())
+    return [MeanRatio(*key, ratio, over) for key, ratio, over in means if ratio and len(over) > 1]
+
+
+def common_framework(comparisons: Sequence[Comparison]) -> str | None:
+    """Return the framework that most comparisons have ranked; of several the first by name."""
+    ranked = Counter(
+        framework
+        for comparison in comparisons
+        for framework in {
+            r.cell.implementation for r in comparison.results if comparison.is_ranked(r)
+        }
+    )
+    return min(ranked, key=lambda name: (-ranked[name], name), default=None)
+
+
+def same_group(
+    comparison: Comparison, result: CellResult, framework: str | None
+) -> CellResult | None:
+    """Return the framework's ranked cell of the cell's group."""
+    ranked = comparison.ranked(result.cell.group)
+    return next((other for other in ranked if other.cell.implementation == framework), None)
+
+
+def run_labels(comparisons: Sequence[Comparison]) -> list[str]:
+    """Return a label for each comparison: its model, machine and date, as far as they differ; the
+    model of a single one.
+    """
+    if len(comparisons) == 1:
+        return [comparisons[0].model["name"]]
+    kinds = (
+        [c.model["name"] for c in comparisons],
+        [c.machine.name for c in comparisons],
+        [c.created[:16].replace("T", " ") for c in comparisons],
+    )
+    for differing in ([k for k in kinds[:2] if len(set(k)) > 1], kinds):
+        labels = [", ".join(parts) for parts in zip(*differing, strict=True)]
+        if len(set(labels)) == len(comparisons):
+            return labels
+    return [f"run {number}" for number in range(1, len(comparisons) + 1)]
+
+
 def check_same_work(comparisons: list[Comparison]) -> None:
     """Raise ResultsError where the comparisons are not of the same work."""
     first = comparisons[0]
@@ -63,8 +144,8 @@ def check_same_work(comparisons: list[Comparison]) -> None:
         for what, a, b in (
             ("model", first.model, other.model),
             ("data", first.data.sha256, other.data.sha256),
-            ("batch size", first.data.batch_size, other.data.batch_size),
-            ("number of batches", first.data.batches, other.data.batches),
+            ("limit on the batches", first.data.most_batches, other.data.most_batches),
+            ("limit on the examples", first.data.most_examples, other.data.most_examples),
             ("number of epochs in a round", first.settings.epochs, other.settings.epochs),
         ):
             if a != b:
@@ -75,8 +156,8 @@ def check_same_work(comparisons: list[Comparison]) -> None:
                 )
 
 
-def _cell_key(result: CellResult) -> tuple[str, str, int]:
-    return result.cell.implementation, result.cell.device, result.cell.threads
+def _cell_key(result: CellResult) -> tuple[str, Group]:
+    return result.cell.implementation, result.cell.group
 
 
 def _change(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist, median
+from statistics import NormalDist, geometric_mean, median
 from typing import Any
 
 CONFIDENCE = 0.95
@@ -76,12 +76,28 @@ def estimate(values: list[float]) -> Estimate:
 def paired_ratio(
     numerator: Mapping[int, float], denominator: Mapping[int, float]
 ) -> Estimate | None:
-    """Return the estimate of the ratios within each common round; None without one.
+    """Return the estimate of the ratios within each common round; None without one."""
+    ratios = round_ratios(numerator, denominator)
+    return estimate(list(ratios.values())) if ratios else None
 
-    A drift of the machine cancels in them.
-    """
+
+def round_ratios(
+    numerator: Mapping[int, float], denominator: Mapping[int, float]
+) -> dict[int, float]:
+    """Return the ratio in each common round: a drift of the machine cancels in it."""
     rounds = sorted(numerator.keys() & denominator.keys())
-    return estimate([numerator[r] / denominator[r] for r in rounds]) if rounds else None
+    return {r: numerator[r] / denominator[r] for r in rounds}
+
+
+def mean_ratio(ratios: Sequence[Mapping[int, float]]) -> Estimate | None:
+    """Return the estimate of the geometric mean of several ratios by round; None without a common
+    round.
+
+    The mean is taken in each round, and the rounds are resampled as those of a single ratio are.
+    """
+    rounds = sorted(set(ratios[0]).intersection(*ratios)) if ratios else []
+    means = [geometric_mean(ratio[r] for ratio in ratios) for r in rounds]
+    return estimate(means) if means else None
 
 
 def unpaired_ratio(numerator: list[float], denominator: list[float]) -> Estimate:

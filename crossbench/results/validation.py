@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import ValidationError
 
-from .records import CellResult, Count, Data, Epoch
+from .records import CellResult, Count, Epoch
 
 if TYPE_CHECKING:
     from .comparison import Comparison
@@ -59,6 +59,7 @@ class _Model(msgspec.Struct):
 
     name: str
     parameters: Count
+    forward_flops: Count
     training_flops: Count
     optimizer: dict[str, str | int | float | bool | None]
     data: _Source
@@ -69,7 +70,7 @@ def check(comparison: Comparison) -> None:
     """Raise msgspec.ValidationError where the comparison is not valid; it says what and where."""
     _check_sizes(comparison)
     _check_model(comparison.model)
-    _check_data(comparison.data)
+    _check_data(comparison)
     for at, moment in (("created", comparison.created), *_numbered("resumed", comparison.resumed)):
         _check_moment(moment, at)
     seen: set[str] = set()
@@ -89,6 +90,7 @@ def _check_sizes(comparison: Comparison) -> None:
     _at_most(MAX_EPOCHS, sum(len(result.epochs) for result in results), "epochs", "results")
     for at, result in _numbered("results", results):
         _at_most(len(result.epochs), len(result.usage), "of them: one per epoch", f"{at}.usage")
+        _at_most(len(result.epochs), len(result.latencies), "of them", f"{at}.latencies")
         for epoch_at, epoch in _numbered(f"{at}.epochs", result.epochs):
             _at_most(MAX_LOSSES, len(epoch.losses), "losses", f"{epoch_at}.losses")
             _at_most(MAX_FIGURES, len(epoch.figures), "figures", f"{epoch_at}.figures")
@@ -100,7 +102,7 @@ def _check_values(value: Any, at: str, depth: int) -> None:
     _at_most(MAX_DEPTH, depth, "levels", at)
     if is_dataclass(value):
         for name, inner in vars(value).items():
-            if name not in ("epochs", "usage", "traceback"):
+            if name not in ("epochs", "usage", "latencies", "traceback"):
                 _check_values(inner, f"{at}.{name}", depth + 1)
     elif isinstance(value, str):
         _at_most(MAX_CHARACTERS, len(value), "characters", at)
@@ -127,9 +129,10 @@ def _check_model(model: dict[str, Any]) -> None:
         raise _error("Expected the optimizer's type", "model.optimizer.type")
 
 
-def _check_data(data: Data) -> None:
-    if data.batches * data.batch_size > data.train_examples:
-        raise _error("Expected no more examples than the training set has", "data.batches")
+def _check_data(comparison: Comparison) -> None:
+    for at, result in _numbered("results", comparison.results):
+        if not comparison.batches(result):
+            raise _error("Expected no more examples than the epoch has", f"{at}.cell.batch_size")
 
 
 def _check_moment(moment: str, at: str) -> None:
@@ -152,6 +155,9 @@ def _check_result(result: CellResult, at: str, resumptions: int) -> None:
     for usage_at, usage in _numbered(f"{at}.usage", result.usage):
         if usage.round not in rounds:
             raise _error("Expected a round of the cell", f"{usage_at}.round")
+    for latency_at, latency in _numbered(f"{at}.latencies", result.latencies):
+        if latency.round not in rounds:
+            raise _error("Expected a round of the cell", f"{latency_at}.round")
 
 
 def _check_epoch(epoch: Epoch, at: str) -> None:

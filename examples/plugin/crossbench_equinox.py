@@ -7,7 +7,7 @@ convolution, (features, 1, 1), has another shape.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
@@ -254,6 +254,16 @@ class EquinoxWorkload(Workload):
             losses.append(loss)
         self.jax.block_until_ready(self.trained)
         return np.array(self.jax.device_get(losses), np.float64)
+
+    def predict_epoch(self) -> np.ndarray:
+        model, state, *_ = self.trained
+        logits = [self.logits(model, state, inputs) for inputs, *_ in self.batches]
+        return np.stack(self.jax.device_get(logits))
+
+    def predict_batches(self) -> Iterator[np.ndarray]:
+        model, state, *_ = self.trained
+        for inputs, *_ in self.batches:
+            yield np.array(self.logits(model, state, inputs))
 
     def loss_and_gradients(self, batch: Batch) -> tuple[float, Weights]:
         model, state, _, key = self.trained

@@ -25,6 +25,8 @@
                 clear_batches!(workload)
                 add_batch!(workload, inputs, labels)
                 train_epoch!(workload)
+                predict_epoch!(workload)
+                predict_batch(workload, 1)
             end
             loss_and_gradients(idiomatic, inputs, labels)
             predict(idiomatic, inputs)

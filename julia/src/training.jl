@@ -157,6 +157,31 @@ function train_epoch!(workload)
     return losses
 end
 
+"""
+    predict_epoch!(workload) -> Array
+
+Return the outputs (outputs..., batch, steps) for every batch, in order, and set
+`workload.figures`. Outside a gradient Flux's layers predict.
+"""
+function predict_epoch!(workload)
+    begin_epoch!(workload)
+    outputs = [infer(workload.model, batch.inputs) for batch in workload.batches]
+    stacked = Array(cpu(stack(outputs)))
+    finish_epoch!(workload)
+    return stacked
+end
+
+"""
+    predict_batch(workload, step) -> Array
+
+Return the outputs (outputs..., batch) for one batch of the epoch, counted from 1.
+"""
+predict_batch(workload, step) =
+    Array(cpu(infer(workload.model, workload.batches[step].inputs)))
+
+# A function of its own, so that Julia compiles it for the model's exact type.
+infer(model, x) = model(x)
+
 """Read the counters before the first step of an epoch."""
 begin_epoch!(workload) = (workload.counters_before = counters(); nothing)
 

@@ -12,7 +12,8 @@ from crossbench.adapters.reference import ReferenceWorkload
 from crossbench.data.sources import CIFAR10, Augmentation
 from crossbench.engine import evidence, parity
 from crossbench.engine.batches import ArrayBatches, StreamedBatches
-from crossbench.engine.timing import timed_epoch
+from crossbench.engine.tasks import Training
+from crossbench.engine.timing import finite_or_none, timed_epoch
 from crossbench.models.layers import Dense, Dropout, Flatten
 from crossbench.models.training import SGD
 from crossbench.results.records import (
@@ -59,10 +60,10 @@ def test_it_agrees_with_the_reference(adapter, device, model_name, lenet, expect
     assert proof.agrees, proof.disagreement
     assert worst(proof.float64)[1] < FLOAT64_BOUND
     assert worst(proof.float32)[1] > 1e-8  # less would be float64 in disguise
-    # logits, loss, a gradient for each trained parameter, and from either start the losses and each
-    # parameter after the steps
+    # logits (of all examples, of an epoch and of single batches), loss, a gradient for each trained
+    # parameter, and from either start the losses and each parameter after the steps
     trained = [p for p in model.parameters.values() if p.trained]
-    assert len(proof.float64) == 2 + len(trained) + 2 * (1 + len(model.parameters))
+    assert len(proof.float64) == 4 + len(trained) + 2 * (1 + len(model.parameters))
 
 
 def test_one_convolution_and_one_product_are_full_float32(adapter, device):
@@ -206,8 +207,8 @@ def test_streamed_batches_train_as_placed_ones(adapter, device, small_model, ran
     trained = workload.weights()
     workload.load_weights(small_model.initial_weights(0))
     workload.place(Streamed(batches.inputs, batches.labels))
-    epoch = timed_epoch(workload, None, 1, 0)
-    np.testing.assert_allclose(epoch.losses, expected, rtol=1e-5)
+    _, losses = timed_epoch(Training(workload), None, 1, 0)
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
     for name, array in workload.weights().items():
         np.testing.assert_allclose(array, trained[name], rtol=1e-4, atol=1e-6)
     again = workload.train_epoch()  # the stream can be gone through again
@@ -228,7 +229,7 @@ def test_a_model_whose_batches_are_streamed_is_proved_with_streamed_ones(adapter
     observed = parity.run_workload(build, Job(model, device, THREADS, "float64"))
     deviations = expected(model).deviations(observed, "float64")
     assert max(deviations.values()) < FLOAT64_BOUND
-    assert streamed == [True, True]
+    assert streamed == [True, True, True]
 
 
 def test_weights_and_gradients_are_copies(adapter, device, small_model, random):
@@ -266,20 +267,41 @@ def test_predict_takes_any_number_of_examples(adapter, device, model_name, rando
     assert np.linalg.norm(one - whole[:1]) < 1e-5 * np.linalg.norm(whole[:1])
 
 
+@pytest.mark.parametrize("model_name", SMALL_MODELS)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_an_epoch_is_predicted_in_one_call_and_batch_by_batch(
+    adapter, device, model_name, streamed, random
+):
+    model = SMALL_MODELS[model_name]
+    workload, batches = ready(adapter, device, model, random)
+    if streamed:
+        workload.place(Streamed(batches.inputs, batches.labels))
+    workload.train_epoch()  # batch norms and dropouts must predict all the same
+    before = workload.weights()
+    whole, single = workload.predict_epoch(), list(workload.predict_batches())
+    assert whole.shape == (3, 4, *model.output_shape)
+    for step, inputs in enumerate(batches.inputs):
+        expected = workload.predict(inputs)
+        for found in (whole[step], single[step]):
+            assert np.linalg.norm(found - expected) <= 1e-5 * np.linalg.norm(expected)
+    for name, array in workload.weights().items():
+        np.testing.assert_array_equal(array, before[name])
+
+
 def test_an_epoch_is_timed_and_its_losses_kept(adapter, device, small_model, random):
     workload, batches = ready(adapter, device, small_model, random)
     loss, _ = workload.loss_and_gradients(first_of(batches))
-    epoch = timed_epoch(workload, None, 1, 0)
+    epoch, losses = timed_epoch(Training(workload), None, 1, 0)
     assert epoch.wall_seconds > 0
-    assert len(epoch.losses) == 3
-    assert epoch.losses[0] == pytest.approx(loss, rel=1e-5)
+    assert len(losses) == 3
+    assert losses[0] == pytest.approx(loss, rel=1e-5)
 
 
 def test_a_loss_that_is_not_finite_is_kept_as_none(adapter, device, small_model, random):
     """From weights: TensorFlow's max-pool on a CPU makes a number of pictures without one."""
     workload, _ = ready(adapter, device, small_model, random)
     workload.load_weights({n: w * np.nan for n, w in small_model.initial_weights(0).items()})
-    assert timed_epoch(workload, None, 1, 0).losses == [None, None, None]
+    assert finite_or_none(timed_epoch(Training(workload), None, 1, 0)[1]) == [None, None, None]
 
 
 def test_what_an_epoch_allocates(adapter, device, small_model, random):

@@ -304,9 +304,10 @@ def test_a_julia_error_comes_back_in_one_line(flux):
     program = (
         "from crossbench.adapters import get; from crossbench import models\n"
         "from crossbench.engine.replies import LENGTH_HEADER, decode\n"
-        "from crossbench.engine.worker import StartReply, Task, Worker, answer\n"
+        "from crossbench.engine.worker import StartReply, Assignment, Worker, answer\n"
         "from crossbench.workload import Job; import sys\n"
-        "w = Worker(Task('flux', Job(models.get('lenet'), 'tpu', 1, 'float32'), None, 1, 1, 0))\n"
+        "job = Job(models.get('lenet'), 'tpu', 1, 'float32')\n"
+        "w = Worker(Assignment('flux', job, None, 1, 1, 0))\n"
         "content = answer(w, ('start', ()))[LENGTH_HEADER.size:]\n"
         "reply = decode(content, StartReply)\n"
         "print(reply.error, file=sys.stderr)\n"

@@ -14,7 +14,7 @@ import pytest
 from crossbench.data import cifar10
 from crossbench.engine import parity, replies
 from crossbench.engine.process import WorkerFailure, WorkerGroup, WorkerProcess, _answer_type
-from crossbench.engine.worker import StartReply, Task, Worker, save_arrays
+from crossbench.engine.worker import Assignment, StartReply, Worker, save_arrays
 from crossbench.machine import usable_cpus
 from crossbench.workload import Job
 
@@ -29,7 +29,7 @@ def worker(tmp_path, cifar_directory, small_model):
 
     def start(framework, threads=1, timeout=60):
         job = Job(small_model, "cpu", threads, "float32")
-        started.append(WorkerProcess(Task(framework, job, tmp_path, 10, 10, 0), timeout))
+        started.append(WorkerProcess(Assignment(framework, job, tmp_path, 10, 10, 0), timeout))
         return started[-1]
 
     yield start
@@ -141,7 +141,9 @@ def test_a_worker_in_training_ends_when_its_parent_is_killed(
     save_arrays(cifar10.load_directory(cifar_directory), tmp_path)
     task = tmp_path / "task.pickle"
     task.write_bytes(
-        pickle.dumps(Task("hangs", Job(small_model, "cpu", 1, "float32"), tmp_path, 10, 10, 0))
+        pickle.dumps(
+            Assignment("hangs", Job(small_model, "cpu", 1, "float32"), tmp_path, 10, 10, 0)
+        )
     )
     program = (
         "import os, pickle, sys, threading; from pathlib import Path\n"
@@ -180,7 +182,9 @@ def test_what_a_worker_did_before_the_reference_was_known_is_done_again_for_anot
 ):
     monkeypatch.setattr(parity, "SEED", parity.SEED + 1)  # as after a near tie
     expected = parity.compute_reference(small_model, tmp_path / "expected")
-    worker = Worker(Task("reference", Job(small_model, "cpu", 1, "float32"), tmp_path, 10, 10, 0))
+    worker = Worker(
+        Assignment("reference", Job(small_model, "cpu", 1, "float32"), tmp_path, 10, 10, 0)
+    )
     worker.observe()
     assert worker.observed.seed != expected.seed
     proof = worker.parity(expected)

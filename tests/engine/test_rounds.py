@@ -20,7 +20,7 @@ def test_the_references_threads_have_one_blas_thread_each(monkeypatch, run):
 
     monkeypatch.setattr(Measurement, "reference_losses", looked_at)
     assert run("reference", rounds=1).complete
-    assert seen == [{1}, {1}]
+    assert seen == [{1}]
     assert blas_threads() == before
     if before == {1}:
         pytest.skip("one BLAS thread is all there is")
@@ -33,9 +33,9 @@ def test_no_row_is_kept_before_the_references_losses_are_known(
     file, computed = tmp_path / "results.json", []
     reference_losses = Measurement.reference_losses
 
-    def counted(self, dtype):
-        computed.append(dtype)
-        return reference_losses(self, dtype)
+    def counted(self, assignment):
+        computed.append(assignment.task)
+        return reference_losses(self, assignment)
 
     def stopped(*_):
         raise KeyboardInterrupt
@@ -45,10 +45,11 @@ def test_no_row_is_kept_before_the_references_losses_are_known(
         with pytest.raises(crossbench.Interrupted):
             run("reference", json=file)
     before = crossbench.load(file)
-    assert before.reference.first_losses == {"first epoch": [], "steady epoch": []}
+    assert before.reference.losses == []
     assert not before.results[0].epochs
     monkeypatch.setattr(Measurement, "reference_losses", counted)
     after = crossbench.resume(file, model=small_model)
     assert after.complete
-    assert sorted(computed) == ["float32", "float64"]
-    assert all(after.reference.first_losses.values())
+    assert computed == ["train"]
+    assert all(after.reference.losses[0].float64.values())
+    assert all(after.reference.losses[0].float32.values())

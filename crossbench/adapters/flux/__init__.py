@@ -8,7 +8,7 @@ nothing is copied on the way.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,7 @@ class FluxWorkload:
 
     def place(self, batches: Batches) -> None:
         self.streamed = batches if batches.streamed else None
+        self.steps = len(batches)
         self.julia.clear_batches_b(self.workload)
         for batch in () if batches.streamed else batches:
             self._call(self.julia.add_batch_b, batch)
@@ -58,6 +59,21 @@ class FluxWorkload:
         losses = [self._call(self.julia.step_b, batch) for batch in self.streamed]
         self.julia.finish_epoch_b(self.workload)
         return np.array(losses)
+
+    def predict_epoch(self) -> np.ndarray:
+        if self.streamed is None:
+            return np.array(self.julia.predict_epoch_b(self.workload)).T
+        self.julia.begin_epoch_b(self.workload)
+        logits = np.stack(list(self.predict_batches()))
+        self.julia.finish_epoch_b(self.workload)
+        return logits
+
+    def predict_batches(self) -> Iterator[np.ndarray]:
+        if self.streamed is not None:
+            yield from (self.predict(batch.inputs) for batch in self.streamed)
+            return
+        for step in range(1, self.steps + 1):
+            yield np.array(self.julia.predict_batch(self.workload, step)).T
 
     def loss_and_gradients(self, batch: Batch) -> tuple[float, Weights]:
         loss, gradients = self._call(self.julia.loss_and_gradients, batch)

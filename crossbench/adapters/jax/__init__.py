@@ -298,13 +298,25 @@ class JaxWorkload:
         self.jax.block_until_ready((parameters, state, others))
         return np.array(epoch, np.float64)
 
+    def predict_epoch(self) -> np.ndarray:
+        logits = [self.infer(inputs) for inputs, *_ in self.batches]
+        return np.stack(self.jax.device_get(logits))
+
+    def predict_batches(self) -> Iterator[np.ndarray]:
+        for inputs, *_ in self.batches:
+            yield np.asarray(self.infer(inputs))
+
+    def infer(self, inputs: Any) -> Any:
+        """Return the logits of inputs on the device."""
+        return self.logits(self.parameters, self.others, inputs)
+
     def loss_and_gradients(self, batch: Batch) -> tuple[float, Weights]:
         arrays = self._to_device(batch)
         (loss, _), gradients = self.value_and_grad(self.parameters, self.others, *arrays)
         return float(loss), self._canonical(gradients)
 
     def predict(self, inputs: np.ndarray) -> np.ndarray:
-        return np.asarray(self.logits(self.parameters, self.others, self._put(inputs)))
+        return np.asarray(self.infer(self._put(inputs)))
 
     def weights(self) -> Weights:
         found = self._canonical(self.parameters) | self._canonical(self.others)

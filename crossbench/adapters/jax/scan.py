@@ -7,6 +7,7 @@ at once: they are trained step by step, as the idiomatic workload does.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,11 @@ class ScanWorkload(JaxWorkload):
         def epoch(parameters: Any, state: Any, others: Any, batches: Any) -> Any:
             return self.jax.lax.scan(body, (parameters, state, others), batches)
 
+        def predictions(parameters: Any, others: Any, batches: Any) -> Any:
+            return self.jax.lax.map(lambda inputs: self.logits(parameters, others, inputs), batches)
+
         self.epoch = self.jax.jit(epoch, donate_argnums=(0, 1))
+        self.predictions = self.jax.jit(predictions)
 
     def place(self, batches: Batches) -> None:
         super().place(batches)
@@ -47,6 +52,18 @@ class ScanWorkload(JaxWorkload):
         epoch = np.asarray(losses, np.float64)
         self.jax.block_until_ready(carry)
         return epoch
+
+    def predict_epoch(self) -> np.ndarray:
+        if self.stacked is None:
+            return super().predict_epoch()
+        return np.asarray(self.predictions(self.parameters, self.others, self.stacked[0]))
+
+    def predict_batches(self) -> Iterator[np.ndarray]:
+        if self.stacked is None:
+            yield from super().predict_batches()
+            return
+        for inputs in self.stacked[0]:
+            yield np.asarray(self.infer(inputs))
 
     def allocated(self) -> int | None:
         return None  # the steps reuse the buffers of one program: no sum over the epoch

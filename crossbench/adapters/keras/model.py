@@ -5,7 +5,7 @@ The model is built by the functional API from keras.layers, images with their ch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -318,6 +318,13 @@ class KerasWorkload:
         self.wait()  # the losses are there before the last update has ended
         return np.array(losses, np.float64)
 
+    def predict_epoch(self) -> np.ndarray:
+        return np.stack(list(self.predict_batches()))
+
+    def predict_batches(self) -> Iterator[np.ndarray]:
+        for inputs, _ in self.batches:
+            yield self._logits(inputs)
+
     def loss_and_gradients(self, batch: Batch) -> tuple[float, Weights]:
         state = self.model.non_trainable_variables
         before = [self.keras.ops.copy(variable) for variable in state]
@@ -335,7 +342,13 @@ class KerasWorkload:
         raise NotImplementedError
 
     def predict(self, inputs: np.ndarray) -> np.ndarray:
-        return np.asarray(self.model.predict_on_batch(self._tensor(inputs)))
+        return self._logits(self._tensor(inputs))
+
+    def _logits(self, inputs: Any) -> np.ndarray:
+        """Return the logits of inputs, as `_to_device` gives them, without their dropout masks."""
+        if isinstance(inputs, dict):
+            inputs = inputs["inputs"]
+        return np.asarray(self.model.predict_on_batch(inputs))
 
     def weights(self) -> Weights:
         found = self._canonical({id(v): v for v, *_ in self.variables.values()})

@@ -216,6 +216,21 @@ class TorchWorkload:
             self.schedule.step()
         return loss.detach()
 
+    def predict_epoch(self) -> np.ndarray:
+        with self._inference():
+            logits = self.torch.stack([self.infer(inputs) for inputs, *_ in self.batches])
+            return logits.cpu().numpy()
+
+    def predict_batches(self) -> Iterator[np.ndarray]:
+        for inputs, *_ in self.batches:
+            with self._inference():
+                logits = self.infer(inputs).cpu().numpy()
+            yield logits
+
+    def infer(self, inputs: Any) -> torch.Tensor:
+        """Return the logits of inputs on the device, inside of `_inference`."""
+        return self.module(inputs)
+
     def loss_and_gradients(self, batch: Batch) -> tuple[float, Weights]:
         inputs, labels, masks = self._to_device(batch)
         with self._restored():
@@ -225,11 +240,8 @@ class TorchWorkload:
         return loss.item(), dict(zip(self.trained, arrays, strict=True))
 
     def predict(self, inputs: np.ndarray) -> np.ndarray:
-        self.module.eval()
-        with self.torch.inference_mode():
-            logits = self.module(self._tensor(inputs)).cpu().numpy()
-        self.module.train()
-        return logits
+        with self._inference():
+            return self.module(self._tensor(inputs)).cpu().numpy()
 
     def weights(self) -> Weights:
         return {n: tensor.detach().cpu().numpy().copy() for n, tensor in self.tensors.items()}
@@ -305,6 +317,16 @@ class TorchWorkload:
             for name, mask in masks.items():
                 hooks.enter_context(self.dropouts[name].register_forward_hook(apply_mask(mask)))
             return self.module(inputs)
+
+    @contextmanager
+    def _inference(self) -> Iterator[None]:
+        """Have the module predict, and train again afterwards."""
+        self.module.eval()
+        try:
+            with self.torch.inference_mode():
+                yield
+        finally:
+            self.module.train()
 
     @contextmanager
     def _restored(self) -> Iterator[None]:

@@ -15,7 +15,9 @@ from . import TorchWorkload
 
 
 class CompiledWorkload(TorchWorkload):
-    """Train as the idiomatic workload does, with a compiled function from a batch to its loss."""
+    """Train as the idiomatic workload does, with a compiled function from a batch to its loss, and
+    predict with one from inputs to logits.
+    """
 
     mode: str | None = None
 
@@ -24,9 +26,13 @@ class CompiledWorkload(TorchWorkload):
         # every process compiles anew: another one's kernels would hide what the first epoch costs
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp(prefix="inductor")
         self.compiled = self.torch.compile(super().loss, mode=self.mode)
+        self.compiled_inference = self.torch.compile(super().infer, mode=self.mode)
 
     def loss(self, inputs: Any, labels: Any, masks: Mapping[str, Any]) -> Any:
         return self.compiled(inputs, labels, masks)
+
+    def infer(self, inputs: Any) -> Any:
+        return self.compiled_inference(inputs)
 
 
 WORKLOAD = CompiledWorkload

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -37,6 +37,12 @@ class PlainNumpyWorkload:
                 self.parameters[name] -= self.optimizer.learning_rate * self.velocity[name]
             losses.append(loss)
         return np.array(losses)
+
+    def predict_epoch(self) -> np.ndarray:
+        return np.stack(list(self.predict_batches()))
+
+    def predict_batches(self) -> Iterator[np.ndarray]:
+        return (self.predict(batch.inputs) for batch in self.batches)
 
     def loss_and_gradients(self, batch: Batch) -> tuple[float, Weights]:
         logits = self.predict(batch.inputs)

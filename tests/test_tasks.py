@@ -1,0 +1,250 @@
+"""Check prediction and several batch sizes: what is run, proved, doubted and shown."""
+
+from dataclasses import replace
+from textwrap import dedent, indent
+
+import numpy as np
+import pytest
+from samples import comparison, result
+
+import crossbench
+from crossbench.engine.tasks import Prediction, count_near_ties
+from crossbench.errors import SpecError
+from crossbench.report.sections import batch_sizes
+from crossbench.report.summary import summarize
+from crossbench.results.records import (
+    FIRST_EPOCH,
+    STEADY_EPOCH,
+    Latency,
+    Predictions,
+    Reference,
+    ReferenceLosses,
+)
+
+LOSSES = {FIRST_EPOCH: [2.3], STEADY_EPOCH: [2.4]}
+REFERENCE = Reference([], False, [ReferenceLosses("predict", 100, LOSSES, LOSSES)])
+
+
+def predicted(name, *, losses=(2.4, 2.5), correct=12, near_ties=0):
+    """Return a cell that predicts, whose steady epoch has these losses."""
+    found = result(name, [9.0, 1.0], task="predict")
+    first, steady = found.epochs
+    found.epochs = [replace(first, losses=[2.3, 2.4]), replace(steady, losses=list(losses))]
+    found.predictions = Predictions(correct, near_ties)
+    found.latencies = [Latency(1, 0.002, 0.003)]
+    return found
+
+
+def doubts(*results):
+    c = comparison(*results)
+    c.reference = REFERENCE
+    return [c.doubt(r) for r in results]
+
+
+def sized(name, size, seconds, **options):
+    return result(name, seconds, batch_size=size, name=f"{name} cpu, {size}", **options)
+
+
+def test_training_and_prediction_are_cells_of_their_own(run, tmp_path):
+    file = tmp_path / "r.json"
+    found = run("reference", task="train,predict", batch_size=[5, 20], rounds=2, json=file)
+    assert found.complete
+    assert [r.name for r in found.results] == [
+        "reference cpu, train, batches of 5",
+        "reference cpu, train, batches of 20",
+        "reference cpu, predict, batches of 5",
+        "reference cpu, predict, batches of 20",
+    ]
+    train, _, predict, larger = found.results
+    assert [found.batches(r) for r in (predict, larger)] == [20, 5]
+    assert train.parity is predict.parity  # one proof for all four
+    assert [len(r.latencies) for r in found.results] == [0, 0, 2, 2]
+    assert 0 < predict.latencies[0].median_seconds <= predict.latencies[0].p99_seconds
+    assert predict.predictions.correct == larger.predictions.correct  # the same 100 examples
+    assert train.predictions is None
+    assert predict.test_accuracy is None
+    assert found.accuracy(predict) == predict.predictions.correct / 100
+    steady = [[epoch.losses for epoch in r.steady] for r in (train, predict)]
+    assert len(steady[1][0]) == 20
+    assert steady[1][0] == steady[1][1]  # from the same weights in every round
+    assert found.gflops(train) / found.examples_per_second(train) == pytest.approx(
+        found.model["training_flops"] / 1e9
+    )
+    assert found.gflops(predict) / found.examples_per_second(predict) == pytest.approx(
+        found.model["forward_flops"] / 1e9
+    )
+    assert [r.peak is not None for r in found.results].count(True) == 1
+    assert crossbench.load(file).rows() == found.rows()
+
+
+def test_the_epochs_have_as_many_examples_or_as_many_steps(run):
+    def epochs(**limit):
+        found = run("reference", rounds=1, batch_size=[5, 20], **limit)
+        return [len(r.steady[0].losses) for r in found.results], found.data.test_examples
+
+    assert epochs(examples=40) == ([8, 2], 20)
+    assert epochs(batches=2) == ([2, 2], 20)
+    assert epochs() == ([20, 5], 20)
+
+
+def test_a_batch_larger_than_the_data_is_named_with_the_examples(run):
+    with pytest.raises(SpecError, match=r"^batch_size is 101, but there are only 100 examples$"):
+        run("reference", batch_size=[20, 101])
+
+
+FAULTS = {
+    "skips": ("return np.concatenate([whole[:-1], whole[-2:-1]])", "the logits of batch 5"),
+    "replays": (
+        "self.first = getattr(self, 'first', whole); return self.first",
+        "the loss of step 1 (steady epoch) is",
+    ),
+    "trains": (
+        "self.parameters['conv1.bias'] += np.float32(1); return whole",
+        "predict_epoch() of the adapter changed conv1.bias",
+    ),
+    "shapes": ("return whole[0]", "predict_epoch() of the adapter returned an array of shape"),
+}
+
+
+ADAPTER = """
+import numpy as np
+from crossbench.adapters.reference import ReferenceAdapter, ReferenceWorkload
+
+class Changed(ReferenceWorkload):
+{methods}
+
+class Adapter(ReferenceAdapter):
+    title = "Changed"
+    def build(self, job):
+        return Changed(job)
+
+ADAPTER = Adapter()
+"""
+
+
+@pytest.fixture
+def adapter_file(tmp_path):
+    """Return a function that writes an adapter whose workload has these methods, and names it."""
+
+    def write(methods, name="changed"):
+        file = tmp_path / f"{name}.py"
+        file.write_text(ADAPTER.format(methods=indent(dedent(methods), "    ")))
+        return f"{file}:ADAPTER"
+
+    return write
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_of_the_timed_prediction_is_not_ranked(run, adapter_file, fault):
+    """It does the real work in the proof, which has another number of steps."""
+    code, words = FAULTS[fault]
+    faulty = adapter_file(f"""
+        def predict_epoch(self):
+            whole = np.stack([self.predict(batch.inputs) for batch in self.batches])
+            if len(whole) == 4:
+                return whole
+            {code}
+
+        def predict_batches(self):
+            return iter(self.predict_epoch())
+        """)
+    honest = adapter_file("pass", "honest")
+    found = run(["reference", faulty, honest], task="predict", batch_size=20)
+    first, odd, third = found.results
+    assert found.is_ranked(first)
+    assert found.is_ranked(third)
+    assert not found.is_ranked(odd)
+    assert words in (odd.reason or found.doubt(odd))
+
+
+def test_latencies_of_other_work_are_refused(run, adapter_file):
+    """It returns the logits of the first batches that it was asked for, from other weights."""
+    cached = adapter_file("""
+        def predict_epoch(self):
+            if len(self.batches) != 4:
+                self.kept = getattr(self, "kept", None) or [
+                    self.predict(batch.inputs) for batch in self.batches
+                ]
+            return np.stack([self.predict(batch.inputs) for batch in self.batches])
+
+        def predict_batches(self):
+            return iter(getattr(self, "kept", None) or super().predict_batches())
+        """)
+    (result,) = run([cached], task="predict", batch_size=20).results
+    assert "predict_batches() of the adapter returned other logits than" in result.reason
+
+
+def test_predictions_from_the_same_weights_agree():
+    assert doubts(predicted("a"), predicted("b", losses=(2.400001, 2.500001))) == [None, None]
+
+
+def test_a_batch_with_other_logits_is_doubted():
+    found = doubts(predicted("a"), predicted("odd", losses=(2.4, 2.6)), predicted("b"))
+    assert found == [None, "the logits of batch 2 have another loss than in a cpu, b cpu", None]
+
+
+def test_other_predicted_labels_need_near_ties():
+    odd = predicted("odd", correct=14, near_ties=1)
+    found = doubts(predicted("a"), odd, predicted("b"))
+    assert found == [
+        None,
+        "2 more or fewer examples are predicted right than in a cpu, b cpu",
+        None,
+    ]
+    odd.predictions = Predictions(14, 2)
+    assert doubts(predicted("a"), odd, predicted("b")) == [None, None, None]
+
+
+def test_near_ties_are_counted():
+    logits = np.array([[1.0, 0.0, 0.99995], [1.0, 0.0, 0.999], [-1.0, -1.00001, -9.0]])
+    assert count_near_ties(logits) == 1 + 1
+    assert count_near_ties(np.array([[0.5], [-1e-5]])) == 1
+
+
+def test_a_model_without_classes_has_no_predictions(small_model):
+    prediction = Prediction.__new__(Prediction)
+    prediction.model = type("Numbers", (), {"classes": None})()
+    assert prediction.predictions([]) is None
+
+
+def test_cells_of_another_batch_size_or_task_are_not_compared():
+    small = [sized("torch", 2, [9, 1, 1]), sized("jax", 2, [9, 2, 2])]
+    large = [sized("torch", 200, [9, 3, 3]), sized("jax", 200, [9, 1, 1])]
+    c = comparison(*small, *large)
+    assert [c.ratio(r).median for r in (*small, *large)] == [1, 2, 3, 1]
+    assert c.base(small[1]) is small[0]
+    assert c.ranked(large[0].cell.group) == large[::-1]
+
+
+def test_who_is_fastest_from_which_batch_size_on():
+    times = {2: (1.0, 2.0), 8: (1.0, 1.5), 32: (1.5, 1.0), 128: (3.0, 1.0)}
+    cells = [
+        sized(name, size, [9, *[seconds] * 6])
+        for size, pair in times.items()
+        for name, seconds in zip(("torch", "jax"), pair, strict=True)
+    ]
+    (verdict,) = summarize(comparison(*cells)).verdicts
+    assert verdict == (
+        "On the CPU, with batches of 2 Torch is fastest (2.00× as fast as Jax), from batches of 32 "
+        "on Jax is fastest (1.50× as fast as Torch)."
+    )
+
+
+def test_the_section_has_the_time_of_a_step_and_of_an_example():
+    cells = [sized("torch", size, [9, *[2.0] * 6]) for size in (200, 2)]
+    c = comparison(*cells)
+    text = batch_sizes(c)
+    rows = [line.split() for line in text.splitlines()[2:]]
+    # an epoch has 525 steps of 2 or 5 of 200, and takes two seconds
+    assert rows == [["Torch", "2", "3.81", "1,905"], ["Torch", "200", "400", "2,000"]]
+    assert batch_sizes(comparison(cells[0])) is None
+
+
+def test_the_summary_shows_the_latency_of_a_batch():
+    summary = summarize(comparison(predicted("torch")))
+    (row,) = summary.rows
+    cells = dict(zip(summary.columns, row, strict=True))
+    assert (cells["latency\nms"], cells["99 % in\nms"]) == ("2.00", "3.00")
+    assert "from the initial weights" in summary.heading[0]
+    trained = summarize(comparison(result("torch", [9.0, 1.0])))
+    assert not {"latency\nms", "task", "batch"} & set(trained.columns)
