@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from crossbench import models
-from crossbench.data.sources import CIFAR10, IMDB, MNIST, Augmentation, Pictures, Text
+from crossbench.data.sources import (
+    CIFAR10,
+    IMDB,
+    MNIST,
+    Augmentation,
+    NormalNumbers,
+    Pictures,
+    Text,
+)
 from crossbench.errors import SpecError
 from crossbench.models.layers import Conv, Dense, Embedding, Flatten, OneHot, Residual
 from crossbench.models.training import (
@@ -17,6 +25,7 @@ from crossbench.models.training import (
     Adadelta,
     Adam,
     BinaryCrossEntropy,
+    MeanSquaredError,
     RMSprop,
     SoftmaxCrossEntropy,
 )
@@ -64,6 +73,7 @@ def test_a_description_is_json(lenet):
         "kernel": [5, 5],
         "stride": [1, 1],
         "padding": [0, 0],
+        "bias": True,
     }
 
 
@@ -77,6 +87,7 @@ def test_layers_that_do_not_fit_one_another_make_no_model(lenet):
     [
         ((Conv(4, (5, 5)),), SoftmaxCrossEntropy(), r"a vector of logits, not .* \(4, 28, 28\)"),
         ((Flatten(), Dense(2)), BinaryCrossEntropy(), r"takes one logit, not the shape \(2,\)"),
+        ((Conv(4, (5, 5)),), MeanSquaredError(), r"a vector of outputs, not .* \(4, 28, 28\)"),
     ],
 )
 def test_layers_that_do_not_fit_the_loss_make_no_model(lenet, layers, loss, message):
@@ -130,6 +141,21 @@ def test_a_model_checks_itself(lenet, wrong, message):
 def test_layers_that_cannot_be_trained_make_no_model(lenet, layers, message):
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(lenet, layers=layers)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "loss", "classes", "label_shape"),
+    [
+        (7, SoftmaxCrossEntropy(), 7, ()),
+        (1, BinaryCrossEntropy(), 2, ()),
+        (7, MeanSquaredError(), None, (7,)),
+        (1, MeanSquaredError(), None, (1,)),
+    ],
+)
+def test_the_loss_decides_what_a_model_predicts(lenet, outputs, loss, classes, label_shape):
+    model = dataclasses.replace(lenet, layers=(Flatten(), Dense(outputs)), loss=loss)
+    assert model.classes == model.description()["classes"] == classes
+    assert model.label_shape == label_shape
 
 
 def test_lists_and_numpy_numbers_make_the_same_model(lenet):
@@ -199,6 +225,9 @@ def test_a_decay_is_not_negative():
         (lambda: Pictures(size=2.5), "Pictures: size must be a whole number from 1"),
         (lambda: Pictures(classes=0), "Pictures: classes must be a whole number from 1 to 256"),
         (lambda: Pictures(classes=300), "Pictures: classes must be a whole number from 1 to 256"),
+        (lambda: NormalNumbers(shape=(), outputs=1), "NormalNumbers: shape must be one, two or"),
+        (lambda: NormalNumbers(shape=(0,), outputs=1), "NormalNumbers: shape must be one, two or"),
+        (lambda: NormalNumbers(shape=(3,), outputs=0), "NormalNumbers: outputs must be a whole"),
         (lambda: Augmentation(-0.1, True), "Augmentation: shift must be a number from 0 to 1"),
         (lambda: Augmentation(1.5, True), "Augmentation: shift must be a number from 0 to 1"),
         (lambda: Augmentation(math.nan, True), "Augmentation: shift must be a number from 0 to 1"),
