@@ -295,11 +295,17 @@ PUBLISHED = {
     "bignet": 58_091_396,
     "cifar_cnn": 1_250_858,
     "lenet": 39_558,
+    "lenet5": 44_426,
+    "mlp7_bn": 346_122,
+    "mlp7_gelu": 339_978,
+    "mlp7_relu": 339_978,
     "mnist_cnn": 1_199_882,
     "mnist_mlp": 669_706,
+    "resnet_small": 299_722,
     "rosetta_cnn": 3_441_592,
 }
-"""Numbers of parameters, from the posts or from Keras' summaries of the examples."""
+"""Numbers of parameters, from the posts, from Keras' summaries of the examples, or from the PyTorch
+modules of SciMLBenchmarks.jl."""
 
 
 def test_the_catalogue_has_the_published_models():
@@ -314,6 +320,19 @@ def test_the_catalogue_has_the_published_models():
     assert len(convolutions) == 63
     with pytest.raises(SpecError, match="there is no model 'vgg': choose from bignet, cifar_cnn"):
         models.get("vgg")
+
+
+def test_the_simple_networks_predict_normal_numbers():
+    named = ("mlp7_relu", "mlp7_gelu", "mlp7_bn", "lenet5", "resnet_small")
+    for model in map(models.get, named):
+        assert model.loss == MeanSquaredError()
+        assert model.classes is None
+        assert model.data == NormalNumbers(shape=model.input_shape, outputs=10)
+    gelus = [type(n.layer).__name__ for n in models.get("mlp7_gelu").named_layers()]
+    assert gelus == [*6 * ("Dense", "GELU"), "Dense"]
+    convolutions = [n for n in models.get("resnet_small").all_layers() if isinstance(n.layer, Conv)]
+    assert len(convolutions) == 5
+    assert not any(named.layer.bias for named in convolutions)
 
 
 OWN_FILE = """
