@@ -472,3 +472,11 @@ def test_weights_after_the_steps_are_measured_by_their_change(expected, small_mo
     after = found.tensors()[f"{name} after 4 steps"]
     assert found.scales["float64"][f"{name} after 4 steps"] == np.abs(after - before).sum()
     assert found.scales["float32"][f"{name} after 4 steps"] == np.abs(after).sum()
+
+
+@pytest.mark.parametrize("dtype", parity.PRECISIONS)
+def test_targets_are_of_the_proofs_precision(dtype):
+    batches = parity.proof_batches(FITTED, dtype=dtype)
+    assert batches.inputs.dtype == batches.labels.dtype == dtype
+    assert batches.labels.shape == (parity.STEPS, parity.BATCH_SIZE, 3)
+    assert parity.concatenate(batches).labels.shape == (parity.STEPS * parity.BATCH_SIZE, 3)
