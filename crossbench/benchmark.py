@@ -280,16 +280,18 @@ def _prepare(
 def _fit_to_data(model: Model, dataset: datasets.Dataset) -> Model:
     """Return the model with the data's vocabulary size.
 
-    Raises SpecError if its input shape, vocabulary or classes do not match the data.
+    Raises SpecError if its input shape, vocabulary, label shape or classes do not match the data.
     """
     model, train = model.with_vocabulary(dataset.vocabulary), dataset.train
     check_memory(model)
-    vocabulary, labels = dataset.vocabulary or 0, 1 + int(train.labels.max())
+    vocabulary = dataset.vocabulary or 0
     if model.input_shape != train.inputs.shape[1:]:
         mismatch = f"examples of shape {model.input_shape}, not {train.inputs.shape[1:]}"
     elif vocabulary > (model.vocabulary or 0):
         mismatch = f"a vocabulary of {model.vocabulary or 0:,}, not {vocabulary:,}"
-    elif labels > model.classes:
+    elif model.label_shape != train.labels.shape[1:]:
+        mismatch = f"{_kind(model.label_shape)}, not {_kind(train.labels.shape[1:])}"
+    elif model.classes is not None and (labels := 1 + int(train.labels.max())) > model.classes:
         mismatch = f"{model.classes:,} labels, not {labels:,}"
     else:
         return model
@@ -297,6 +299,10 @@ def _fit_to_data(model: Model, dataset: datasets.Dataset) -> Model:
         f"the model {model.name} is for {mismatch}, as {dataset.name} has: name the model's own "
         "data, as in Model(..., data=MNIST())"
     )
+
+
+def _kind(label_shape: tuple[int, ...]) -> str:
+    return f"targets of shape {label_shape}" if label_shape else "classes"
 
 
 def _new_result(cell: Cell) -> CellResult:

@@ -11,8 +11,8 @@ from operator import itemgetter
 
 import psutil
 
-from .data.sources import Pictures
-from .data.synthetic import LARGE_TEST, LARGE_TRAIN
+from .data.sources import NormalNumbers, Pictures
+from .data.synthetic import LARGE_TEST, LARGE_TRAIN, NUMBERS_TEST, NUMBERS_TRAIN
 from .errors import SpecError
 from .models import Model
 from .models.layers import Embedding
@@ -62,6 +62,9 @@ def _needs(model: Model, examples: int) -> Iterator[tuple[int, str]]:
     if isinstance(model.data, Pictures):
         pixels = 3 * model.data.size**2
         yield (LARGE_TRAIN + LARGE_TEST) * pixels, "the pictures"
+    if isinstance(model.data, NormalNumbers):
+        numbers = math.prod(model.data.shape) + model.data.outputs
+        yield 4 * (NUMBERS_TRAIN + NUMBERS_TEST) * numbers, "the data"
 
 
 def _gib(size: int) -> str:

@@ -95,6 +95,12 @@ def make_spec(
     The arguments are those of crossbench.run.
     """
     requested = find_model(model)
+    target_accuracy = ACCURACY.check("target_accuracy", target_accuracy)
+    if target_accuracy is not None and requested.classes is None:
+        raise SpecError(
+            f"target_accuracy does not apply to the model {requested.name}: it predicts numbers, "
+            "not classes"
+        )
     chosen = _check_frameworks(frameworks)
     wanted = _check_variants(variants, chosen)
     if baseline is not None:
@@ -125,7 +131,7 @@ def make_spec(
             data=_check_data(data),
             baseline=baseline,
             prices=prices.parse(price),
-            target_accuracy=ACCURACY.check("target_accuracy", target_accuracy),
+            target_accuracy=target_accuracy,
             trace_memory=TRUE_OR_FALSE.check("trace_memory", trace_memory),
         ),
         machine=LABEL.check("machine", machine),

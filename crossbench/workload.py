@@ -65,7 +65,8 @@ class Batch:
 
     inputs: (batch, *input_shape), C-contiguous, of the job's dtype; where the model has a
         vocabulary, int32 token numbers from 0.
-    labels: (batch,), int64, from 0.
+    labels: (batch,), int64, classes from 0; where the model has no classes, its targets
+        (batch, *output_shape), C-contiguous, of the job's dtype.
     masks: dropout masks by layer name ("dropout1"), bool, (batch, *shape), True where the value is
         kept. None in timed training: the framework draws its own. Given where losses or weights
         are compared with the reference.

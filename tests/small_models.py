@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from crossbench.data.sources import CIFAR10, IMDB, Source, Text
+from crossbench.data.sources import CIFAR10, IMDB, NormalNumbers, Source, Text
 from crossbench.models.layers import (
+    GELU,
     GRU,
     LSTM,
     BatchNorm,
@@ -24,14 +25,28 @@ from crossbench.models.training import (
     Adadelta,
     Adam,
     BinaryCrossEntropy,
+    MeanSquaredError,
     RMSprop,
     SoftmaxCrossEntropy,
 )
 
 
 def model(name, layers, optimizer, loss=SoftmaxCrossEntropy(), data: Source = CIFAR10()):  # noqa: B008
-    shape = (3, 32, 32) if isinstance(data, CIFAR10) else (data.length,)
+    match data:
+        case CIFAR10():
+            shape = (3, 32, 32)
+        case NormalNumbers():
+            shape = data.shape
+        case _:
+            shape = (data.length,)
     return Model(name, shape, layers, loss, optimizer, 10, "the tests", data)
+
+
+def make_labels(model, shape, random, dtype="float32"):
+    """Random labels for batches of this shape: classes, or targets."""
+    if model.classes is None:
+        return random.normal(size=(*shape, *model.label_shape)).astype(dtype)
+    return random.integers(0, model.classes, shape)
 
 
 REVIEWS, LETTERS = IMDB(words=50, length=9), Text(length=8, step=3)
@@ -138,6 +153,31 @@ GATED_BOTH_WAYS = model(
     SGD(learning_rate=0.1, momentum=0.5),
     data=LETTERS,
 )
+FITTED = model(
+    "fitted",
+    (Dense(9), GELU(), Dense(3)),
+    SGD(learning_rate=1e-4, momentum=0.9),  # a larger one diverges from the proof's large inputs
+    MeanSquaredError(),
+    NormalNumbers(shape=(7,), outputs=3),
+)
+UNBIASED = model(
+    "unbiased",
+    (
+        Conv(4, kernel=(3, 2), stride=(2, 1), bias=False),
+        GELU(),
+        Residual(body=(Conv(4, kernel=(3, 3), padding=(1, 1), bias=False), NORM, GELU(), NORM)),
+        GELU(),
+        Conv(5, kernel=(2, 3), bias=False),
+        Flatten(),
+        Dense(6),
+        NORM,
+        GELU(),
+        Dense(2),
+    ),
+    Adam(learning_rate=1e-3, beta1=0.9, beta2=0.999, epsilon=1e-8),
+    MeanSquaredError(),
+    NormalNumbers(shape=(2, 9, 8), outputs=2),
+)
 
 SMALL_MODELS = {
     m.name: m
@@ -152,5 +192,7 @@ SMALL_MODELS = {
         LETTERED,
         GATED,
         GATED_BOTH_WAYS,
+        FITTED,
+        UNBIASED,
     )
 }

@@ -7,6 +7,7 @@ import pytest
 
 from crossbench.errors import SpecError
 from crossbench.models.layers import (
+    GELU,
     GRU,
     LSTM,
     BatchNorm,
@@ -30,6 +31,7 @@ from crossbench.models.layers import (
         (Conv(4, (3, 5), stride=(2, 1), padding=(1, 2)), (3, 9, 7), (4, 5, 7)),
         (MaxPool((2, 2), (2, 2)), (8, 11, 10), (8, 5, 5)),
         (ReLU(), (8, 5, 5), (8, 5, 5)),
+        (GELU(), (8, 5, 5), (8, 5, 5)),
         (Flatten(), (8, 5, 5), (200,)),
         (Dense(120), (200,), (120,)),
         (BatchNorm(1e-3, 0.9), (8, 5, 5), (8, 5, 5)),
@@ -82,6 +84,16 @@ def test_recurrent_layers_have_parameters_for_each_gate_and_direction():
         "weight_hh": (12, 4),
         "bias": (12,),
     }
+
+
+def test_a_convolution_without_bias_has_a_weight_alone():
+    with_bias, without = (Conv(4, (5, 3), bias=bias) for bias in (True, False))
+    assert Conv(4, (5, 3)) == with_bias
+    shapes = {name: p.shape for name, p in with_bias.parameters((3, 9, 9)).items()}
+    assert shapes == {"weight": (4, 3, 5, 3), "bias": (4,)}
+    assert list(without.parameters((3, 9, 9))) == ["weight"]
+    with pytest.raises(SpecError, match="Conv: bias must be True or False, not 0"):
+        Conv(4, (5, 3), bias=0)
 
 
 def test_running_statistics_are_not_trained():

@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from crossbench import models
-from crossbench.data.sources import CIFAR10, IMDB, MNIST, Augmentation, Pictures, Text
+from crossbench.data.sources import (
+    CIFAR10,
+    IMDB,
+    MNIST,
+    Augmentation,
+    NormalNumbers,
+    Pictures,
+    Text,
+)
 from crossbench.errors import SpecError
 from crossbench.models.layers import Conv, Dense, Embedding, Flatten, OneHot, Residual
 from crossbench.models.training import (
@@ -17,6 +25,7 @@ from crossbench.models.training import (
     Adadelta,
     Adam,
     BinaryCrossEntropy,
+    MeanSquaredError,
     RMSprop,
     SoftmaxCrossEntropy,
 )
@@ -64,6 +73,7 @@ def test_a_description_is_json(lenet):
         "kernel": [5, 5],
         "stride": [1, 1],
         "padding": [0, 0],
+        "bias": True,
     }
 
 
@@ -77,6 +87,7 @@ def test_layers_that_do_not_fit_one_another_make_no_model(lenet):
     [
         ((Conv(4, (5, 5)),), SoftmaxCrossEntropy(), r"a vector of logits, not .* \(4, 28, 28\)"),
         ((Flatten(), Dense(2)), BinaryCrossEntropy(), r"takes one logit, not the shape \(2,\)"),
+        ((Conv(4, (5, 5)),), MeanSquaredError(), r"a vector of outputs, not .* \(4, 28, 28\)"),
     ],
 )
 def test_layers_that_do_not_fit_the_loss_make_no_model(lenet, layers, loss, message):
@@ -130,6 +141,21 @@ def test_a_model_checks_itself(lenet, wrong, message):
 def test_layers_that_cannot_be_trained_make_no_model(lenet, layers, message):
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(lenet, layers=layers)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "loss", "classes", "label_shape"),
+    [
+        (7, SoftmaxCrossEntropy(), 7, ()),
+        (1, BinaryCrossEntropy(), 2, ()),
+        (7, MeanSquaredError(), None, (7,)),
+        (1, MeanSquaredError(), None, (1,)),
+    ],
+)
+def test_the_loss_decides_what_a_model_predicts(lenet, outputs, loss, classes, label_shape):
+    model = dataclasses.replace(lenet, layers=(Flatten(), Dense(outputs)), loss=loss)
+    assert model.classes == model.description()["classes"] == classes
+    assert model.label_shape == label_shape
 
 
 def test_lists_and_numpy_numbers_make_the_same_model(lenet):
@@ -199,6 +225,9 @@ def test_a_decay_is_not_negative():
         (lambda: Pictures(size=2.5), "Pictures: size must be a whole number from 1"),
         (lambda: Pictures(classes=0), "Pictures: classes must be a whole number from 1 to 256"),
         (lambda: Pictures(classes=300), "Pictures: classes must be a whole number from 1 to 256"),
+        (lambda: NormalNumbers(shape=(), outputs=1), "NormalNumbers: shape must be one, two or"),
+        (lambda: NormalNumbers(shape=(0,), outputs=1), "NormalNumbers: shape must be one, two or"),
+        (lambda: NormalNumbers(shape=(3,), outputs=0), "NormalNumbers: outputs must be a whole"),
         (lambda: Augmentation(-0.1, True), "Augmentation: shift must be a number from 0 to 1"),
         (lambda: Augmentation(1.5, True), "Augmentation: shift must be a number from 0 to 1"),
         (lambda: Augmentation(math.nan, True), "Augmentation: shift must be a number from 0 to 1"),
@@ -266,11 +295,17 @@ PUBLISHED = {
     "bignet": 58_091_396,
     "cifar_cnn": 1_250_858,
     "lenet": 39_558,
+    "lenet5": 44_426,
+    "mlp7_bn": 346_122,
+    "mlp7_gelu": 339_978,
+    "mlp7_relu": 339_978,
     "mnist_cnn": 1_199_882,
     "mnist_mlp": 669_706,
+    "resnet_small": 299_722,
     "rosetta_cnn": 3_441_592,
 }
-"""Numbers of parameters, from the posts or from Keras' summaries of the examples."""
+"""Numbers of parameters, from the posts, from Keras' summaries of the examples, or from the PyTorch
+modules of SciMLBenchmarks.jl."""
 
 
 def test_the_catalogue_has_the_published_models():
@@ -285,6 +320,19 @@ def test_the_catalogue_has_the_published_models():
     assert len(convolutions) == 63
     with pytest.raises(SpecError, match="there is no model 'vgg': choose from bignet, cifar_cnn"):
         models.get("vgg")
+
+
+def test_the_simple_networks_predict_normal_numbers():
+    named = ("mlp7_relu", "mlp7_gelu", "mlp7_bn", "lenet5", "resnet_small")
+    for model in map(models.get, named):
+        assert model.loss == MeanSquaredError()
+        assert model.classes is None
+        assert model.data == NormalNumbers(shape=model.input_shape, outputs=10)
+    gelus = [type(n.layer).__name__ for n in models.get("mlp7_gelu").named_layers()]
+    assert gelus == [*6 * ("Dense", "GELU"), "Dense"]
+    convolutions = [n for n in models.get("resnet_small").all_layers() if isinstance(n.layer, Conv)]
+    assert len(convolutions) == 5
+    assert not any(named.layer.bias for named in convolutions)
 
 
 OWN_FILE = """

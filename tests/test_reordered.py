@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from small_models import SMALL_MODELS
@@ -5,7 +7,16 @@ from small_models import SMALL_MODELS
 from crossbench import models
 from crossbench.adapters.reference import ReferenceWorkload
 from crossbench.engine import parity
-from crossbench.models.layers import BatchNorm, Conv, Dense, Flatten, MaxPool, ReLU, Residual
+from crossbench.models.layers import (
+    GELU,
+    BatchNorm,
+    Conv,
+    Dense,
+    Flatten,
+    MaxPool,
+    ReLU,
+    Residual,
+)
 from crossbench.models.model import Model
 from crossbench.models.reordered import pool_before_relu
 from crossbench.models.training import SGD, SoftmaxCrossEntropy
@@ -37,6 +48,12 @@ def test_a_max_pool_is_before_the_relu_in_front_of_it():
     assert kinds(nested.layers)[:4] == ["MaxPool", "ReLU", "BatchNorm", "ReLU"]
     assert kinds(nested.layers[4].body) == ["Conv", "MaxPool", "ReLU"]
     assert kinds(nested.layers[4].shortcut) == ["MaxPool", "Conv"]
+
+
+def test_a_gelu_stays_before_its_max_pool():
+    """It falls and rises: the largest value may be another one behind it."""
+    layers = (CONV, GELU(), POOL, Flatten(), Dense(10))
+    assert pool_before_relu(replace(NESTED, layers=layers)).layers == layers
 
 
 @pytest.mark.parametrize("model", [NESTED, SMALL_MODELS["plain"]], ids=lambda model: model.name)

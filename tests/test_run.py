@@ -10,13 +10,18 @@ from itertools import pairwise
 
 import pytest
 from samples import write_cifar
+from small_models import FITTED, SMALL_MODELS
 
 import crossbench
 from crossbench import models
-from crossbench.data.sources import CIFAR10, Augmentation
+from crossbench.data.sources import CIFAR10, Augmentation, NormalNumbers
 from crossbench.errors import DataError, ResultsError, SpecError
 from crossbench.models.layers import LSTM, Dense, Flatten, Layer, OneHot
-from crossbench.models.training import BinaryCrossEntropy
+from crossbench.models.training import (
+    BinaryCrossEntropy,
+    MeanSquaredError,
+    SoftmaxCrossEntropy,
+)
 from crossbench.results.statistics import MIN_ROUNDS
 
 
@@ -138,12 +143,52 @@ def test_augmented_pictures_are_the_same_in_every_process(run, small_model):
             {"layers": (Flatten(), Dense(1)), "loss": BinaryCrossEntropy()},
             "is for 2 labels, not 10",
         ),
+        (
+            {"layers": (Flatten(), Dense(3)), "loss": MeanSquaredError()},
+            r"is for targets of shape \(3,\), not classes, as CIFAR-10 files in .* has: name",
+        ),
     ],
 )
 def test_data_that_does_not_fit_the_model_is_refused(run, small_model, wrong, message):
     with pytest.raises(SpecError, match=message) as caught:
         run("reference", model=replace(small_model, **wrong))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (
+            {"data": NormalNumbers(shape=(7,), outputs=2)},
+            r"is for targets of shape \(3,\), not targets of shape \(2,\), as normal numbers",
+        ),
+        (
+            {"loss": SoftmaxCrossEntropy()},
+            r"is for classes, not targets of shape \(3,\), as normal",
+        ),
+    ],
+)
+def test_targets_that_do_not_fit_the_model_are_refused(wrong, message):
+    with pytest.raises(SpecError, match=f"the model fitted {message}"):
+        crossbench.run("reference", "cpu", model=replace(FITTED, **wrong), threads=1)
+
+
+@pytest.mark.parametrize("name", ["fitted", "unbiased"])
+def test_a_model_that_predicts_numbers(tmp_path, name):
+    """It has no accuracy, and is proved and trained like any other."""
+    file, model = tmp_path / "r.json", SMALL_MODELS[name]
+    asked = {"rounds": 1, "batch_size": 16, "batches": 4, "threads": 1, "json": file}
+    comparison = crossbench.run(["reference", "torch"], "cpu", model=model, **asked)
+    assert comparison.complete, [r.reason for r in comparison.results]
+    assert comparison.data.name == "normal numbers (seed 0)"
+    for result in comparison.results:
+        assert result.parity.agrees
+        assert comparison.doubt(result) is None
+        assert result.test_accuracy is None
+        assert all(0.5 < loss < 5 for epoch in result.epochs for loss in epoch.losses)
+    assert "accuracy" not in crossbench.table(comparison)
+    assert crossbench.load(file) == comparison
+    assert crossbench.table(crossbench.load(file)) == crossbench.table(comparison)
 
 
 def test_a_text_with_more_letters_than_the_model_is_refused(tmp_path):

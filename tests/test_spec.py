@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import psutil
 import pytest
+from small_models import FITTED
 
 from crossbench import memory
-from crossbench.data.sources import CIFAR10, Pictures
+from crossbench.data.sources import CIFAR10, NormalNumbers, Pictures
 from crossbench.errors import SpecError
 from crossbench.machine import usable_cpus
 from crossbench.models import Model
@@ -156,6 +157,15 @@ def test_an_invalid_argument_is_named_in_one_line(asked, message):
     assert len(str(caught.value)) < 400
 
 
+def test_a_target_accuracy_needs_a_model_with_classes():
+    with pytest.raises(SpecError) as caught:
+        make_spec(model=FITTED, target_accuracy=0.5)
+    assert str(caught.value) == (
+        "target_accuracy does not apply to the model fitted: it predicts numbers, not classes"
+    )
+    assert make_spec(model=FITTED).settings.target_accuracy is None
+
+
 def test_numpy_numbers_become_plain_numbers():
     spec = make_spec(
         rounds=np.int64(7), precision=np.float32(0.5), threads=np.array([1]), seed=np.uint8(3)
@@ -212,6 +222,10 @@ def test_unsupported_parts_of_a_model_are_named(lenet):
         (
             {"data": Pictures(size=2**20), "input_shape": (3, 2**20, 2**20)},
             "the pictures",
+        ),
+        (
+            {"data": NormalNumbers(shape=(2**24,), outputs=9), "layers": (Flatten(), Dense(4))},
+            "the data",
         ),
     ],
 )

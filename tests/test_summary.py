@@ -62,6 +62,19 @@ def test_a_column_whose_rows_are_all_equal_is_left_out():
     assert "threads" in summarize(comparison(one, result("torch", FAST))).columns
 
 
+def test_the_accuracy_is_left_out_where_the_model_predicts_numbers():
+    without = [replace(r, test_accuracy=None) for r in three().results]
+    for classes, results, shown in (
+        (None, without, False),
+        (None, three().results, True),  # damaged: what is there is shown
+        (10, without, True),  # not trained yet
+    ):
+        c = comparison(*results)
+        c.model["classes"] = classes
+        assert ("accuracy" in summarize(c).columns) == shown
+    assert "accuracy" in summarize(comparison(*without)).columns
+
+
 def test_who_is_fastest_is_a_sentence():
     (verdict,) = summarize(three()).verdicts
     assert verdict == (

@@ -6,7 +6,7 @@ import pytest
 from crossbench import data
 from crossbench.adapters.reference import ADAPTER
 from crossbench.data import synthetic, synthetic_reviews, synthetic_text
-from crossbench.data.sources import CIFAR10, IMDB, MNIST, Pictures, Text
+from crossbench.data.sources import CIFAR10, IMDB, MNIST, NormalNumbers, Pictures, Text
 from crossbench.engine.batches import array_batches, as_inputs
 from crossbench.errors import DataError
 from crossbench.workload import Job
@@ -91,6 +91,42 @@ def test_large_pictures_are_always_synthetic(tmp_path, monkeypatch):
     assert auto.note is None
     with pytest.raises(DataError, match=f"^{tmp_path} cannot be used: .* are always synthetic"):
         data.load(source, str(tmp_path), 0)
+
+
+def test_normal_numbers_are_independent_and_normal():
+    source = NormalNumbers(shape=(2, 3, 4), outputs=5)
+    first, again, other = (synthetic.load_numbers(source, seed) for seed in (0, 0, 1))
+    assert first.sha256() == again.sha256() != other.sha256()
+    assert first.name == "normal numbers (seed 0)"
+    assert first.vocabulary is None
+    assert first.train.inputs.shape == (16_384, 2, 3, 4)
+    assert first.train.labels.shape == (16_384, 5)
+    assert (len(first.test), first.test.labels.shape) == (1_024, (1_024, 5))
+    columns = np.hstack([first.train.inputs.reshape(16_384, -1), first.train.labels])
+    assert columns.dtype == np.float32
+    correlations = np.corrcoef(columns.T)
+    np.testing.assert_allclose(columns.mean(0), 0, atol=0.04)  # five standard deviations
+    np.testing.assert_allclose(columns.std(0), 1, atol=0.03)
+    np.testing.assert_allclose(correlations, np.eye(29), atol=0.05)
+    assert 0.04 < (abs(columns) > 2).mean() < 0.05  # 4.55 %
+    assert (first.train.inputs[:1_024] != first.test.inputs).any()
+
+
+def test_normal_numbers_are_always_synthetic(tmp_path):
+    source = NormalNumbers(shape=(3,), outputs=2)
+    auto, named = (data.load(source, where, 5) for where in ("auto", "synthetic"))
+    assert auto.sha256() == named.sha256()
+    assert auto.note is None
+    with pytest.raises(DataError, match=f"^{tmp_path} cannot be used: .* numbers are always synth"):
+        data.load(source, str(tmp_path), 0)
+
+
+def test_examples_of_numbers_fit_the_source():
+    source = NormalNumbers(shape=(3, 4), outputs=2)
+    inputs, targets = synthetic.make_examples(source, 600, np.random.default_rng(0))
+    assert (inputs.shape, targets.shape) == ((600, 3, 4), (600, 2))
+    assert inputs.dtype == targets.dtype == np.float32
+    assert inputs.std() == pytest.approx(1, abs=0.05)
 
 
 def test_synthetic_reviews_get_ids_like_imdbs():

@@ -8,6 +8,7 @@ adds up a channel one value after another (the sums over dimensions of Julia's S
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial, singledispatch
@@ -15,8 +16,10 @@ from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
+from scipy.special import erf
 
 from ..models.layers import (
+    GELU,
     GRU,
     LSTM,
     BatchNorm,
@@ -33,7 +36,15 @@ from ..models.layers import (
     Residual,
 )
 from ..models.model import Model, NamedLayer, Weights
-from ..models.training import SGD, Adadelta, Adam, BinaryCrossEntropy, RMSprop, SoftmaxCrossEntropy
+from ..models.training import (
+    SGD,
+    Adadelta,
+    Adam,
+    BinaryCrossEntropy,
+    MeanSquaredError,
+    RMSprop,
+    SoftmaxCrossEntropy,
+)
 from ..workload import Adapter, Batch, Batches, Job, versions
 
 Backward = Callable[[np.ndarray], np.ndarray]
@@ -138,10 +149,12 @@ def _(layer: Conv, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.ndar
                 for j in range(kw):
                     window = dpadded[block, :, i : i + sh * height : sh, j : j + sw * width : sw]
                     window += dpatches[..., i, j].transpose(0, 3, 1, 2)
-        run.add_gradients(named, weight=dkernel, bias=_sum(dy, (0, 2, 3)))
+        bias = {"bias": _sum(dy, (0, 2, 3))} if layer.bias else {}
+        run.add_gradients(named, weight=dkernel, **bias)
         return dpadded[:, :, ph : ph + x.shape[2], pw : pw + x.shape[3]]
 
-    return y.transpose(0, 3, 1, 2) + parameters["bias"][:, None, None], backward
+    y = y.transpose(0, 3, 1, 2)
+    return y + parameters["bias"][:, None, None] if layer.bias else y, backward
 
 
 def _blocks(examples: int, values: int) -> list[slice]:
@@ -176,6 +189,17 @@ def _(layer: MaxPool, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.n
 @forward.register
 def _(layer: ReLU, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.ndarray, Backward]:
     return np.maximum(x, 0), lambda dy: np.where(x > 0, dy, 0)
+
+
+@forward.register
+def _(layer: GELU, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.ndarray, Backward]:
+    below = (1 + erf(x / math.sqrt(2))) / 2  # the share of the normal distribution below x
+
+    def backward(dy: np.ndarray) -> np.ndarray:
+        density = np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
+        return dy * (below + x * density)
+
+    return x * below, backward
 
 
 @forward.register
@@ -377,7 +401,7 @@ def _(layer: Residual, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.
 def loss_and_gradient(
     loss: Any, logits: np.ndarray, labels: np.ndarray
 ) -> tuple[float, np.ndarray]:
-    """Return the loss and its gradient with respect to the logits."""
+    """Return the loss and its gradient with respect to the logits, or to the outputs."""
     raise NotImplementedError(
         f"the NumPy reference does not support the loss {type(loss).__name__}"
     )
@@ -400,6 +424,12 @@ def _(loss: BinaryCrossEntropy, logits: np.ndarray, labels: np.ndarray) -> tuple
     z, y = logits[:, 0], labels.astype(logits.dtype)
     losses = np.maximum(z, 0) - z * y + np.log1p(np.exp(-np.abs(z)))
     return float(losses.mean()), ((_sigmoid(z) - y) / len(y))[:, None]
+
+
+@loss_and_gradient.register
+def _(loss: MeanSquaredError, outputs: np.ndarray, targets: np.ndarray) -> tuple[float, np.ndarray]:
+    difference = outputs - targets
+    return float((difference**2).mean()), 2 * difference / difference.size
 
 
 State = dict[str, dict[str, Any]]

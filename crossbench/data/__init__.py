@@ -11,7 +11,7 @@ from ..errors import DataError
 from . import cifar10, imdb, mnist, synthetic, synthetic_reviews, synthetic_text, text
 from .dataset import Dataset, Split
 from .download import DataUnavailable, OfficialFiles
-from .sources import CIFAR10, IMDB, MNIST, Pictures, Source, Text
+from .sources import CIFAR10, IMDB, MNIST, NormalNumbers, Pictures, Source, Text
 
 __all__ = ["OFFICIAL_FILES", "Dataset", "Split", "load"]
 
@@ -46,8 +46,8 @@ def load(source: Source, where: str, seed: int) -> Dataset:
     data, with a note that says so. seed: of the synthetic data. Raise DataError if a file is
     missing or damaged.
     """
-    if isinstance(source, Pictures):
-        return _load_pictures(source, where, seed)
+    if isinstance(source, Pictures | NormalNumbers):
+        return _load_formula(source, where, seed)
     loaders = _loaders(source)
     if where == "synthetic":
         return loaders.synthetic(seed)
@@ -97,10 +97,14 @@ def _loaders(source: Source) -> _Loaders:
     raise TypeError(f"{type(source).__name__} is not a source of data")
 
 
-def _load_pictures(source: Pictures, where: str, seed: int) -> Dataset:
+def _load_formula(source: Pictures | NormalNumbers, where: str, seed: int) -> Dataset:
+    """Load data that was never published."""
     if where not in ("auto", "synthetic"):
+        what = "pictures" if isinstance(source, Pictures) else "numbers"
         raise DataError(
-            f"{where} cannot be used: this model's pictures are always synthetic; "
+            f"{where} cannot be used: this model's {what} are always synthetic; "
             "use --data auto or --data synthetic"
         )
-    return synthetic.load_pictures(source, seed)
+    if isinstance(source, Pictures):
+        return synthetic.load_pictures(source, seed)
+    return synthetic.load_numbers(source, seed)

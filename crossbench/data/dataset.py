@@ -14,8 +14,9 @@ CLASSES = 10  # of CIFAR-10 and MNIST
 class Split:
     """Hold the examples to train on, or those to test on.
 
-    inputs: pictures (n, channels, height, width) uint8, or sequences of token ids (n, length)
-    int32. labels: (n,) uint8 or int32, from 0.
+    inputs: pictures (n, channels, height, width) uint8, sequences of token ids (n, length) int32,
+    or numbers (n, *shape) float32. labels: classes (n,) uint8 or int32, from 0, or targets
+    (n, outputs) float32.
     """
 
     inputs: np.ndarray
@@ -34,7 +35,7 @@ class Dataset:
     """Hold a data set: its examples to train and to test on, and its name in a few words.
 
     note: why it is not the data that was asked for. vocabulary: the number of token ids of
-    sequences, the highest possible + 1; None for pictures.
+    sequences, the highest possible + 1; None for pictures and numbers.
     """
 
     name: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..checks import Boolean, Checked, Size, UpTo1, instance_of, integer, optional
+from ..checks import SHAPE, Boolean, Checked, Size, UpTo1, instance_of, integer, optional
 
 
 @dataclass(frozen=True)
@@ -77,4 +77,15 @@ class Text(Source):
     augmentation: Annotated[None, NO_AUGMENTATION] = None
 
 
-SOURCES = (CIFAR10, MNIST, Pictures, IMDB, Text)
+@dataclass(frozen=True, kw_only=True)
+class NormalNumbers(Source):
+    """Names random inputs of a shape and random targets (outputs,): independent standard normal
+    numbers, from which nothing can be learned. For models whose benchmark trains on such numbers.
+    """
+
+    shape: Annotated[tuple[int, ...], SHAPE]
+    outputs: Size
+    augmentation: Annotated[None, NO_AUGMENTATION] = None
+
+
+SOURCES = (CIFAR10, MNIST, Pictures, IMDB, Text, NormalNumbers)

@@ -1,9 +1,11 @@
-"""Make synthetic pictures by a formula, in the shapes of real ones, and inputs for the proof.
+"""Make pictures and numbers by a formula, and examples for the proof.
 
 Each class is a grating of its own direction, fineness and tint, at a random phase and contrast; a
 second random grating, a random tint and noise are added. A small CNN learns the classes, and not by
 the mean colour alone, but as slowly as those of real pictures: where pictures are learned at once,
 the LeNet's SGD makes a leap, and rounding alone then decides the loss.
+
+Numbers are standard normal, inputs and targets alike: there is nothing to learn.
 """
 
 from __future__ import annotations
@@ -11,10 +13,11 @@ from __future__ import annotations
 import numpy as np
 
 from .dataset import CLASSES, Dataset, Split
-from .sources import CIFAR10, IMDB, MNIST, Pictures, Source, Text
+from .sources import CIFAR10, IMDB, MNIST, NormalNumbers, Pictures, Source, Text
 
 TRAIN, TEST = 50_000, 10_000  # pictures, as in CIFAR-10
 LARGE_TRAIN, LARGE_TEST = 1_024, 128  # pictures of a Pictures source
+NUMBERS_TRAIN, NUMBERS_TEST = 16_384, 1_024  # examples of a NormalNumbers source
 CHUNK = 1_000  # pictures of 32 x 32 made at once, or fewer larger ones of the same memory
 CIFAR_SHAPE, MNIST_SHAPE = (3, 32, 32), (1, 28, 28)
 TEXT_VOCABULARY = 57  # different characters in Nietzsche's text
@@ -52,6 +55,26 @@ def load_pictures(
         make_split(train, train_random, shape, source.classes),
         make_split(test, test_random, shape, source.classes),
     )
+
+
+def load_numbers(
+    source: NormalNumbers, seed: int, train: int = NUMBERS_TRAIN, test: int = NUMBERS_TEST
+) -> Dataset:
+    """Return inputs (n, *shape) and targets (n, outputs), both float32."""
+    train_random, test_random = np.random.default_rng([seed, 15]).spawn(2)
+    return Dataset(
+        f"normal numbers (seed {seed})",
+        Split(*make_numbers(source, train, train_random)),
+        Split(*make_numbers(source, test, test_random)),
+    )
+
+
+def make_numbers(
+    source: NormalNumbers, n: int, random: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return n inputs and n targets in the source's shapes, float32."""
+    inputs = random.standard_normal((n, *source.shape), np.float32)
+    return inputs, random.standard_normal((n, source.outputs), np.float32)
 
 
 def make_split(
@@ -93,7 +116,8 @@ def make_pictures(
 def make_examples(
     source: Source, n: int, random: np.random.Generator, vocabulary: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return n inputs in the shape that the source's models take, and labels (n,) int64 from 0.
+    """Return n inputs in the shape that the source's models take, and labels (n,) int64 from 0, or
+    targets (n, outputs) float32.
 
     Pictures are (n, channels, height, width) float32 in (0, 1), not rounded to 256 levels;
     sequences are (n, length) int32, with each id below the vocabulary equally likely. vocabulary:
@@ -116,6 +140,8 @@ def make_examples(
             characters = vocabulary or TEXT_VOCABULARY
             labels = random.integers(0, characters, n)
             return random.integers(0, characters, (n, length), np.int32), labels
+        case NormalNumbers():
+            return make_numbers(source, n, random)
         case _:
             raise TypeError(f"{type(source).__name__} is not a source of data")
 

@@ -18,8 +18,8 @@ from ..workload import Batch
 class ArrayBatches:
     """Hold all batches of an epoch as arrays.
 
-    inputs: (steps, batch, *input_shape). labels: (steps, batch), int64. masks: for each dropout
-    (steps, batch, *shape), bool. See Batch.
+    inputs: (steps, batch, *input_shape). labels: (steps, batch, *label_shape). masks: for each
+    dropout (steps, batch, *shape), bool. See Batch.
     """
 
     streamed: ClassVar[bool] = False
@@ -71,19 +71,24 @@ class AugmentedBatches:
         for start in range(0, self.steps * self.batch_size, self.batch_size):
             part = slice(start, start + self.batch_size)
             pictures = augment(self.pictures.inputs[part], self.augmentation, random)
-            yield Batch(as_inputs(pictures), self.pictures.labels[part].astype(np.int64))
+            yield Batch(as_inputs(pictures), as_labels(self.pictures.labels[part]))
 
 
 def array_batches(split: Split, batch_size: int, steps: int) -> ArrayBatches:
     """Return the first steps * batch_size examples of a split, in its order."""
     used = steps * batch_size
-    inputs = as_inputs(split.inputs[:used])
+    inputs, labels = as_inputs(split.inputs[:used]), as_labels(split.labels[:used])
     return ArrayBatches(
         inputs.reshape(steps, batch_size, *inputs.shape[1:]),
-        split.labels[:used].astype(np.int64).reshape(steps, batch_size),
+        labels.reshape(steps, batch_size, *labels.shape[1:]),
     )
 
 
 def as_inputs(examples: np.ndarray) -> np.ndarray:
     """Return uint8 pictures as float32 in [0, 1], and other arrays unchanged."""
     return examples / np.float32(255) if examples.dtype == np.uint8 else np.array(examples)
+
+
+def as_labels(labels: np.ndarray) -> np.ndarray:
+    """Return classes as int64, and targets unchanged."""
+    return np.array(labels) if labels.dtype.kind == "f" else labels.astype(np.int64)

@@ -353,13 +353,16 @@ def proof_batches(model: Model, seed: int = SEED, dtype: str = "float64") -> Arr
     inputs, labels = synthetic.make_examples(model.data, STEPS * size, random, model.vocabulary)
     if model.vocabulary is None:
         inputs = inputs.astype(dtype)
+    if model.classes is None:
+        labels = labels.astype(dtype)
     masks = {
         named.name: random.random((STEPS, size, *named.input_shape)) >= named.layer.rate
         for named in model.all_layers()
         if isinstance(named.layer, Dropout)
     }
     kind = ArrayBatches if model.data.augmentation is None else StreamedBatches
-    return kind(inputs.reshape(STEPS, size, *inputs.shape[1:]), labels.reshape(STEPS, size), masks)
+    inputs, labels = (array.reshape(STEPS, size, *array.shape[1:]) for array in (inputs, labels))
+    return kind(inputs, labels, masks)
 
 
 def batch_size(model: Model) -> int:

@@ -244,7 +244,7 @@ class Worker:
             self.workload.load_weights(self.initial)
         self._set_augmentation_epoch(number)
         epoch, _ = timed_epoch(self.work, self.gpu, 1, 0)
-        return AccuracyEpoch(epoch.wall_seconds, epoch.cpu_seconds, self.test_accuracy())
+        return AccuracyEpoch(epoch.wall_seconds, epoch.cpu_seconds, self._accuracy())
 
     def peak(self) -> Peak:
         """Return the fastest matrix multiplication and copy of the framework, without a model."""
@@ -265,7 +265,11 @@ class Worker:
         """Return the bytes that an epoch allocates; None where the framework cannot tell."""
         return self.workload.allocated()
 
-    def test_accuracy(self) -> Accuracy:
+    def test_accuracy(self) -> Accuracy | None:
+        """Return the accuracy on the test examples; None where the model predicts numbers."""
+        return None if self.assignment.job.model.classes is None else self._accuracy()
+
+    def _accuracy(self) -> Accuracy:
         """Return the accuracy on the test examples with the current weights, as a fraction."""
         test, size = load_split(self.assignment, "test"), self.assignment.batch_size
         predictions, correct = self.assignment.job.model.loss.predictions, 0

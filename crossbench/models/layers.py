@@ -155,12 +155,16 @@ OptionalLayers = Annotated[
 
 @dataclass(frozen=True)
 class Conv(Layer):
-    """Cross-correlates in 2-D, zero-padded on both sides: (C, H, W) to (features, H', W')."""
+    """Cross-correlates in 2-D, zero-padded on both sides: (C, H, W) to (features, H', W').
+
+    bias: whether a number for each feature is added.
+    """
 
     features: Size
     kernel: Pair
     stride: Pair = (1, 1)
     padding: PairFrom0 = (0, 0)
+    bias: Boolean = True
 
     def output_shape(self, input_shape: Shape) -> Shape:
         _, *size = _require_image(self, input_shape)
@@ -170,10 +174,9 @@ class Conv(Layer):
         channels = input_shape[0]
         area = math.prod(self.kernel)
         initializer = GlorotUniform(channels * area, self.features * area)
-        return {
-            "weight": Parameter((self.features, channels, *self.kernel), initializer),
-            "bias": Parameter((self.features,), Zeros()),
-        }
+        weight = Parameter((self.features, channels, *self.kernel), initializer)
+        bias = {"bias": Parameter((self.features,), Zeros())} if self.bias else {}
+        return {"weight": weight} | bias
 
     def forward_flops(self, input_shape: Shape) -> int:
         per_output_value = 2 * input_shape[0] * math.prod(self.kernel)
@@ -195,6 +198,13 @@ class MaxPool(Layer):
 @dataclass(frozen=True)
 class ReLU(Layer):
     """Computes max(x, 0)."""
+
+
+@dataclass(frozen=True)
+class GELU(Layer):
+    """Computes x * Φ(x) = x / 2 * (1 + erf(x / sqrt(2))) (Hendrycks and Gimpel, 2016), not its
+    approximation by tanh. Φ: the standard normal distribution function.
+    """
 
 
 @dataclass(frozen=True)

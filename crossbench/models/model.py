@@ -113,9 +113,14 @@ class Model(Checked):
         return list(self.named_layers())[-1].output_shape
 
     @property
-    def classes(self) -> int:
-        """Return the number of classes."""
+    def classes(self) -> int | None:
+        """Return the number of classes; None for a model that predicts numbers."""
         return self.loss.classes(self.output_shape)
+
+    @property
+    def label_shape(self) -> Shape:
+        """Return the shape of an example's label: () for a class, that of its numbers otherwise."""
+        return self.loss.label_shape(self.output_shape)
 
     @property
     def vocabulary(self) -> int | None:
@@ -166,6 +171,7 @@ class Model(Checked):
             "name": self.name,
             "input_shape": self.input_shape,
             "output_shape": self.output_shape,
+            "classes": self.classes,
             "layers": [named.description() for named in self.named_layers()],
             "loss": _as_dict(self.loss),
             "optimizer": _as_dict(self.optimizer),

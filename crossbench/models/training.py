@@ -12,12 +12,22 @@ from ..checks import Below1, Checked, NotNegative, Over0
 class Loss:
     """Describes what the optimizer minimises: one number for a batch of examples."""
 
-    def classes(self, output_shape: tuple[int, ...]) -> int:
-        """Return the number of classes; raise ValueError if the model's output does not fit."""
+    def classes(self, output_shape: tuple[int, ...]) -> int | None:
+        """Return the number of classes, or None where the model predicts numbers.
+
+        Raise ValueError if the model's output does not fit.
+        """
         raise NotImplementedError
 
+    def label_shape(self, output_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of an example's label: () for a class, that of its numbers otherwise."""
+        return ()
+
     def predictions(self, logits: np.ndarray) -> np.ndarray:
-        """Return the predicted label of each of n examples, (n,) int64, from the model's output."""
+        """Return the predicted label of each of n examples, (n,) int64, from the model's output.
+
+        Only a loss of classes has it.
+        """
         raise NotImplementedError
 
 
@@ -51,6 +61,20 @@ class BinaryCrossEntropy(Loss):
     def predictions(self, logits: np.ndarray) -> np.ndarray:
         """Return the predicted label, 0 or 1, of each row of logits (n, 1)."""
         return (logits[:, 0] > 0).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class MeanSquaredError(Loss):
+    """Is (output - target)², the mean over the batch and all outputs."""
+
+    def classes(self, output_shape: tuple[int, ...]) -> None:
+        """Return None: the targets are numbers. Raise ValueError if the output does not fit."""
+        if len(output_shape) != 1:
+            raise ValueError(f"{self} takes a vector of outputs, not the shape {output_shape}")
+
+    def label_shape(self, output_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of an example's target: a number for each output."""
+        return output_shape
 
 
 class Optimizer(Checked):

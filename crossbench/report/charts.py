@@ -535,9 +535,7 @@ def batch_sizes(comparison: Comparison) -> Chart | None:
     tooltip = ["row:N", *(_figure(f"ms {name}") for name in ("median", "low", "high"))]
     chart = alt.layer(
         marks.mark_line(strokeWidth=2.5).encode(y=y, **dash),
-        marks.mark_rule(strokeWidth=3).encode(
-            y=alt.Y("ms low:Q", title="ms per step", scale=vertical), y2="ms high"
-        ),
+        marks.mark_rule(strokeWidth=3).encode(y=low, y2="ms high"),
         marks.mark_point(filled=True, size=70, opacity=1).encode(y=y, tooltip=tooltip),
     )
     cells = [

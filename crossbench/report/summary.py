@@ -81,6 +81,8 @@ def summarize(comparison: Comparison, running: bool = False) -> Summary:
         hidden.add("× idiomatic")
     if all(row.task == TRAIN for row in found):
         hidden |= {LATENCY, LATENCY_P99}
+    if predicts_numbers(comparison) and all(row.test_accuracy is None for row in found):
+        hidden.add("accuracy")
     cells = [{k: v for k, v in _cells(row).items() if k not in hidden} for row in found]
     base = comparison.settings.baseline or "fastest"
     ratio = printable(f"× {base}", MAX_CELL_CHARACTERS)
@@ -98,6 +100,11 @@ def summarize(comparison: Comparison, running: bool = False) -> Summary:
         parity=printable(_parity(comparison), MAX_SENTENCE_CHARACTERS),
         warnings=_warnings(comparison, running),
     )
+
+
+def predicts_numbers(comparison: Comparison) -> bool:
+    """Return whether the model has no classes, so that there is no accuracy."""
+    return "classes" in comparison.model and comparison.model["classes"] is None
 
 
 def _cells(row: Row) -> dict[str, str]:

@@ -96,12 +96,15 @@ def module(named: NamedLayer) -> Any:
 
     nn, own, key, inputs = eqx.nn, modules(), jax.random.key(SEED), named.input_shape
     match named.layer:
-        case layers.Conv(features, kernel, stride, padding):
-            return nn.Conv2d(inputs[0], features, kernel, stride, padding, key=key)
+        case layers.Conv(features, kernel, stride, padding, bias):
+            window = (kernel, stride, padding)
+            return nn.Conv2d(inputs[0], features, *window, use_bias=bias, key=key)
         case layers.MaxPool(window, stride):
             return nn.MaxPool2d(window, stride)
         case layers.ReLU():
             return nn.Lambda(jax.nn.relu)
+        case layers.GELU():
+            return nn.Lambda(partial(jax.nn.gelu, approximate=False))
         case layers.Flatten():
             return nn.Lambda(jnp.ravel)
         case layers.Dense(features):
@@ -157,6 +160,8 @@ def loss_function(loss: training.Loss) -> Any:
             return optax.softmax_cross_entropy_with_integer_labels
         case training.BinaryCrossEntropy():
             return lambda logits, labels: optax.sigmoid_binary_cross_entropy(logits[:, 0], labels)
+        case training.MeanSquaredError():
+            return lambda outputs, targets: optax.squared_error(outputs, targets).mean(1)
     raise NotImplementedError(f"the Equinox adapter does not support the loss {loss}")
 
 

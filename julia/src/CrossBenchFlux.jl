@@ -9,13 +9,14 @@ Arrays are shared with Python, not copied: what is C-ordered (N, C, H, W) there 
 module CrossBenchFlux
 
 using Flux
-using Flux: NNlib, Optimisers, Zygote, fmap, ignore_derivatives
-using Flux.NNlib: sigmoid_fast, tanh_fast
+using Flux: Optimisers, Zygote, fmap, ignore_derivatives
 using JSON
 using LinearAlgebra: BLAS, mul!
 using MLDataDevices: CPUDevice, cpu_device
+using NNlib: NNlib, gelu_erf, sigmoid_fast, tanh_fast
 using PrecompileTools: @compile_workload, @setup_workload
 using Random: Xoshiro, seed!
+using SpecialFunctions: SpecialFunctions  # loads NNlib's gelu_erf
 using Statistics: mean
 
 include("device.jl")

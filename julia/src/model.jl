@@ -24,20 +24,24 @@ const MAX_TUPLE_LAYERS = 24
 """
     fuse_activations(layers) -> [(layer, activation), ...]
 
-Pair each layer with `()` or, where a ReLU follows that it can apply itself, with `(relu,)`,
-as Flux users write it: `Conv(k, in => out, relu)`.
+Pair each layer with `()` or, where an activation follows that it can apply itself, with that
+function, such as `(relu,)`, as Flux users write it: `Conv(k, in => out, relu)`.
 """
 function fuse_activations(layers)
     pairs = Tuple{Any,Tuple}[]
     for layer in layers
-        if layer["type"] == "ReLU" && !isempty(pairs) && takes_activation(pairs[end]...)
-            pairs[end] = (pairs[end][1], (relu,))
+        activation = get(ACTIVATIONS, layer["type"], nothing)
+        if !isnothing(activation) && !isempty(pairs) && takes_activation(pairs[end]...)
+            pairs[end] = (pairs[end][1], (activation,))
         else
             push!(pairs, (layer, ()))
         end
     end
     return pairs
 end
+
+"""Flux's functions for the layers that are an activation, by type; `gelu` approximates."""
+const ACTIVATIONS = Dict("ReLU" => relu, "GELU" => gelu_erf)
 
 takes_activation(layer, activation) =
     isempty(activation) && layer["type"] in ("Conv", "Dense", "BatchNorm")
@@ -60,6 +64,7 @@ function translate(::Val{:Conv}, layer, T, activation...)
         activation...;
         stride = width_height(layer["stride"]),
         pad = width_height(layer["padding"]),
+        bias = layer["bias"],
         init = zeros_init,
     )
 end
@@ -71,6 +76,7 @@ translate(::Val{:MaxPool}, layer, T) =
 width_height(pair) = (Int(pair[2]), Int(pair[1]))
 
 translate(::Val{:ReLU}, layer, T) = x -> relu.(x)
+translate(::Val{:GELU}, layer, T) = x -> gelu_erf.(x)
 
 # (W, H, C, N) flattens column by column, which is the canonical C, H, W row by row.
 translate(::Val{:Flatten}, layer, T) = Flux.flatten
@@ -186,8 +192,9 @@ end
 Return the path of each parameter from its layer on, by its name in the description.
 """
 inner_paths(::Val, layer) = ()
-inner_paths(::Union{Val{:Conv},Val{:Dense}}, layer) =
-    ("weight" => (:weight,), "bias" => (:bias,))
+inner_paths(::Val{:Conv}, layer) =
+    layer["bias"] ? ("weight" => (:weight,), "bias" => (:bias,)) : ("weight" => (:weight,),)
+inner_paths(::Val{:Dense}, layer) = ("weight" => (:weight,), "bias" => (:bias,))
 inner_paths(::Val{:Embedding}, layer) = ("weight" => (:weight,),)
 inner_paths(::Val{:BatchNorm}, layer) =
     ("weight" => (:γ,), "bias" => (:β,), "running_mean" => (:μ,), "running_var" => (:σ²,))
@@ -211,16 +218,18 @@ function loss_function(loss)
     type = loss["type"]
     type == "SoftmaxCrossEntropy" && return Flux.logitcrossentropy
     type == "BinaryCrossEntropy" && return Flux.logitbinarycrossentropy
+    type == "MeanSquaredError" && return Flux.mse
     return error("the Flux adapter does not support the loss $type")
 end
 
 """
     targets_function(loss, outputs, T) -> function
 
-Return the function that turns labels (from 0) into the targets of the loss, for a model
-with this number of outputs.
+Return the function that turns labels (classes from 0, or numbers) into the targets of the
+loss, for a model with this number of outputs.
 """
 function targets_function(loss, outputs, T)
+    loss["type"] == "MeanSquaredError" && return identity
     loss["type"] == "BinaryCrossEntropy" && return labels -> reshape(T.(labels), 1, :)
     return labels -> Flux.onehotbatch(labels, 0:(outputs-1))
 end

@@ -11,11 +11,11 @@
     @compile_workload begin
         for model in models, precision in ("float32", "float64")
             precision == "float64" && model["name"] != "lenet" && continue
-            description, shape, labels = JSON.json(model), model["input_shape"], [0, 1]
-            # a one-dimensional input is a sequence of word numbers
-            inputs =
-                length(shape) == 1 ? ones(Int32, shape..., length(labels)) :
-                rand(ELTYPES[precision], reverse(shape)..., length(labels))
+            description, shape, T = JSON.json(model), model["input_shape"], ELTYPES[precision]
+            takes_tokens = model["layers"][1]["type"] in ("Embedding", "OneHot")
+            inputs = takes_tokens ? ones(Int32, shape..., 2) : rand(T, reverse(shape)..., 2)
+            predicts_numbers = isnothing(model["classes"])
+            labels = predicts_numbers ? rand(T, model["output_shape"]..., 2) : [0, 1]
             idiomatic = Workload(description, "cpu", precision)
             for workload in (idiomatic, TunedWorkload(idiomatic))
                 for (name, array) in weights(workload)

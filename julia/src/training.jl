@@ -7,7 +7,7 @@ Hold a model on a device, with its loss, its optimizer and the batches of its ep
   - `parameters`: the path of each parameter in the model, by name ("conv1.weight")
   - `dropouts`: the path of each dropout in the model, by name ("dropout1")
   - `loss`: a function of (outputs, targets)
-  - `targets`: the function that turns labels, from 0, into targets
+  - `targets`: the function that turns labels into targets
   - `rule`: the optimizer, as a rule of Optimisers.jl
   - `schedule`: the learning rate as a function of the step (from 0), or `nothing`
   - `state`: the optimizer's state, as `Flux.setup` returns it
@@ -115,7 +115,8 @@ end
 """
     make_batch(workload, inputs, labels, masks) -> Batch
 
-Move the examples of one step to the device. `inputs` is (..., batch), labels are from 0.
+Move the examples of one step to the device. `inputs` is (..., batch). `labels` are classes
+from 0, (batch), or numbers, (outputs, batch).
 """
 function make_batch(workload, inputs, labels, masks)
     device = workload.device
@@ -133,8 +134,8 @@ flux_inputs(numbers::AbstractArray{<:Integer}) = numbers .+ one(eltype(numbers))
 """
     add_batch!(workload, inputs, labels, masks = nothing)
 
-Copy a batch to the device, as the last one of the epoch. `inputs` is (..., batch), labels
-are from 0, `masks` are dropout masks by name. The caller may free the arrays afterwards.
+Copy a batch to the device, as the last one of the epoch. `inputs` and `labels` are those of
+`make_batch`, `masks` are dropout masks by name. The caller may free the arrays afterwards.
 """
 function add_batch!(workload, inputs, labels, masks = nothing)
     batch = make_batch(workload, inputs, labels, masks)

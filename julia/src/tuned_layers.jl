@@ -72,9 +72,11 @@ Zygote.@adjoint function sync_norm(x, γ, β, norm, group, piece)
     piece == 1 && track_statistics!(norm, μ, σ² .* (count / (count - 1)))
     σ⁻¹ = inv.(sqrt.(σ² .+ T(norm.ϵ)))
     scale = γ .* σ⁻¹
-    y = norm.λ.(planes .* scale' .+ (β .- μ .* scale)')
+    shift = β .- μ .* scale
+    apply(f) = f.(planes .* scale' .+ shift')  # f takes what the activation takes
+    y = apply(norm.λ)
     function back(dy)
-        g = activation_gradient(norm.λ, reshape(dy, size(planes)), y)
+        g = activation_gradient(norm.λ, reshape(dy, size(planes)), y, apply)
         dβ, dγ = channel_sums(g), channel_sums(g, zero(μ), planes, μ) .* σ⁻¹
         means = all_reduce!(group, piece, [dβ; dγ]) ./ count
         mean_dβ, mean_dγ = means[1:length(γ)], means[(length(γ)+1):end]
@@ -84,8 +86,15 @@ Zygote.@adjoint function sync_norm(x, γ, β, norm, group, piece)
     return reshape(y, size(x)), back
 end
 
-activation_gradient(::typeof(identity), dy, y) = dy
-activation_gradient(::typeof(relu), dy, y) = ifelse.(y .> 0, dy, zero(eltype(dy)))
+"""
+Return the gradient of what an activation takes, from the gradient `dy` of its values `y`.
+`apply(f)` is `f` of what it takes: a GELU's slope does not follow from its value.
+"""
+function activation_gradient end
+
+activation_gradient(::typeof(identity), dy, y, apply) = dy
+activation_gradient(::typeof(relu), dy, y, apply) = ifelse.(y .> 0, dy, zero(eltype(dy)))
+activation_gradient(::typeof(gelu_erf), dy, y, apply) = dy .* apply(NNlib.deriv_gelu_erf)
 
 function track_statistics!(norm, μ, σ²)
     norm.μ .= (1 - norm.momentum) .* norm.μ .+ norm.momentum .* μ
@@ -183,8 +192,11 @@ struct FastConv{W,B,F,P,V}
 end
 function (layer::FastConv)(x)
     y = convolve(x, layer.weight, layer.pad, layer.is_lowest)
-    return NNlib.bias_act!(layer.σ, y, reshape(layer.bias, 1, 1, :, 1))
+    return NNlib.bias_act!(layer.σ, y, image_bias(layer.bias))
 end
+
+image_bias(bias) = reshape(bias, 1, 1, :, 1)
+image_bias(bias::Bool) = bias  # false: none
 
 function convolve end
 

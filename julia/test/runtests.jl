@@ -16,6 +16,7 @@ using CrossBenchFlux:
     wrap
 using CrossBenchFlux.Flux
 using CrossBenchFlux.JSON: JSON
+using CrossBenchFlux.SpecialFunctions: erf
 using Test
 
 layer(type, name, shape; rest...) = Dict{String,Any}(
@@ -34,8 +35,8 @@ model(layers, outputs; loss = "SoftmaxCrossEntropy", optimizer = SGD) = Dict{Str
     "optimizer" => optimizer,
 )
 
-conv_layer(number, shape, features; kernel, stride, padding) =
-    layer("Conv", "conv$number", shape; features, kernel, stride, padding)
+conv_layer(number, shape, features; kernel, stride, padding, bias = true) =
+    layer("Conv", "conv$number", shape; features, kernel, stride, padding, bias)
 
 """Describe a small CNN with unequal sizes along the axes, so that a mixed-up axis shows."""
 small(; more = [], optimizer = SGD) = model(
@@ -121,13 +122,40 @@ bag() = model(
     loss = "BinaryCrossEntropy",
 )
 
+"""Describe convolutions without bias and a batch norm, each with a GELU, and numbers to predict."""
+function numbers()
+    conv(number, shape, features, stride) = conv_layer(
+        number,
+        shape,
+        features;
+        kernel = [3, 3],
+        stride,
+        padding = [1, 1],
+        bias = false,
+    )
+    layers = [
+        conv(1, [2, 5, 4], 3, [1, 1]),
+        layer("GELU", "gelu1", [3, 5, 4]),
+        conv(2, [3, 5, 4], 4, [2, 2]),
+        norm(1, [4, 3, 2]),
+        layer("GELU", "gelu2", [4, 3, 2]),
+        layer("Flatten", "flatten1", [4, 3, 2]),
+        layer("GELU", "gelu3", [24]),
+        layer("Dense", "dense1", [24]; features = 3),
+    ]
+    return model(layers, 3; loss = "MeanSquaredError", optimizer = ADAM)
+end
+
 vocabulary(description) = get(description["layers"][1], "vocabulary", nothing)
 
-"""Return n examples for a described model, (..., n), and their labels."""
+"""Return n examples for a described model, (..., n), and their labels or targets."""
 function examples(description, T, n; shift = 0)
     shape = (reverse(description["layers"][1]["input_shape"])..., n)
-    classes = max(2, only(description["output_shape"]))
-    labels = [(shift + i) % classes for i in 1:n]
+    outputs = only(description["output_shape"])
+    labels = [(shift + i) % max(2, outputs) for i in 1:n]
+    if description["loss"]["type"] == "MeanSquaredError"
+        labels = T.(reshape(sin.(shift .+ (1:(outputs*n))), outputs, n))
+    end
     v = vocabulary(description)
     isnothing(v) && return T.(reshape(cos.(shift .+ (1:prod(shape))), shape)), labels
     return Int32.(reshape([(shift + i^2) % v for i in 1:prod(shape)], shape)), labels
@@ -277,6 +305,11 @@ const OPTIMIZERS = [
         @test net[3] isa Dropout
         @test net[3].p == 0.4
         @test build_chain(characters()["layers"], Float32)[2][1] isa GRU
+
+        net = build_chain(numbers()["layers"], Float32)
+        @test [typeof(l).name.name for l in net.layers[1:3]] == [:Conv, :Conv, :BatchNorm]
+        @test [net[1].σ, net[2].σ, net[3].λ] == [gelu_erf, identity, gelu_erf]
+        @test net[1].bias === net[2].bias === false
     end
 
     @testset "a chain of many layers holds a vector, which compiles faster" begin
@@ -315,7 +348,7 @@ const OPTIMIZERS = [
     end
 
     @testset "weights come back as they were loaded" begin
-        for description in (small(), residual(), words(), characters(), bag())
+        for description in (small(), residual(), words(), characters(), bag(), numbers())
             workload, values = ready(description)
             @test weights(workload) == values
         end
@@ -450,12 +483,29 @@ const OPTIMIZERS = [
         @test first(loss_and_gradients(workload, ids, labels)) ≈ expected
     end
 
+    @testset "an exact GELU and the mean of the squared errors" begin
+        layers = [
+            layer("Dense", "dense1", [3]; features = 4),
+            layer("GELU", "gelu1", [4]),
+            layer("Dense", "dense2", [4]; features = 2),
+        ]
+        description = model(layers, 2; loss = "MeanSquaredError")
+        workload, values = ready(description)
+        x, y = examples(description, Float64, 5)
+        z = values["dense1.weight"]' * x .+ values["dense1.bias"]
+        hidden = z ./ 2 .* (1 .+ erf.(z ./ sqrt(2)))
+        outputs = values["dense2.weight"]' * hidden .+ values["dense2.bias"]
+        @test predict(workload, x) ≈ outputs
+        @test first(loss_and_gradients(workload, x, y)) ≈ sum((outputs .- y) .^ 2) / 10
+    end
+
     @testset "gradients are those of finite differences: $build" for build in (
         small,
         residual,
         words,
         characters,
         bag,
+        numbers,
     )
         description = build()
         workload, values = ready(description)
@@ -558,7 +608,7 @@ const OPTIMIZERS = [
     end
 
     @testset "training in $precision: $build" for precision in ("float32", "float64"),
-        build in (small, residual, words, characters, bag)
+        build in (small, residual, words, characters, bag, numbers)
 
         T = CrossBenchFlux.ELTYPES[precision]
         workload, values = with_batches(build(), precision)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from small_models import DROPPED, SMALL_MODELS
+from small_models import DROPPED, SMALL_MODELS, make_labels
 
 from crossbench.adapters.reference import ReferenceWorkload
 from crossbench.data.sources import CIFAR10, Augmentation
@@ -40,7 +40,7 @@ def ready(adapter, device, model, random, dtype="float32", steps=3, batch=4):
         inputs = random.random(shape).astype(dtype)
     else:
         inputs = random.integers(0, model.vocabulary, shape, np.int32)
-    batches = ArrayBatches(inputs, random.integers(0, model.classes, (steps, batch)))
+    batches = ArrayBatches(inputs, make_labels(model, (steps, batch), random, dtype))
     workload.place(batches)
     return workload, batches
 

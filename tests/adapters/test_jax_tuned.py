@@ -39,7 +39,7 @@ def test_a_batch_is_cut_into_equal_pieces_alone(tuned):
     assert tuned._pieces(1, 0) == 1
 
 
-@pytest.mark.parametrize("model_name", ["plain", "dropped", "averaged", "bidirectional"])
+@pytest.mark.parametrize("model_name", ["plain", "dropped", "averaged", "bidirectional", "fitted"])
 def test_pieces_on_two_devices_agree_with_the_reference(
     adapter, tuned, monkeypatch, expected, model_name
 ):

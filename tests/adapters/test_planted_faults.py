@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from small_models import SMALL_MODELS
+from small_models import FITTED, SMALL_MODELS
 
 from crossbench.engine import parity
-from crossbench.models.layers import BatchNorm, Dropout, Flatten
+from crossbench.models.layers import GELU, BatchNorm, Dropout, Flatten
 from crossbench.models.training import SGD, Adadelta, Adam, RMSprop
 from crossbench.results.records import FLOAT64_BOUND
 from crossbench.workload import Job
@@ -140,6 +140,12 @@ def plant_in_flux(fault, plant):
         "a summed loss": "w -> (w.loss = (z, y) -> Flux.logitcrossentropy(z, y; agg = sum))",
         "a wrong momentum form": "w -> (w.rule = Nesterov(w.rule.eta, 0.9))",
     }[fault]
+    change_in_flux(change, plant)
+
+
+def change_in_flux(change, plant):
+    """Have each workload changed by this function in Julia, as it is built."""
+    module = plant.package
     original = module.FluxWorkload.__init__
 
     def build(self, job):
@@ -211,6 +217,125 @@ def test_a_planted_fault_is_caught(adapter, device, lenet, fault, plant, expecte
     assert any(part in name for name in wrong for part in FAULTS[fault].split("|"))
     if fault == "a wrong momentum form":  # the model itself is right
         assert all("steps" in name for name in wrong)
+
+
+REGRESSION_FAULTS = {
+    "a GELU by tanh": "logits",
+    "the sum of the squared errors": "loss|gradient",
+    "half of the squared errors": "loss|gradient",
+}
+
+
+def regression_in_reference(fault, plant):
+    module = plant.package
+    if fault == "a GELU by tanh":
+        original = module.forward
+
+        def forward(layer, named, x, run):
+            if not isinstance(layer, GELU):
+                return original(layer, named, x, run)
+            root = np.sqrt(2 / np.pi)
+            tanh = np.tanh(root * (x + 0.044715 * x**3))
+            slope = x * (1 - tanh**2) * root * (1 + 3 * 0.044715 * x**2)
+            return x * (1 + tanh) / 2, lambda dy: dy * (1 + tanh + slope) / 2
+
+        plant.part("forward", forward)
+        return
+    original = module.loss_and_gradient
+
+    def loss_and_gradient(loss, outputs, targets):
+        value, gradient = original(loss, outputs, targets)
+        factor = outputs.size if "sum" in fault else 0.5
+        return factor * value, factor * gradient
+
+    plant.part("loss_and_gradient", loss_and_gradient)
+
+
+def regression_in_torch(fault, plant):
+    from torch import nn
+
+    original = plant.package.module
+
+    class Half(nn.MSELoss):
+        def forward(self, outputs, targets):
+            return super().forward(outputs, targets) / 2
+
+    if fault == "a GELU by tanh":
+        tanh = lambda n: (  # noqa: E731
+            nn.GELU(approximate="tanh") if isinstance(n.layer, GELU) else original(n)
+        )
+        plant.part("module", tanh)
+    else:
+        wrong = nn.MSELoss(reduction="sum") if "sum" in fault else Half()
+        plant.part("criterion", lambda loss: wrong)
+
+
+def regression_in_jax(fault, plant):
+    from flax import nnx
+
+    original = plant.package.module
+    if fault == "a GELU by tanh":
+        tanh = lambda n, *o: nnx.gelu if isinstance(n.layer, GELU) else original(n, *o)  # noqa: E731
+        plant.part("module", tanh)
+    elif "sum" in fault:
+        plant.part("loss_function", lambda _: lambda a, b: ((a - b) ** 2).sum())
+    else:
+        plant.part("loss_function", lambda _: lambda a, b: ((a - b) ** 2).mean() / 2)
+
+
+def regression_in_flux(fault, plant):
+    change = {
+        "a GELU by tanh": """w -> (w.model = Chain(map(w.model.layers) do l
+            l.σ === gelu_erf ? Dense(l.weight, l.bias, gelu_tanh) : l
+        end...))""",
+        "the sum of the squared errors": "w -> (w.loss = (a, b) -> Flux.mse(a, b; agg = sum))",
+        "half of the squared errors": "w -> (w.loss = (a, b) -> Flux.mse(a, b) / 2)",
+    }[fault]
+    change_in_flux(change, plant)
+
+
+def regression_in_keras(fault, plant):
+    import keras
+    from keras.losses import MeanSquaredError
+
+    module = importlib.import_module("crossbench.adapters.keras.model")
+    original = module.keras_layers
+
+    class Half(MeanSquaredError):
+        def call(self, targets, outputs):
+            return super().call(targets, outputs) / 2
+
+    if fault == "a GELU by tanh":
+        tanh = lambda x: keras.activations.gelu(x, approximate=True)  # noqa: E731
+        wrong = lambda n: (  # noqa: E731
+            [keras.layers.Activation(tanh)] if isinstance(n.layer, GELU) else original(n)
+        )
+        plant.method(module, "keras_layers", wrong)
+    else:
+        loss = MeanSquaredError(reduction="sum") if "sum" in fault else Half()
+        plant.method(module, "loss_function", lambda _: loss)
+
+
+PLANT_REGRESSION = {
+    "reference": regression_in_reference,
+    "torch": regression_in_torch,
+    "jax": regression_in_jax,
+    "flux": regression_in_flux,
+    "keras": regression_in_keras,
+}
+
+
+@pytest.mark.parametrize("fault", REGRESSION_FAULTS)
+def test_a_fault_in_a_regression_is_caught(adapter, device, fault, plant, expected):
+    right = expected(FITTED)
+    PLANT_REGRESSION[plant.framework](fault, plant)
+    observed = parity.run_workload(adapter.build, Job(FITTED, device, 1, "float64"))
+    deviations = right.deviations(observed, "float64")
+    assert not parity.Parity(deviations, deviations, right.float32).agrees
+    wrong = {n for n, value in deviations.items() if value is None or value > FLOAT64_BOUND}
+    assert any(part in name for name in wrong for part in REGRESSION_FAULTS[fault].split("|"))
+    if fault != "a GELU by tanh":  # the model itself is right
+        assert "logits" not in wrong
 
 
 @pytest.mark.parametrize(
@@ -347,3 +472,11 @@ def test_weights_after_the_steps_are_measured_by_their_change(expected, small_mo
     after = found.tensors()[f"{name} after 4 steps"]
     assert found.scales["float64"][f"{name} after 4 steps"] == np.abs(after - before).sum()
     assert found.scales["float32"][f"{name} after 4 steps"] == np.abs(after).sum()
+
+
+@pytest.mark.parametrize("dtype", parity.PRECISIONS)
+def test_targets_are_of_the_proofs_precision(dtype):
+    batches = parity.proof_batches(FITTED, dtype=dtype)
+    assert batches.inputs.dtype == batches.labels.dtype == dtype
+    assert batches.labels.shape == (parity.STEPS, parity.BATCH_SIZE, 3)
+    assert parity.concatenate(batches).labels.shape == (parity.STEPS * parity.BATCH_SIZE, 3)

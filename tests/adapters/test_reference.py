@@ -1,18 +1,35 @@
 """The reference itself, against finite differences and against the definitions."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from small_models import SMALL_MODELS
+from small_models import SMALL_MODELS, make_labels
 
 from crossbench.adapters import reference
 from crossbench.adapters.reference import ADAPTER, Pass, ReferenceWorkload, forward
 from crossbench.engine.batches import ArrayBatches
 from crossbench.engine.parity import collect_tensors, proof_batches, proof_weights
-from crossbench.models.layers import BatchNorm, Dense, Dropout, Flatten, MaxPool
+from crossbench.models.layers import (
+    GELU,
+    BatchNorm,
+    Conv,
+    Dense,
+    Dropout,
+    Flatten,
+    GlobalAveragePool,
+    MaxPool,
+)
 from crossbench.models.training import SGD, Adadelta, Adam, BinaryCrossEntropy, RMSprop
 from crossbench.workload import Batch, Job
+
+PIECES = replace(
+    SMALL_MODELS["unbiased"],
+    name="pieces",
+    layers=(Conv(4, (3, 2), bias=False), GELU(), GlobalAveragePool(), Dense(2)),
+)
+"""Without a batch norm, so that a batch goes through it in pieces."""
 
 
 def ready(model, dtype="float64"):
@@ -63,6 +80,54 @@ def test_convolution_pool_and_dense_by_their_definitions(small_model):
     hidden = np.maximum(weights["dense1.weight"] @ pooled.ravel() + weights["dense1.bias"], 0)
     logits = weights["dense2.weight"] @ hidden + weights["dense2.bias"]
     np.testing.assert_allclose(workload.predict(image[None])[0], logits, rtol=1e-12)
+
+
+def test_gelu_by_its_definition():
+    """Its values and its slopes, and at the ends."""
+    named = next(replace(SMALL_MODELS["fitted"], layers=(GELU(), Dense(3))).named_layers())
+    x = np.array([[-40.0, -3.0, -1.0, 0.0, 0.5, 2.0, 40.0]])
+    y, backward = forward(named.layer, named, x, Pass({}, training=True))
+    expected = [value / 2 * (1 + math.erf(value / math.sqrt(2))) for value in x[0]]
+    np.testing.assert_allclose(y[0], expected, rtol=1e-14)
+    slopes = backward(np.ones_like(x))[0]
+    for value, slope in zip(x[0], slopes, strict=True):
+        ends = [v / 2 * math.erfc(-v / math.sqrt(2)) for v in (value + 1e-6, value - 1e-6)]
+        assert slope == pytest.approx((ends[0] - ends[1]) / 2e-6, abs=1e-8)
+    single, _ = forward(named.layer, named, x.astype(np.float32), Pass({}, training=True))
+    assert single.dtype == np.float32
+
+
+def test_a_convolution_without_bias_is_one_whose_bias_is_0():
+    with_bias, without = (
+        replace(PIECES, layers=(Conv(4, (3, 2), bias=bias), *PIECES.layers[1:]))
+        for bias in (True, False)
+    )
+    _, weights, batch = ready(without)
+    found = []
+    for model, more in ((with_bias, {"conv1.bias": np.zeros(4)}), (without, {})):
+        workload = ADAPTER.build(Job(model, "cpu", 1, "float64"))
+        workload.load_weights(weights | more)
+        loss, gradients = workload.loss_and_gradients(batch)
+        found.append((loss, workload.predict(batch.inputs), gradients))
+    (loss, outputs, gradients), (other_loss, other_outputs, others) = found
+    assert loss == other_loss
+    np.testing.assert_array_equal(outputs, other_outputs)
+    assert gradients.keys() - others.keys() == {"conv1.bias"}
+    for name, gradient in others.items():
+        np.testing.assert_array_equal(gradient, gradients[name])
+
+
+def test_mean_squared_error_by_its_definition():
+    model = SMALL_MODELS["fitted"]
+    workload, _, batch = ready(model)
+    squares = [
+        (output - target) ** 2
+        for row, targets in zip(workload.predict(batch.inputs), batch.labels, strict=True)
+        for output, target in zip(row, targets, strict=True)
+    ]
+    assert len(squares) == 15
+    loss = workload.loss_and_gradients(batch)[0]
+    assert loss == pytest.approx(sum(squares) / 15, rel=1e-12)
 
 
 def test_batch_norm_by_its_definition():
@@ -252,17 +317,17 @@ def test_float32_is_near_float64(lenet):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", ["plain", "dropped"])
+@pytest.mark.parametrize("name", ["plain", "dropped", "pieces"])
 def test_a_large_batch_is_the_sum_of_its_parts(monkeypatch, name, dtype):
     """Of the parts of a batch, and of the blocks of pictures in a convolution."""
-    model, random = SMALL_MODELS[name], np.random.default_rng(0)
+    model, random = (SMALL_MODELS | {"pieces": PIECES})[name], np.random.default_rng(0)
     masks = {
         named.name: random.random((21, *named.input_shape)) >= named.layer.rate
         for named in model.all_layers()
         if isinstance(named.layer, Dropout)
     }
     inputs = random.random((21, *model.input_shape)).astype(dtype)
-    batch = Batch(inputs, random.integers(0, model.classes, 21), masks or None)
+    batch = Batch(inputs, make_labels(model, (21,), random, dtype), masks or None)
 
     def computed(part, values):
         monkeypatch.setattr(reference, "PIECE_SIZE", part)

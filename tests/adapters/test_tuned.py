@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from small_models import SMALL_MODELS
+from small_models import SMALL_MODELS, make_labels
 
 from crossbench.engine import parity
 from crossbench.engine.batches import ArrayBatches
@@ -41,7 +41,7 @@ def ready(adapter, model, threads=2):
         inputs = random.random(shape, np.float32)
     else:
         inputs = random.integers(0, model.vocabulary, shape, np.int32)
-    workload.place(ArrayBatches(inputs, random.integers(0, model.classes, (3, 10))))
+    workload.place(ArrayBatches(inputs, make_labels(model, (3, 10), random)))
     return workload
 
 

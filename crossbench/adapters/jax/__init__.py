@@ -16,6 +16,7 @@ import numpy as np
 
 from ...implementation import IDIOMATIC
 from ...models.layers import (
+    GELU,
     GRU,
     LSTM,
     BatchNorm,
@@ -37,6 +38,7 @@ from ...models.training import (
     Adam,
     BinaryCrossEntropy,
     Loss,
+    MeanSquaredError,
     Optimizer,
     RMSprop,
     SoftmaxCrossEntropy,
@@ -82,15 +84,17 @@ def module(named: NamedLayer, options: dict[str, Any], build: Any) -> Any:
     # load_weights sets every parameter: random initial values would cost seconds of compilation
     zeros = nnx.initializers.zeros
     match named.layer:
-        case Conv(features, kernel, stride, padding):
+        case Conv(features, kernel, stride, padding, bias):
             pads = [(p, p) for p in padding]
             shape = {"in_features": named.input_shape[0], "out_features": features}
             window = {"kernel_size": kernel, "strides": stride, "padding": pads}
-            return nnx.Conv(**shape, **window, kernel_init=zeros, **options)
+            return nnx.Conv(**shape, **window, use_bias=bias, kernel_init=zeros, **options)
         case MaxPool(window, stride):
             return partial(nnx.max_pool, window_shape=window, strides=stride)
         case ReLU():
             return nnx.relu
+        case GELU():
+            return partial(nnx.gelu, approximate=False)
         case Flatten():
             # the canonical order is C, H, W; XLA fuses the transposition with its neighbours
             return lambda x: (x.transpose(0, 3, 1, 2) if x.ndim == 4 else x).reshape(len(x), -1)
@@ -130,6 +134,8 @@ def loss_function(loss: Loss) -> Any:
         case BinaryCrossEntropy():
             binary = optax.sigmoid_binary_cross_entropy
             return lambda logits, labels: binary(logits[:, 0], labels).mean()
+        case MeanSquaredError():
+            return lambda outputs, targets: optax.squared_error(outputs, targets).mean()
     raise NotImplementedError(f"the JAX adapter does not support the loss {loss}")
 
 

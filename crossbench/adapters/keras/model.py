@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...models.layers import (
+    GELU,
     GRU,
     LSTM,
     BatchNorm,
@@ -33,6 +34,7 @@ from ...models.training import (
     Adam,
     BinaryCrossEntropy,
     Loss,
+    MeanSquaredError,
     Optimizer,
     RMSprop,
     SoftmaxCrossEntropy,
@@ -85,8 +87,9 @@ def keras_layers(named: NamedLayer) -> list[Any]:
     # load_weights sets every parameter: random initial values would cost seconds of compilation
     zeros = {"kernel_initializer": "zeros"}
     match named.layer:
-        case Conv(features, kernel, stride, padding):
-            build = partial(keras_own.Conv2D, features, kernel, stride, name=named.name, **zeros)
+        case Conv(features, kernel, stride, padding, bias):
+            options = {"name": named.name, "use_bias": bias, **zeros}
+            build = partial(keras_own.Conv2D, features, kernel, stride, **options)
             if padding == (0, 0):
                 return [build()]
             if stride == (1, 1) and all(
@@ -98,6 +101,8 @@ def keras_layers(named: NamedLayer) -> list[Any]:
             return [keras_own.MaxPooling2D(window, stride)]
         case ReLU():
             return [keras_own.ReLU()]
+        case GELU():
+            return [layers.GELU()]
         case Flatten() if len(named.input_shape) == 3:
             # the canonical order is C, H, W
             return [keras_own.Permute((3, 1, 2)), keras_own.Flatten()]
@@ -136,6 +141,8 @@ def loss_function(loss: Loss) -> Any:
             return losses.SparseCategoricalCrossentropy(from_logits=True)
         case BinaryCrossEntropy():
             return losses.BinaryCrossentropy(from_logits=True)
+        case MeanSquaredError():
+            return losses.MeanSquaredError()
     raise NotImplementedError(f"the Keras adapter does not support the loss {loss}")
 
 
@@ -186,7 +193,9 @@ def variables(named: NamedLayer, layer: Any) -> dict[str, Mapped]:
     match named.layer:
         case Conv():
             to_keras, back = (partial(np.transpose, axes=a) for a in ((2, 3, 1, 0), (3, 2, 0, 1)))
-            found = {"weight": (layer.kernel, to_keras, back), "bias": (layer.bias, same, same)}
+            found = {"weight": (layer.kernel, to_keras, back)}
+            if named.layer.bias:
+                found["bias"] = (layer.bias, same, same)
         case Dense():
             kernel = (layer.kernel, transposed, transposed)
             found = {"weight": kernel, "bias": (layer.bias, same, same)}

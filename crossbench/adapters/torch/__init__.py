@@ -13,6 +13,7 @@ import numpy as np
 
 from ...implementation import IDIOMATIC
 from ...models.layers import (
+    GELU,
     GRU,
     LSTM,
     BatchNorm,
@@ -34,6 +35,7 @@ from ...models.training import (
     Adam,
     BinaryCrossEntropy,
     Loss,
+    MeanSquaredError,
     Optimizer,
     RMSprop,
     SoftmaxCrossEntropy,
@@ -71,12 +73,15 @@ def module(named: NamedLayer) -> torch.nn.Module:
     from . import layers
 
     match named.layer:
-        case Conv(features, kernel, stride, padding):
-            return nn.Conv2d(named.input_shape[0], features, kernel, stride, padding)
+        case Conv(features, kernel, stride, padding, bias):
+            channels = named.input_shape[0]
+            return nn.Conv2d(channels, features, kernel, stride, padding, bias=bias)
         case MaxPool(window, stride):
             return nn.MaxPool2d(window, stride)
         case ReLU():
             return nn.ReLU()
+        case GELU():
+            return nn.GELU()
         case Flatten():
             return nn.Flatten()
         case Dense(features):
@@ -126,6 +131,8 @@ def criterion(loss: Loss) -> torch.nn.Module:
             return nn.CrossEntropyLoss()
         case BinaryCrossEntropy():
             return layers.BinaryCrossEntropy()
+        case MeanSquaredError():
+            return nn.MSELoss()
     raise NotImplementedError(f"the torch adapter does not support the loss {loss}")
 
 

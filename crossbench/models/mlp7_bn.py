@@ -1,0 +1,11 @@
+"""Describe the "7 Layer MLP (relu) with Batch Normalization" of SciMLBenchmarks.jl's "Simple Neural
+Networks" (2026).
+
+There the Lux and Flux rows minimise the sum of the squared errors, and the others the mean; here
+all minimise the mean. There is no JAX row there.
+"""
+
+from .layers import BatchNorm, ReLU
+from .simple_networks import make_mlp7
+
+MODEL = make_mlp7("mlp7_bn", BatchNorm(epsilon=1e-5, momentum=0.9), ReLU())

@@ -1,0 +1,10 @@
+"""Describe the "7 Layer MLP (relu)" of SciMLBenchmarks.jl's "Simple Neural Networks" (2026).
+
+There the Lux and Flux rows minimise the sum of the squared errors, and the others the mean; here
+all minimise the mean. There the JAX rows take each step with Adam's initial state.
+"""
+
+from .layers import ReLU
+from .simple_networks import make_mlp7
+
+MODEL = make_mlp7("mlp7_relu", ReLU())
