@@ -223,10 +223,15 @@ def test_who_is_fastest_from_which_batch_size_on():
         for size, pair in times.items()
         for name, seconds in zip(("torch", "jax"), pair, strict=True)
     ]
-    (verdict,) = summarize(comparison(*cells)).verdicts
+    verdict, means = summarize(comparison(*cells)).verdicts
     assert verdict == (
-        "On the CPU, with batches of 2 Torch is fastest (2.00× as fast as Jax), from batches of 32 "
-        "on Jax is fastest (1.50× as fast as Torch)."
+        "On the CPU, Torch is fastest with batches of 2 (2.00× as fast as Jax) and Jax from 32 on "
+        "(1.50× as fast as Torch)."
+    )
+    mean = (0.5 / 1 * 1 / 1.5 * 1.5 / 1 * 3 / 1) ** 0.25  # of 1/2, 1/1.5, 1.5/1 and 3/1
+    assert means == (
+        f"The geometric means over batch sizes: of Torch's seconds Jax takes {1 / mean:.3f}× "
+        "(over 4)."
     )
 
 

@@ -307,18 +307,19 @@ class Measurement:
 
         It depends on neither the task nor the batch size.
         """
+        return any(other.peak or other.peak_problem for other in self.sharing_proof(result))
+
+    def sharing_proof(self, result: CellResult) -> list[CellResult]:
+        """Return the cells that differ from this one in the task or the batch size at most."""
         proof = self.assignments[result.name].proof
-        return any(
-            other.peak or other.peak_problem
-            for other in self.comparison.results
-            if self.assignments[other.name].proof == proof
-        )
+        return [r for r in self.comparison.results if self.assignments[r.name].proof == proof]
 
     def measure_low_peaks_again(self) -> None:
         """Measure the peak again where a cell is over it: something may have slowed the product."""
         for _ in range(PEAK_ATTEMPTS):
             for result in self.pending():
-                before = result.peak
+                shared = self.sharing_proof(result)
+                before = next((other.peak for other in shared if other.peak), None)
                 if before is None or over_peak(self.comparison, result) is None:
                     continue
                 self.progress(f"{result.name}: matrix multiplication and copy once more")

@@ -228,7 +228,7 @@ def verdicts(comparison: Comparison) -> list[str]:
         if several_threads:
             where += f" with {count(threads, 'thread')}"
         if several_tasks:
-            where += f" to {task}"
+            where = f"to {task} {where}"
         of_place = sorted(group for group in groups if group[:3] == place)
         ranked = {group.batch_size: comparison.ranked(group) for group in of_place}
         ranked = {size: cells for size, cells in ranked.items() if len(cells) > 1}
@@ -255,8 +255,10 @@ def _means(comparison: Comparison, place: tuple[str, int, Task]) -> list[str]:
     )
     ((base, _),) = fastest.most_common(1)
     means = [m for m in mean_ratios([comparison], base) if (m.device, m.threads, m.task) == place]
+    if not means:
+        return []
     each = [f"{m.name} takes {_times(m.ratio)} (over {len(m.over)})" for m in means]
-    return [f"Of {means[0].base}'s seconds, {joined(each)} in the geometric mean."] if each else []
+    return [f"The geometric means over batch sizes: of {means[0].base}'s seconds {joined(each)}."]
 
 
 def _verdict_by_size(
@@ -273,14 +275,16 @@ def _verdict_by_size(
         others = {cell.cell.implementation: cell for cell in ranked[size]}
         other = others.get(before or "", second)
         ratio = comparison.paired(other, fastest)
-        from_size = f"from batches of {size:,} on " if parts else f"with batches of {size:,} "
-        words = f"{from_size}{fastest.cell.label} is fastest"
+        name = fastest.cell.label
+        words = (
+            f"{name} from {size:,} on" if parts else f"{name} is fastest with batches of {size:,}"
+        )
         if ratio:
             unsure = "" if ratio.is_over(1) else ", not a significant difference"
             words += f" ({_times(ratio)} as fast as {other.cell.label}{unsure})"
         parts.append(words)
         before = fastest.cell.implementation
-    return f"{where[0].upper()}{where[1:]}, {', '.join(parts)}."
+    return f"{where[0].upper()}{where[1:]}, {joined(parts)}."
 
 
 def _place(device: str) -> str:
@@ -324,6 +328,8 @@ def _parity(comparison: Comparison) -> str:
         return ""
     largest = max(worst(r.parity.float64)[1] or 0.0 for r in proved if r.parity)
     who = joined([row_name(comparison, r) for r in proved])
+    if len(proved) > MAX_NAMED:
+        who = f"{len(proved)} of the {len(results)} rows"
     if len(proved) == len(results) > 1:
         who = "All rows"
     verb = "do" if len(proved) > 1 else "does"
