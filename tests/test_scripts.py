@@ -29,7 +29,8 @@ def test_a_script_prints_its_table_and_the_published_one(
 
     def run_small(**arguments):
         models_of_scripts.append(arguments["model"])
-        return run(**arguments | {"rounds": 1, "model": model, "data": directory})
+        sizes = {"batch_size": [5, 20]} if "batch_size" in arguments else {}
+        return run(**arguments | {"rounds": 1, "model": model, "data": directory} | sizes)
 
     monkeypatch.setattr(crossbench, "run", run_small)
     monkeypatch.setattr(sys, "argv", [str(script)])
@@ -41,11 +42,12 @@ def test_a_script_prints_its_table_and_the_published_one(
 
 
 def test_a_wrong_argument_of_a_script_gets_one_line(script, monkeypatch):
-    arguments = ["0"] if "utilisation" in script.stem else ["nowhere"]
+    takes_batches = script.stem in ("cpu_and_gpu_utilisation", "sciml_simple_networks")
+    arguments = ["0"] if takes_batches else ["nowhere"]
     monkeypatch.setattr(sys, "argv", [str(script), *arguments])
     with pytest.raises(SystemExit, match=r"^crossbench: (data must be|batches must be)"):
         runpy.run_path(str(script), run_name="__main__")
 
 
 def test_every_script_is_found():
-    assert len(SCRIPTS) == 4
+    assert len(SCRIPTS) == 5
