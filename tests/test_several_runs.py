@@ -6,8 +6,10 @@ import pytest
 from samples import DISAGREES, comparison, result
 
 from crossbench import cli
-from crossbench.report.several_runs import change_table, merged_table
-from crossbench.results.several_runs import changes
+from crossbench.report.formats import tables
+from crossbench.report.several_runs import change_table, merged_rows, merged_table
+from crossbench.results.several_runs import changes, mean_ratios
+from crossbench.results.statistics import estimate
 
 EVEN = [9.0, 2.0, 2.01, 1.99, 2.0, 2.02, 1.98, 2.0]
 
@@ -139,3 +141,53 @@ def test_text_from_outside_takes_one_line():
         text, other = of([c, c]), of([plain, plain])
         assert len(text.splitlines()) == len(other.splitlines())
         assert text.replace("\n", "").isprintable()
+
+
+def sized(size, torch, jax):
+    """Return a comparison's cells of a batch size, with these seconds in each of six rounds."""
+    return [
+        result(name, [9.0, *seconds], batch_size=size, name=f"{name} {size}")
+        for name, seconds in (("torch", torch), ("jax", jax))
+    ]
+
+
+def test_the_geometric_mean_is_paired_by_round_and_says_what_it_is_over():
+    drift = [1.0, 2.0, 1.5, 1.2, 0.8, 1.1]  # of the machine: it cancels
+    small = sized(2, drift, [2 * d for d in drift])
+    large = sized(200, [4 * d for d in drift], [2 * d for d in drift])
+    other = comparison(*sized(2, drift, [8 * d for d in drift]))
+    other.model["name"] = "other"
+    (mean,) = mean_ratios([comparison(*small, *large), other], "torch")
+    assert (mean.name, mean.base, mean.device, mean.task) == ("Jax", "Torch", "cpu", "train")
+    assert mean.ratio.median == pytest.approx((2 * 0.5 * 8) ** (1 / 3))
+    assert (mean.ratio.low, mean.ratio.high) == pytest.approx((2, 2))
+    assert mean.over == ("m, batches of 2", "m, batches of 200", "other, batches of 2")
+    assert "geometric mean" in tables([comparison(*small, *large), other], False, "text")
+
+
+def test_the_interval_of_a_geometric_mean_comes_from_the_rounds():
+    noisy = [1.0, 1.1, 0.9, 1.05, 0.95, 1.0]
+    cells = sized(2, [1.0] * 6, noisy) + sized(8, [1.0] * 6, [2 * n for n in noisy])
+    (mean,) = mean_ratios([comparison(*cells)], "torch")
+    expected = estimate([2**0.5 * n for n in noisy])
+    assert (mean.ratio.low, mean.ratio.high) == pytest.approx((expected.low, expected.high))
+
+
+def test_a_row_that_is_not_ranked_is_in_no_mean():
+    cells = sized(2, [1.0], [2.0]) + sized(8, [1.0], [2.0]) + sized(32, [1.0], [2.0])
+    cells[-1].parity = DISAGREES
+    (mean,) = mean_ratios([comparison(*cells)], "torch")
+    assert len(mean.over) == 2
+    assert mean_ratios([comparison(*sized(2, [1.0], [2.0]))]) == []
+
+
+def test_merged_rows_are_relative_to_the_fastest_of_their_batch_size():
+    one = comparison(*sized(2, [1.0], [2.0]), *sized(200, [8.0], [4.0]))
+    two = comparison(*sized(2, [0.5], [2.0]), *sized(200, [8.0], [4.0]))
+    ratios = {
+        (row["run"], row["framework"], row["batch_size"]): row["ratio"]
+        for row in merged_rows([one, two])
+    }
+    assert ratios[1, "torch", 2] == 2
+    assert ratios[2, "torch", 2] == ratios[1, "jax", 200] == 1
+    assert ratios[2, "torch", 200] == 2

@@ -338,6 +338,41 @@ def test_a_fault_in_a_regression_is_caught(adapter, device, fault, plant, expect
         assert "logits" not in wrong
 
 
+def trained_between(workload):
+    """Predict, but as a framework does that updates its weights meanwhile."""
+    logits = list(workload.predict_batches())
+    workload.train_epoch()
+    return np.stack([*logits[:-1], list(workload.predict_batches())[-1]])
+
+
+PREDICTION_FAULTS = {
+    "the batches in another order": lambda workload, whole: whole[::-1],
+    "a batch twice": lambda workload, whole: np.stack([*whole[:-1], whole[-2]]),
+    "probabilities": lambda workload, whole: np.exp(whole) / np.exp(whole).sum(-1, keepdims=True),
+    "trained between": lambda workload, whole: trained_between(workload),
+}
+
+
+@pytest.mark.parametrize("fault", PREDICTION_FAULTS)
+def test_a_fault_in_the_timed_prediction_is_caught(adapter, device, expected, fault):
+    """`predict` itself is right."""
+    model = whole(SMALL_MODELS["normed"])
+    change = PREDICTION_FAULTS[fault]
+
+    def build(job):
+        workload = adapter.build(job)
+        right = workload.predict_epoch
+        workload.predict_epoch = lambda: change(workload, right())
+        return workload
+
+    reference = expected(model)
+    observed = parity.run_workload(build, Job(model, device, 1, "float64"))
+    deviations = reference.deviations(observed, "float64")
+    wrong = {n for n, value in deviations.items() if value is None or value > FLOAT64_BOUND}
+    assert "logits of an epoch" in wrong
+    assert "logits" not in wrong
+
+
 @pytest.mark.parametrize(
     ("name", "part", "values", "where"),
     [
