@@ -226,3 +226,11 @@ def test_all_gpus_have_the_price_of_gpu():
     cpu, gpu = found.results
     assert found.cost(gpu).median == pytest.approx(3 * found.cost(cpu).median)
     assert found.cost_ratio(gpu).median == pytest.approx(3.0)
+
+
+def test_a_prediction_on_a_gpu_is_repeated_from_other_weights(run):
+    found = run("runs_on_gpu", devices="gpu,cpu", rounds=1, task="predict")
+    gpu, cpu = found.results
+    assert found.complete
+    assert gpu.steady[0].repeats > 1
+    assert gpu.steady[0].losses == pytest.approx(cpu.steady[0].losses, rel=1e-6)
