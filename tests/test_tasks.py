@@ -8,6 +8,7 @@ import pytest
 from samples import comparison, result
 
 import crossbench
+from crossbench import table
 from crossbench.engine.tasks import Prediction, count_near_ties
 from crossbench.errors import SpecError
 from crossbench.report.sections import batch_sizes
@@ -253,3 +254,10 @@ def test_the_summary_shows_the_latency_of_a_batch():
     assert "from the initial weights" in summary.heading[0]
     trained = summarize(comparison(result("torch", [9.0, 1.0])))
     assert not {"latency\nms", "task", "batch"} & set(trained.columns)
+
+
+def test_a_note_says_how_many_predictions_differ():
+    same = table(comparison(predicted("a"), predicted("b")), details=True)
+    assert "which must be the same in all rows.\n" in same
+    other = table(comparison(predicted("a"), predicted("b", correct=13, near_ties=2)), details=True)
+    assert "they predict 12 to 13 examples right: rounding may decide 2." in other

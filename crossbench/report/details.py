@@ -6,7 +6,7 @@ from typing import Any
 
 from ..implementation import IDIOMATIC
 from ..results.comparison import Comparison
-from ..results.records import FLOAT64_BOUND, PREDICT, TRAIN, CellResult, worst
+from ..results.records import FLOAT64_BOUND, TRAIN, CellResult, worst
 from ..results.statistics import MIN_ROUNDS, Estimate
 from .formatting import (
     EMPTY_CELL,
@@ -211,17 +211,29 @@ def _parity_note(results: list[CellResult]) -> str:
 
 
 def _prediction_note(results: list[CellResult]) -> str:
-    predicting = [r for r in results if r.cell.task == PREDICT]
-    if not predicting:
+    if all(r.cell.task == TRAIN for r in results):
         return ""
-    near = [r.predictions.near_ties for r in predicting if r.predictions]
-    ties = f"; rounding may decide {max(near):,} examples of an epoch" if any(near) else ""
     return (
         "predict: the logits of every batch of the epoch in inference mode, from the initial "
         "weights. latency: the time of one batch until its logits are on the host, the median of "
         "the batches of an epoch of its own; 99 %: its 99th percentile. loss and accuracy are "
-        f"those of the predicted examples, which must be the same in all rows{ties}."
+        "those of the predicted examples, which must be the same in all rows."
+        f"{_differing_predictions(results)}"
     )
+
+
+def _differing_predictions(results: list[CellResult]) -> str:
+    """Return where rows differ in how many examples they predict right, as rounding may decide."""
+    sentences = ""
+    for size in sorted({r.cell.batch_size for r in results}):
+        found = [r.predictions for r in results if r.cell.batch_size == size and r.predictions]
+        correct = [each.correct for each in found]
+        if len(set(correct)) > 1:
+            sentences += (
+                f" With batches of {size:,} they predict {min(correct):,} to {max(correct):,} "
+                f"examples right: rounding may decide {max(each.near_ties for each in found):,}."
+            )
+    return sentences
 
 
 def _repeats_note(results: list[CellResult]) -> str:
