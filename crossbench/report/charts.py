@@ -13,7 +13,7 @@ from typing import Any
 import altair as alt
 
 from ..results.comparison import Comparison
-from ..results.records import TRAIN, CellResult
+from ..results.records import TASKS, TRAIN, CellResult
 from ..results.roofline import intensity
 from ..results.several_runs import common_framework, mean_ratios, run_labels, same_group
 from ..results.statistics import Estimate
@@ -531,7 +531,8 @@ def batch_sizes(comparison: Comparison) -> Chart | None:
     dash = {}
     if len({value["task"] for value in values}) > 1:
         legend = alt.Legend(orient="top", title=None)
-        dash = {"strokeDash": alt.StrokeDash("task:N", legend=legend)}
+        solid_and_dashed = alt.Scale(domain=list(TASKS), range=[[1, 0], [4, 3]])
+        dash = {"strokeDash": alt.StrokeDash("task:N", legend=legend, scale=solid_and_dashed)}
     tooltip = ["row:N", *(_figure(f"ms {name}") for name in ("median", "low", "high"))]
     chart = alt.layer(
         marks.mark_line(strokeWidth=2.5).encode(y=y, **dash),

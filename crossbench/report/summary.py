@@ -268,7 +268,10 @@ def _verdict_by_size(
 
     ranked: by batch size, ascending, two or more cells, the fastest first.
     """
-    parts, before = list[str](), None
+    place, parts, before = f"{where[0].upper()}{where[1:]}", list[str](), None
+    names = dict.fromkeys(cells[0].cell.label for cells in ranked.values())
+    if len(names) == 1:
+        return f"{place}, {next(iter(names))} is fastest with every batch size."
     for size, (fastest, second, *_) in ranked.items():
         if before == fastest.cell.implementation:
             continue
@@ -284,7 +287,7 @@ def _verdict_by_size(
             words += f" ({_times(ratio)} as fast as {other.cell.label}{unsure})"
         parts.append(words)
         before = fastest.cell.implementation
-    return f"{where[0].upper()}{where[1:]}, {joined(parts)}."
+    return f"{place}, {joined(parts)}."
 
 
 def _place(device: str) -> str:
