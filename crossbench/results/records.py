@@ -377,7 +377,7 @@ class CellResult:
     latencies: list[Latency] = field(default_factory=list)
     """One per round of prediction."""
     peak_memory: Positive | None = None
-    """Bytes in training: on a GPU the allocator's peak, on the CPU that of the resident memory.
+    """Bytes in an epoch: on a GPU the allocator's peak, on the CPU that of the resident memory.
     None where the allocator does not report it."""
     threads_reported: Positive | None = None
     """CPU threads that the framework itself reports."""
