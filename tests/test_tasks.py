@@ -9,6 +9,7 @@ from samples import comparison, result
 
 import crossbench
 from crossbench import table
+from crossbench.engine.rounds import Measurement
 from crossbench.engine.tasks import Prediction, count_near_ties
 from crossbench.errors import SpecError
 from crossbench.report.sections import batch_sizes
@@ -261,3 +262,17 @@ def test_a_note_says_how_many_predictions_differ():
     assert "which must be the same in all rows.\n" in same
     other = table(comparison(predicted("a"), predicted("b", correct=13, near_ties=2)), details=True)
     assert "they predict 12 to 13 examples right: rounding may decide 2." in other
+
+
+def test_only_cells_that_are_compared_are_interleaved(run, monkeypatch):
+    """The processes of all cells at once would need the memory of all."""
+    together = []
+
+    def looked_at(self, number, results):
+        together.append({r.cell.work for r in results})
+        return round_of(self, number, results)
+
+    round_of = Measurement.run_round
+    monkeypatch.setattr(Measurement, "run_round", looked_at)
+    assert run("reference", task="train,predict", batch_size=[5, 20], rounds=2).complete
+    assert [len(works) for works in together] == [1] * 8

@@ -117,8 +117,8 @@ class Measurement:
             self.prove_all()
             for number in self.round_numbers():
                 left = [result for result in self.pending() if not result.has_round(number)]
-                if left:
-                    self.run_round(number, left)
+                for work in dict.fromkeys(result.cell.work for result in left):
+                    self.run_round(number, [r for r in left if r.cell.work == work])
             if self.settings.target_accuracy is not None:
                 training = [r for r in self.pending() if r.cell.task == TRAIN]
                 left = [result for result in training if not result.to_accuracy]
@@ -269,7 +269,9 @@ class Measurement:
     def run_round(self, number: int, results: list[CellResult]) -> None:
         """Run the first epochs of all cells, then the steady ones, interleaved.
 
-        The round is kept only if it is finished.
+        The cells have the same task and batch size: others are not compared with them, and the
+        processes of all would need their memory at the same time. The round is kept only if it is
+        finished.
         """
         rounds = self.settings.rounds or "as many as needed"
         shuffle = random.Random(f"{self.settings.seed} {number}").shuffle
