@@ -32,7 +32,12 @@ for model, sizes in NETWORKS.items():
     for task, batch_size in sizes.items():
         try:
             run = crossbench.run(
-                model=model, task=task, batch_size=batch_size, batches=batches, rounds=rounds
+                model=model,
+                task=task,
+                batch_size=batch_size,
+                batches=batches,
+                rounds=rounds,
+                progress=lambda what, model=model: print(f"{model}: {what}", file=sys.stderr),
             )
         except crossbench.CrossbenchError as error:
             sys.exit(f"crossbench: {error}")

@@ -222,3 +222,15 @@ def test_a_comparison_without_rows_can_be_drawn():
     assert "m on pictures" in text(c)
     assert "m on pictures" in markdown(c)
     assert "m on pictures" in html(c)
+
+
+def test_a_problem_of_many_rows_is_one_warning():
+    def noisy(number):
+        cell = result(f"f{number}", [9, *[1.0, 2.0] * 6])
+        cell.cpus_allowed = 3 + number
+        return cell
+
+    five, six = (summarize(comparison(*map(noisy, range(n)))).warnings for n in (5, 6))
+    assert len([line for line in five if "its threads may run on" in line]) == 5
+    (line,) = [line for line in six if "its threads may run on" in line]
+    assert line.startswith("6 rows (F0 is the first): its threads may run on 3 CPUs instead of")

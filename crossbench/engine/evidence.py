@@ -21,7 +21,6 @@ from ..results.records import (
     PREDICT,
     STEADY_EPOCH,
     TRAIN,
-    ReferenceLosses,
     Task,
 )
 from ..workload import Batches, Job
@@ -87,8 +86,8 @@ def has_dropouts(model: Model) -> bool:
 
 
 def reference_losses(
-    model: Model, weights: Weights, batches: Batches, task: Task, batch_size: int
-) -> ReferenceLosses:
+    model: Model, weights: Weights, batches: Batches, task: Task, dtype: str
+) -> dict[str, list[float]]:
     """Return the NumPy reference's losses of the first steps, by the epoch that has them.
 
     batches: of the first epoch. weights: the initial ones, from which that epoch starts. To train a
@@ -99,14 +98,10 @@ def reference_losses(
     losses = _prediction_losses if task == PREDICT else _training_losses
     if task == TRAIN and has_dropouts(model):
         scales = {MASKED: 1.0}
-    float64, float32 = (
-        {
-            name: losses(model, scale_weights(weights, scale), first, dtype)
-            for name, scale in scales.items()
-        }
-        for dtype in ("float64", "float32")
-    )
-    return ReferenceLosses(task, batch_size, float64, float32)
+    return {
+        name: losses(model, scale_weights(weights, scale), first, dtype)
+        for name, scale in scales.items()
+    }
 
 
 def _training_losses(model: Model, weights: Weights, batches: Batches, dtype: str) -> list[float]:

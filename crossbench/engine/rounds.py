@@ -237,22 +237,27 @@ class Measurement:
         if reference.losses:
             return reference
         self.progress("losses of the first steps in the reference")
-        pool = ThreadPoolExecutor()
+        wanted = {(a.task, a.batch_size): a for a in self.assignments.values()}
+        pool = ThreadPoolExecutor(max(2, len(usable_cpus())))
         try:
-            wanted = {(a.task, a.batch_size): a for a in self.assignments.values()}
-            losses = list(pool.map(self.reference_losses, wanted.values()))
+            float64, float32 = (
+                [pool.submit(self.reference_losses, a, dtype) for a in wanted.values()]
+                for dtype in parity.PRECISIONS
+            )
+            losses = [
+                ReferenceLosses(*work, exact.result(), single.result())
+                for work, exact, single in zip(wanted, float64, float32, strict=True)
+            ]
         finally:  # after Ctrl-C do not wait for them
             pool.shutdown(wait=False, cancel_futures=True)
         found = replace(reference, losses=losses)
         self.comparison.reference = found
         return found
 
-    def reference_losses(self, assignment: Assignment) -> ReferenceLosses:
-        """Return the losses that the first steps of the timed epochs must have."""
+    def reference_losses(self, assignment: Assignment, dtype: str) -> dict[str, list[float]]:
+        """Return the losses that the first steps of the timed epochs must have, by epoch."""
         weights, batches = self.model.initial_weights(assignment.seed), epoch_batches(assignment)
-        return evidence.reference_losses(
-            self.model, weights, batches, assignment.task, assignment.batch_size
-        )
+        return evidence.reference_losses(self.model, weights, batches, assignment.task, dtype)
 
     def concurrent_proofs(self) -> int:
         """Return three, or the number of CPUs if that is larger; one for a large model.

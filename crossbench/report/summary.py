@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from .remarks import problems
 MAX_SENTENCE_CHARACTERS = 1_000
 """Characters of a sentence; real ones have some hundred."""
 MAX_NAMED = 5
-"""Slower rows that the sentence on the fastest names."""
+"""Rows that a sentence names: the slower ones, those that were proved, those with one problem."""
 TEXT_COLUMNS = ("task", "framework", "variant", "device")
 LATENCY, LATENCY_P99 = "latency\nms", "99 % in\nms"
 """Headers of the median and the 99th percentile of the seconds that predicting a batch takes."""
@@ -343,12 +344,20 @@ def _parity(comparison: Comparison) -> str:
 
 
 def _warnings(comparison: Comparison, running: bool) -> list[str]:
-    """Return a sentence on each problem of the data and of the rows."""
+    """Return a sentence on each problem of the data and of the rows; one for a problem of many."""
     lines = [f"The data: {comparison.data.note}"] if comparison.data.note else []
     pending = [row_name(comparison, r) for r in comparison.results if r.status == "pending"]
     if pending and not running:
         lines.append(f"{joined(pending)}: interrupted before the last round")
+    alike: dict[str, list[tuple[str, str]]] = {}
     for result in comparison.results:
-        name = row_name(comparison, result)
-        lines += [f"{name}: {line}" for line in problems(comparison, result)]
+        for line in problems(comparison, result):
+            found = (row_name(comparison, result), line)
+            alike.setdefault(re.sub(r"\d[\d.,]*", "", line), []).append(found)
+    for rows_with_it in alike.values():
+        if len(rows_with_it) > MAX_NAMED:
+            (name, line), count_of_rows = rows_with_it[0], len(rows_with_it)
+            lines.append(f"{count_of_rows} rows ({name} is the first): {line}")
+        else:
+            lines += [f"{name}: {line}" for name, line in rows_with_it]
     return [f"{line.rstrip('.')}." for line in _clean(lines)]

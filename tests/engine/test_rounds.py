@@ -20,7 +20,7 @@ def test_the_references_threads_have_one_blas_thread_each(monkeypatch, run):
 
     monkeypatch.setattr(Measurement, "reference_losses", looked_at)
     assert run("reference", rounds=1).complete
-    assert seen == [{1}]
+    assert seen == [{1}, {1}]
     assert blas_threads() == before
     if before == {1}:
         pytest.skip("one BLAS thread is all there is")
@@ -33,9 +33,9 @@ def test_no_row_is_kept_before_the_references_losses_are_known(
     file, computed = tmp_path / "results.json", []
     reference_losses = Measurement.reference_losses
 
-    def counted(self, assignment):
-        computed.append(assignment.task)
-        return reference_losses(self, assignment)
+    def counted(self, assignment, dtype):
+        computed.append((assignment.task, dtype))
+        return reference_losses(self, assignment, dtype)
 
     def stopped(*_):
         raise KeyboardInterrupt
@@ -50,6 +50,6 @@ def test_no_row_is_kept_before_the_references_losses_are_known(
     monkeypatch.setattr(Measurement, "reference_losses", counted)
     after = crossbench.resume(file, model=small_model)
     assert after.complete
-    assert computed == ["train"]
+    assert sorted(computed) == [("train", "float32"), ("train", "float64")]
     assert all(after.reference.losses[0].float64.values())
     assert all(after.reference.losses[0].float32.values())
