@@ -155,6 +155,13 @@ def test_a_disturbance_has_a_remark_with_what_to_do(disturbance, words):
     assert remarks_on(cell) == []
 
 
+def test_the_counters_of_the_kernel_say_nothing_of_an_epoch_of_milliseconds():
+    noisy = replace(QUIET, other_processes_cpu_seconds=0.02, stolen_cpu_seconds=0.02)
+    cell = result("torch", [0.02] * 9)
+    cell.epochs = [epoch(i, 0.02, noisy) for i in range(1, 9)]
+    assert remarks_on(cell) == []
+
+
 def test_a_stopped_process_has_a_remark():
     cell = result("torch", [9, *[2.0] * 8])
     cell.usage = [Usage(i, 9, 0.001, 1.5, 2**30, *[None] * 5, [], 0.5 * (i > 2)) for i in (1, 3, 4)]

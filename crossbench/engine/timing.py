@@ -23,6 +23,9 @@ seconds, and the allocator may have given its memory back."""
 MIN_TIMED_SECONDS = 1.0
 """Seconds of timed training on a GPU, at least: a LeNet epoch takes some tens of milliseconds
 there, and NVML updates its figures only a few times a second."""
+MIN_CPU_SECONDS, MAX_CPU_REPEATS = 0.1, 50
+"""Seconds of timed work on a CPU, at least, and the most repetitions: an epoch of a few small steps
+takes milliseconds, and any interruption would be most of it."""
 
 
 def timed_epoch(work: WorkloadTask, gpu: Any, number: int, epoch: int) -> tuple[Epoch, Any]:
@@ -92,7 +95,7 @@ def repeated_epoch(
         rewind()
         work.run()
     epochs: list[Epoch] = []
-    while sum(epoch.wall_seconds for epoch in epochs) < MIN_TIMED_SECONDS:
+    while total_seconds(epochs) < MIN_TIMED_SECONDS:
         rewind()
         epochs.append(timed_epoch(work, gpu, number, epoch)[0])
     return mean_epoch(epochs)
@@ -101,7 +104,7 @@ def repeated_epoch(
 def mean_epoch(epochs: list[Epoch]) -> Epoch:
     """Return the mean of an epoch's repetitions, with the sum of their system activity."""
     first, last = epochs[0], epochs[-1]
-    timed = sum(epoch.wall_seconds for epoch in epochs)
+    timed = total_seconds(epochs)
     system_activity = SystemActivity(
         *(
             None if None in counts else sum(counts)
@@ -117,6 +120,11 @@ def mean_epoch(epochs: list[Epoch]) -> Epoch:
         repeats=len(epochs),
         untimed_seconds=max(0.0, last.started + last.wall_seconds - first.started - timed),
     )
+
+
+def total_seconds(epochs: Iterable[Epoch]) -> float:
+    """Return the wall seconds of the epochs, without those between them."""
+    return sum(epoch.wall_seconds for epoch in epochs)
 
 
 def best_seconds(work: Callable[[], None]) -> float:

@@ -237,14 +237,28 @@ def _differing_predictions(results: list[CellResult]) -> str:
 
 
 def _repeats_note(results: list[CellResult]) -> str:
-    repeats = [epoch.repeats for r in results if r.cell.on_gpu for epoch in r.steady]
+    on_gpu = _repeats([r for r in results if r.cell.on_gpu])
+    short = _repeats([r for r in results if not r.cell.on_gpu])
+    notes = []
+    if on_gpu:
+        notes.append(
+            "On a GPU a steady epoch starts after half a second of untimed warm-up and is repeated "
+            f"until a second is timed (here {on_gpu} times): its seconds are the mean."
+        )
+    if short not in ("", "1"):
+        notes.append(
+            "On a CPU a steady epoch is repeated until a tenth of a second is timed, 50 times at "
+            f"most (here {short} times): its seconds are the mean."
+        )
+    return " ".join(notes)
+
+
+def _repeats(results: list[CellResult]) -> str:
+    """Return how often the steady epochs were repeated: "1", "3–7", or "" without one."""
+    repeats = [epoch.repeats for result in results for epoch in result.steady]
     if not repeats:
         return ""
-    times = f"{min(repeats)}" if min(repeats) == max(repeats) else f"{min(repeats)}–{max(repeats)}"
-    return (
-        "On a GPU a steady epoch starts after half a second of untimed warm-up and is repeated "
-        f"until a second is timed (here {times} times): its seconds are the mean."
-    )
+    return f"{min(repeats)}" if min(repeats) == max(repeats) else f"{min(repeats)}–{max(repeats)}"
 
 
 def _peak_note(results: list[CellResult]) -> str:

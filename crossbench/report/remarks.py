@@ -4,6 +4,7 @@ its measurement.
 
 from __future__ import annotations
 
+import math
 from statistics import median, quantiles
 
 from ..results.comparison import Comparison
@@ -14,6 +15,9 @@ from .formatting import count
 MAX_LOST_SHARE = 0.1
 """Share of the row's CPUs (one per thread) that other processes or the host may use, and of the
 time that a CPU quota may throttle its threads, without a remark."""
+MIN_COUNTED_SECONDS = 0.1
+"""Seconds of an epoch from which the kernel's counters, in hundredths of a second, tell what other
+processes and the host took."""
 MAX_INTERQUARTILE_RANGE = 0.1
 """Interquartile range of the steady epochs, relative to their median, without a remark."""
 MIN_GPU_BUSY = 0.5
@@ -101,11 +105,13 @@ def _noise(result: CellResult) -> list[str]:
     lines = []
     wall = sum(epoch.timed_seconds for epoch in epochs)
     allowed = MAX_LOST_SHARE * result.cell.threads
-    if (others := _total(epochs, "other_processes_cpu_seconds") / wall) > allowed:
+    counted = [epoch for epoch in epochs if epoch.wall_seconds >= MIN_COUNTED_SECONDS]
+    counted_wall = sum(epoch.timed_seconds for epoch in counted) or math.inf
+    if (others := _total(counted, "other_processes_cpu_seconds") / counted_wall) > allowed:
         lines.append(
             f"other processes used {others:.1f} CPUs during its epochs: stop them and run again"
         )
-    if (stolen := _total(epochs, "stolen_cpu_seconds") / wall) > allowed:
+    if (stolen := _total(counted, "stolen_cpu_seconds") / counted_wall) > allowed:
         lines.append(
             f"the host of this virtual machine took {stolen:.1f} CPUs during its epochs: run again "
             "when the host is quiet, or on a dedicated machine"

@@ -170,7 +170,7 @@ class Epoch:
     """Hold one timed epoch of the cell's task.
 
     Rounds count from 1, and each has a process of its own: its epoch 0 is cold and includes
-    compilation, the others are steady. On a GPU a steady epoch is repeated from the same weights;
+    compilation, the others are steady. On a GPU a steady epoch is repeated, on a CPU a short one;
     the seconds and figures are then the mean of the repetitions.
     """
 

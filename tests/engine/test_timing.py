@@ -156,7 +156,7 @@ def test_steady_epochs_on_a_gpu_train_the_same_as_on_a_cpu(answering):
     for epoch in range(4):
         expected, found = on_cpu.epoch(1, epoch), on_gpu.epoch(1, epoch)
         np.testing.assert_array_equal(found.losses, expected.losses)
-        assert expected.repeats == 1
+        assert (expected.repeats > 1) == (epoch > 0)  # it takes milliseconds
         assert (found.repeats > 1) == (epoch > 0)  # the first one is cold
     assert on_gpu.test_accuracy() == on_cpu.test_accuracy()
     assert len(on_gpu.freed) == 4
