@@ -44,8 +44,7 @@ def test_a_row_on_the_second_gpu(run, tmp_path):
     assert cpu.parity.full_float32 == {}
     assert [e.repeats == 1 for e in gpu.epochs] == [True, False] * 2
     assert all(e.timed_seconds >= 1 for e in gpu.steady)
-    assert [e.repeats == 1 for e in cpu.epochs] == [True, False] * 2  # short ones
-    assert all(e.timed_seconds < 1 for e in cpu.steady)
+    assert {e.repeats for e in cpu.cold} == {1}
     assert (gpu.steady[0].losses, gpu.test_accuracy) == (cpu.steady[0].losses, cpu.test_accuracy)
     assert gpu.peak_memory is None
     assert crossbench.load(tmp_path / "r.json") == found

@@ -150,17 +150,24 @@ def answering(tmp_path, cifar_directory, small_model, monkeypatch):
 
 
 @pytest.mark.usefixtures("short")
-def test_steady_epochs_on_a_gpu_train_the_same_as_on_a_cpu(answering):
+def test_steady_epochs_on_a_gpu_train_the_same_as_on_a_cpu(answering, monkeypatch):
     """Each is repeated from the same weights, and the next starts where a single one would end."""
+    monkeypatch.setattr(worker, "MIN_CPU_SECONDS", 1000.0)
+    monkeypatch.setattr(worker, "MAX_CPU_REPEATS", 3)
     on_cpu, on_gpu = answering(), answering(gpu=0)
     for epoch in range(4):
         expected, found = on_cpu.epoch(1, epoch), on_gpu.epoch(1, epoch)
         np.testing.assert_array_equal(found.losses, expected.losses)
-        assert (expected.repeats > 1) == (epoch > 0)  # it takes milliseconds
+        assert expected.repeats == (3 if epoch else 1)
         assert (found.repeats > 1) == (epoch > 0)  # the first one is cold
     assert on_gpu.test_accuracy() == on_cpu.test_accuracy()
     assert len(on_gpu.freed) == 4
     assert on_cpu.freed == []  # on a CPU nothing changes
+
+
+def test_an_epoch_that_is_long_enough_is_timed_once_on_a_cpu(answering, monkeypatch):
+    monkeypatch.setattr(worker, "MIN_CPU_SECONDS", 0.0)
+    assert answering().epoch(1, 1).repeats == 1
 
 
 def test_peak_memory_on_a_gpu_is_only_that_of_the_allocator(answering):
