@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .benchmark import Interrupted, Unsaved, resume, run
     from .errors import CrossbenchError
-    from .report.formats import table
+    from .report.formats import merge, table
     from .results.comparison import Comparison, load
     from .results.several_runs import mean_ratios
+    from .sweeps.run import sweep
 
 __version__ = "0.2.0"
 __all__ = [
@@ -22,8 +23,10 @@ __all__ = [
     "Unsaved",
     "load",
     "mean_ratios",
+    "merge",
     "resume",
     "run",
+    "sweep",
     "table",
 ]
 
@@ -33,6 +36,8 @@ _MODULES = {
     "resume": "benchmark",
     "run": "benchmark",
     "CrossbenchError": "errors",
+    "merge": "report.formats",
+    "sweep": "sweeps.run",
     "table": "report.formats",
     "Comparison": "results.comparison",
     "load": "results.comparison",

@@ -14,7 +14,7 @@ from . import data as datasets
 from .engine.rounds import Progress, Save, measure
 from .engine.worker import save_arrays
 from .errors import ResultsError, SpecError
-from .machine import describe
+from .machine import describe, named_for_machine
 from .memory import check_memory
 from .models import Model
 from .plan import make_plan, nothing_to_run
@@ -125,7 +125,8 @@ def run(
     trace_memory: after the rounds, measure the memory that an epoch allocates, in new processes.
     timeout: seconds that a worker process may take for one answer (to start, to train a round).
     machine: name of this machine in the tables; None for its processor's name.
-    json: path of a new results file, written after every round.
+    json: path of a new results file, written after every round; {machine} in it becomes the name of
+        this machine, or of its host.
     progress: called with a short text as each piece of work begins.
     on_update: called with the comparison whenever something in it is finished, such as a round.
 
@@ -159,6 +160,8 @@ def run(
     cells = make_plan(spec)
     if not cells:
         raise SpecError(nothing_to_run(spec))
+    if isinstance(json, str | Path):
+        json = named_for_machine(json, spec.machine)
     with nullcontext() if json is None else new_file(json) as write, run_directory() as directory:
         progress(f"data: {spec.settings.data}")
         limits = (spec.batches, spec.examples)

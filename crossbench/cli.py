@@ -38,6 +38,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+TLS_FILES = {
+    "tls_ca_file": "the certificate authority's certificate",
+    "tls_cert": "this client's certificate",
+    "tls_key": "its key",
+}
+
 DESCRIPTION = (
     "Train the same model in PyTorch, JAX/Flax, Flux.jl and Keras, prove that they do the same "
     "work, and print a table that compares their speed."
@@ -46,7 +52,8 @@ EPILOG = (
     "Other commands: doctor (what is installed, which devices, where the data is), "
     "models (their sizes and sources), "
     "show FILE (the table of a results file), report FILE (a page with charts), "
-    "compare FILE FILE (what changed), merge FILE FILE (several machines in one table)."
+    "compare FILE FILE (what changed), merge FILE FILE (several machines in one table), "
+    "sweep FILE (many runs, on one machine or many), status DIR (what became of them)."
 )
 
 
@@ -127,7 +134,9 @@ def compare(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     comparisons = _load_all(options.files)
     from .report import formats
-    from .results.several_runs import changes
+    from .results.several_runs import changes, check_same_work
+
+    check_same_work(comparisons)
 
     write_stdout(formats.changes(comparisons, options.format))
     found = [change for other in comparisons[1:] for change in changes(comparisons[0], other)]
@@ -139,10 +148,9 @@ def merge(arguments: list[str]) -> int:
     parser = _files_parser("merge", "Show the results files of several machines in one table.")
     _add_format(parser)
     options = parser.parse_args(arguments)
-    comparisons = _load_all(options.files)
     from .report import formats
 
-    write_stdout(formats.merged(comparisons, options.format))
+    write_stdout(formats.merge(_load_all(options.files), options.format))
     return 0
 
 
@@ -200,15 +208,71 @@ def _add_details(parser: Parser) -> None:
 
 
 def _load_all(files: list[Path]) -> list[Comparison]:
-    """Load at least two results files; ResultsError if they are not of the same work."""
+    """Load at least two results files."""
     from .results.comparison import load
-    from .results.several_runs import check_same_work
 
     if len(files) < 2:
         raise SpecError("name at least two results files")
-    comparisons = [load(file) for file in files]
-    check_same_work(comparisons)
-    return comparisons
+    return [load(file) for file in files]
+
+
+def sweep(arguments: list[str]) -> int:
+    """Run the jobs of a sweep's file; return 1 if one of them failed or is incomplete."""
+    parser = Parser(
+        "crossbench sweep",
+        description="Run every comparison that a TOML file asks for, here or on a Dask scheduler's "
+        "machines, and keep each results file. The same command goes on where it was stopped.",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add(
+        "file",
+        type=Path,
+        metavar="FILE.toml",
+        help="arguments of a run by name; a list means each of its values",
+    )
+    add("--out", required=True, metavar="DIR", help="folder of the results files, or its URL")
+    add("--dask", metavar="ADDRESS", help="a Dask scheduler, as tcp://HOST:8786 (default: here)")
+    for name, what in TLS_FILES.items():
+        add(f"--{name.replace('_', '-')}", metavar="FILE", help=f"for --dask tls://: {what}")
+    add("--keep-going", action="store_true", help="run the others where no machine can run a job")
+    options = parser.parse_args(arguments)
+    from .sweeps import display, jobs, run
+
+    asked = jobs.read(options.file)
+    files = {name: file for name in TLS_FILES if (file := getattr(options, name))}
+    if files and not options.dask:
+        raise SpecError(
+            "certificates are for a Dask scheduler: name it with --dask tls://HOST:8786"
+        )
+    with signals.raise_on_signal(), display.SweepDisplay() as shown:
+        tasks = run.sweep(
+            [job.arguments for job in asked.jobs],
+            options.out,
+            run.Scheduler(options.dask, files) if options.dask else None,
+            machines=asked.machines,
+            workers=asked.workers,
+            resources=asked.resources,
+            keep_going=options.keep_going,
+            progress=shown.begin,
+            on_update=shown.update,
+        )
+    write_stdout(display.counts(tasks))
+    return int(any(task.state != "done" for task in tasks))
+
+
+def status(arguments: list[str]) -> int:
+    """Print what became of the jobs of a sweep; return 1 if one failed or is incomplete."""
+    parser = Parser("crossbench status", description="Show what became of the jobs of a sweep.")
+    parser.add_argument("out", metavar="DIR", help="the folder that sweep has as --out")
+    options = parser.parse_args(arguments)
+    from .sweeps import display
+    from .sweeps.folder import Folder
+
+    folder = Folder(options.out)
+    tasks = folder.read_state()
+    write_stdout(display.status(tasks, folder.is_held()))
+    return int(any(task.state in ("failed", "incomplete") for task in tasks))
 
 
 def benchmark(arguments: list[str]) -> int:
@@ -225,9 +289,12 @@ def benchmark(arguments: list[str]) -> int:
 
         page.check(html)  # before anything is measured
     from .benchmark import Interrupted, Unsaved, resume, run
+    from .machine import named_for_machine
     from .progress import Display
 
-    file = options.get("resume") or options.get("json")
+    file = options.get("resume")
+    if json := options.get("json"):
+        file = options["json"] = named_for_machine(json, options.get("machine"))
     try:
         with signals.raise_on_signal(), Display() as display:
             if "resume" in options:
@@ -395,7 +462,12 @@ def _parser() -> Parser:
     _add_format(parser)
     _add_details(parser)
     add("--html", type=Path, metavar="FILE", help="new page with charts: one file, no network")
-    add("--json", type=Path, metavar="FILE", help="new results file, written after every round")
+    add(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="new results file, written after every round; {machine} becomes this machine's name",
+    )
     add(
         "--resume",
         type=Path,
@@ -413,6 +485,8 @@ COMMANDS = {
     "report": report,
     "compare": compare,
     "merge": merge,
+    "sweep": sweep,
+    "status": status,
 }
 
 

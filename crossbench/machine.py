@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+import re
+import socket
 from contextlib import suppress
 from hashlib import sha256
 from importlib import metadata
@@ -46,6 +48,12 @@ def describe(label: str | None = None) -> Machine:
         libraries={name: metadata.version(name) for name in libraries},
         label=label,
     )
+
+
+def named_for_machine(path: str | Path, label: str | None) -> Path:
+    """Return the path with {machine} replaced by the label, or else by the host's name."""
+    name = re.sub(r"[^\w.-]+", "-", label or socket.gethostname())
+    return Path(str(path).replace("{machine}", name))
 
 
 def processor_digest() -> str:

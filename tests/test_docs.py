@@ -301,7 +301,7 @@ def module_names(folder: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "folder", ["", "models/", "data/", "adapters/", "engine/", "results/", "report/"]
+    "folder", ["", "models/", "data/", "adapters/", "engine/", "results/", "sweeps/", "report/"]
 )
 def test_the_architecture_has_a_sentence_for_every_module(folder):
     text = sections(DOCS / "architecture.md")[f"crossbench/{folder}"]

@@ -1,4 +1,5 @@
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,14 +101,26 @@ def test_merge_prints_the_rows_of_all_runs(files, capsys):
     assert "1.20" in " ".join(rows[0])
 
 
-@pytest.mark.parametrize("command", ["compare", "merge"])
-def test_files_of_different_work_get_one_line(files, command, capsys):
+def test_files_of_different_work_are_not_compared(files, capsys):
     base, _, other = files
-    assert cli.main([command, base, other]) == 2
+    assert cli.main(["compare", base, other]) == 2
     err = capsys.readouterr().err
     assert err.startswith("crossbench: the runs of 2026")
     assert err.endswith("cannot be compared: the data differs\n")
-    assert cli.main([command, base]) == 2
+
+
+def test_files_of_different_work_are_merged_in_a_table_each(files, capsys):
+    base, slow, other = files
+    assert cli.main(["merge", base, other, slow]) == 0
+    first, second = capsys.readouterr().out.split("lenet, pictures, seed 0:")[1:]
+    rows = [re.findall(r"^\d .* Torch .*", part, re.MULTILINE) for part in (first, second)]
+    assert [[line[0] for line in part] for part in rows] == [["1", "2"], ["1"]]
+    assert " 1.00 (" in rows[1][0]  # the fastest of its own work
+
+
+@pytest.mark.parametrize("command", ["compare", "merge"])
+def test_one_file_alone_is_not_compared(files, command, capsys):
+    assert cli.main([command, files[0]]) == 2
     assert capsys.readouterr().err == "crossbench: name at least two results files\n"
 
 

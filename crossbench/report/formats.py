@@ -14,7 +14,7 @@ from . import Format
 from .details import all_details
 from .formatting import draw, escape_markdown
 from .sections import requested_sections
-from .several_runs import change_rows, change_table, mean_table, merged_rows, merged_table
+from .several_runs import change_rows, change_table, mean_table, merged_rows, merged_tables
 from .summary import summarize
 from .terminal import WIDTH, text
 
@@ -85,11 +85,17 @@ def changes(comparisons: list[Comparison], format: Format = "text") -> str:
     return change_table(comparisons, format == "markdown")
 
 
-def merged(comparisons: list[Comparison], format: Format = "text") -> str:
-    """Return the rows of all comparisons in one table."""
+def merge(comparisons: list[Comparison], format: Format = "text") -> str:
+    """Return the rows of all comparisons, of several machines for example, in one table.
+
+    Comparisons of other work (another model, other data) get a table of their own; then follow the
+    geometric means of the ratios over all.
+
+    format: "text", "markdown", "csv" or "json".
+    """
     if format in ("csv", "json"):
         return _plain(merged_rows(comparisons), format)
-    return merged_table(comparisons, format == "markdown")
+    return merged_tables(comparisons, format == "markdown")
 
 
 def _plain(rows: Iterable[Mapping[str, Value]], format: Format) -> str:

@@ -9,7 +9,7 @@ from statistics import median
 from ..results.comparison import Comparison
 from ..results.records import CellResult
 from ..results.rows import Value, as_dict, estimate_fields, row
-from ..results.several_runs import MeanRatio, changes, mean_ratios
+from ..results.several_runs import MeanRatio, by_work, changes, mean_ratios
 from ..results.statistics import MIN_ROUNDS, Estimate, unpaired_ratio
 from .formatting import count, grid, integer, joined, lines, number, percent, with_interval
 
@@ -55,8 +55,17 @@ def change_rows(comparisons: list[Comparison]) -> list[dict[str, Value]]:
     ]
 
 
+def merged_tables(comparisons: list[Comparison], markdown: bool = False) -> str:
+    """Return a table for each work that was done, and the means of the ratios over several."""
+    groups = by_work(comparisons)
+    if len(groups) == 1:
+        return merged_table(comparisons, markdown)
+    parts = [part for group in groups for part in (_work(group), merged_table(group, markdown))]
+    return "\n\n".join(filter(None, [*parts, mean_table(comparisons, markdown)]))
+
+
 def merged_table(comparisons: list[Comparison], markdown: bool = False) -> str:
-    """Return the rows of all comparisons with the number of their run.
+    """Return the rows of all comparisons, which are of the same work, with the number of their run.
 
     × fastest is relative to the fastest row of all with the same task and batch size, not paired.
     """
@@ -96,13 +105,14 @@ def merged_table(comparisons: list[Comparison], markdown: bool = False) -> str:
 def merged_rows(comparisons: list[Comparison]) -> list[dict[str, Value]]:
     """Return the rows of all comparisons with the number of their run.
 
-    Their ratio is relative to the fastest row of all, not paired.
+    Their ratio is relative to the fastest row of all that did the same work, not paired.
     """
     frozen = [comparison.frozen() for comparison in comparisons]
+    alike = {id(one): group for group in by_work(frozen) for one in group}
     found = []
     for run_number, comparison in enumerate(frozen, 1):
         for result in comparison.results:
-            ratio = _ratio_to_fastest(frozen, comparison, result)
+            ratio = _ratio_to_fastest(alike[id(comparison)], comparison, result)
             found.append(
                 {"run": run_number}
                 | as_dict(row(comparison, result))
@@ -166,6 +176,12 @@ def _ratio_to_fastest(
         if r.cell.work == result.cell.work and c.is_ranked(r)
     )
     return unpaired_ratio(comparison.seconds(result), min(same_work, key=median))
+
+
+def _work(comparisons: list[Comparison]) -> str:
+    """Return what all of the comparisons trained, for a heading."""
+    one = comparisons[0]
+    return f"{one.model['name']}, {one.data.name}, seed {one.settings.seed}:"
 
 
 def _numbered(comparisons: list[Comparison], start: int = 1) -> list[tuple[str, Comparison]]:

@@ -137,23 +137,40 @@ def run_labels(comparisons: Sequence[Comparison]) -> list[str]:
     return [f"run {number}" for number in range(1, len(comparisons) + 1)]
 
 
+def by_work(comparisons: Sequence[Comparison]) -> list[list[Comparison]]:
+    """Return the comparisons of the same work together, in the order of their first ones."""
+    groups: list[list[Comparison]] = []
+    for comparison in comparisons:
+        same = (group for group in groups if not _difference(group[0], comparison))
+        if group := next(same, None):
+            group.append(comparison)
+        else:
+            groups.append([comparison])
+    return groups
+
+
 def check_same_work(comparisons: list[Comparison]) -> None:
     """Raise ResultsError where the comparisons are not of the same work."""
     first = comparisons[0]
     for other in comparisons[1:]:
-        for what, a, b in (
-            ("model", first.model, other.model),
-            ("data", first.data.sha256, other.data.sha256),
-            ("limit on the batches", first.data.most_batches, other.data.most_batches),
-            ("limit on the examples", first.data.most_examples, other.data.most_examples),
-            ("number of epochs in a round", first.settings.epochs, other.settings.epochs),
-        ):
-            if a != b:
-                values = f" ({a} and {b})" if isinstance(a, int) else ""
-                raise ResultsError(
-                    f"the runs of {first.created} and {other.created} cannot be compared: "
-                    f"the {what} differs{values}"
-                )
+        if difference := _difference(first, other):
+            raise ResultsError(
+                f"the runs of {first.created} and {other.created} cannot be compared: {difference}"
+            )
+
+
+def _difference(first: Comparison, other: Comparison) -> str | None:
+    """Return how the work of two comparisons differs, in words; None if it is the same."""
+    for what, a, b in (
+        ("model", first.model, other.model),
+        ("data", first.data.sha256, other.data.sha256),
+        ("limit on the batches", first.data.most_batches, other.data.most_batches),
+        ("limit on the examples", first.data.most_examples, other.data.most_examples),
+        ("number of epochs in a round", first.settings.epochs, other.settings.epochs),
+    ):
+        if a != b:
+            return f"the {what} differs" + (f" ({a} and {b})" if isinstance(a, int) else "")
+    return None
 
 
 def _cell_key(result: CellResult) -> tuple[str, Group]:

@@ -1,0 +1,125 @@
+"""Shows the state of a sweep: on a terminal while it runs, as lines elsewhere, and for `status`."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from statistics import mean
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.text import Text
+
+from ..output import write_stderr
+from ..printable import printable
+from ..progress import duration
+from ..report.formatting import EMPTY_CELL, grid
+from .folder import ENDED, Task
+
+LINES = 8
+"""Jobs that a terminal shows as running."""
+REDRAW_SECONDS = 0.5
+"""The least time between two drawings: 10,000 jobs may end many times a second."""
+STATES = ("done", "incomplete", "failed", "runs", "waits", "queued")
+
+
+class SweepDisplay:
+    """Shows which jobs ran, run and failed; a context manager.
+
+    On a terminal failures stay above the picture of what runs, which is drawn anew; elsewhere each
+    event gets a line.
+    """
+
+    def __enter__(self) -> SweepDisplay:
+        self.console = Console(stderr=True)
+        self.recent = deque[str](maxlen=1)
+        self.drawn = 0.0
+        self.live: Live | None = None
+        with ExitStack() as stack:
+            if self.console.is_terminal:
+                self.live = Live(console=self.console, auto_refresh=False, transient=True)
+                with suppress(OSError):
+                    stack.enter_context(self.live)
+            self.stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):  # the terminal is gone
+            self.stack.close()
+
+    def begin(self, what: str) -> None:
+        """Show what happened, in a few words."""
+        line = printable(what, 1000)
+        self.recent.append(line)
+        if self.live is None:
+            write_stderr(f"crossbench: {line}")
+        elif " failed" in line:
+            with suppress(OSError):
+                self.live.console.print(f"crossbench: {line}", markup=False, highlight=False)
+
+    def update(self, tasks: Sequence[Task]) -> None:
+        """Show the tasks."""
+        if self.live is None or time.monotonic() - self.drawn < REDRAW_SECONDS:
+            return
+        self.drawn = time.monotonic()
+        running = [task for task in tasks if task.state == "runs"]
+        lines = [Text(f"{task.machine}  {task.name}") for task in running[:LINES]]
+        if len(running) > LINES:
+            lines.append(Text(f"and {len(running) - LINES:,} more"))
+        text = TextColumn("{task.description}")
+        bar = Progress(BarColumn(20), text, console=self.console, auto_refresh=False)
+        left = seconds_left(tasks)
+        words = counts(tasks) + (f"; about {duration(left)} left" if left else "")
+        ended = sum(task.state in ENDED for task in tasks)
+        bar.add_task(words, total=len(tasks), completed=ended)
+        with suppress(OSError):
+            self.live.update(Group(*lines, bar), refresh=True)
+
+
+def status(tasks: Sequence[Task], goes_on: bool | None) -> str:
+    """Return a table of the tasks that have begun, and a sentence about all.
+
+    goes_on: whether the sweep runs now; None if that is not known.
+    """
+    rows = [
+        {
+            "job": task.name,
+            "state": task.state,
+            "machine": task.machine or EMPTY_CELL,
+            "since": task.since[:19].replace("T", " ") or EMPTY_CELL,
+            "took": duration(task.seconds) if task.seconds else EMPTY_CELL,
+            "reason": task.reason or "",
+        }
+        for task in sorted(tasks, key=lambda task: STATES.index(task.state))
+        if task.state != "queued"
+    ]
+    left = seconds_left(tasks)
+    words = counts(tasks)
+    if any(task.state not in ENDED for task in tasks):
+        if goes_on is False:
+            words += ". No sweep writes to this folder now: the same command goes on with it."
+        elif left:
+            words += f"; about {duration(left)} left."
+    if not rows:
+        return words
+    hidden = [name for name in ("reason",) if not any(row[name] for row in rows)]
+    return f"{grid(rows, hidden, text_columns=len(rows[0]) - len(hidden))}\n\n{words}"
+
+
+def counts(tasks: Sequence[Task]) -> str:
+    """Return how many tasks are in each state, in words."""
+    found: Counter[str] = Counter(task.state for task in tasks)
+    words = {"runs": "running", "waits": "waiting for their machine"}
+    states = [f"{found[s]:,} {words.get(s, s)}" for s in STATES if found[s]]
+    return f"{len(tasks):,} {'job' if len(tasks) == 1 else 'jobs'}: {', '.join(states)}"
+
+
+def seconds_left(tasks: Sequence[Task]) -> float | None:
+    """Return the seconds that the other jobs take, by the mean of those that ended; or None."""
+    took = [task.seconds for task in tasks if task.seconds]
+    unended = sum(task.state not in ENDED for task in tasks)
+    running = sum(task.state == "runs" for task in tasks)
+    return unended * mean(took) / max(running, 1) if took and unended else None

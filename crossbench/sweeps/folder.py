@@ -1,0 +1,191 @@
+"""Reads and writes the folder of a sweep: its results files, and its state for `status`.
+
+A folder is a path, or a URL of any file system that fsspec knows, such as s3://bucket/sweep.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from ..errors import ResultsError
+from ..results import file
+from .jobs import DIGEST, Job
+
+STATE_FILE = "sweep.state"  # no .json: `merge DIR/*.json` must not meet it
+LOCK_FILE = ".sweep.lock"
+
+State = Literal["queued", "waits", "runs", "done", "incomplete", "failed"]
+ENDED = ("done", "incomplete", "failed")
+
+
+@dataclass
+class Task:
+    """Hold what became of one job, on one machine.
+
+    name: of its results file. machine: the host that runs or ran it, or is to run it. since: when
+    the state began, UTC. seconds: that the job took. reason: why it failed or is incomplete.
+    """
+
+    name: str
+    state: State = "queued"
+    machine: str | None = None
+    since: str = ""
+    seconds: float | None = None
+    reason: str | None = None
+    sha256: str | None = None
+
+
+class Folder:
+    """The folder of one sweep. shared: whether machines can write to it: it is named by a URL."""
+
+    def __init__(self, name: str | Path) -> None:
+        self.name = str(name)
+        self.shared = bool(re.match(r"[a-z0-9+]+://", self.name))
+        self.path = _url_path(self.name) if self.shared else Path(self.name)
+
+    @property
+    def address(self) -> str | None:
+        """Return the URL where the machines write; None if results are sent back instead."""
+        return self.name if self.shared else None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Make the folder, and hold it for one sweep; ResultsError if another one holds it.
+
+        Object stores have no locks: there the user sees to it.
+        """
+        with self._errors("written"):
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = self._open_lock(os.O_RDWR | os.O_CREAT)
+        try:
+            if lock is not None and not _lock(lock):
+                raise ResultsError(f"another sweep writes to {self.name}: wait for it, or stop it")
+            yield
+        finally:
+            if lock is not None:
+                os.close(lock)
+
+    def is_held(self) -> bool | None:
+        """Return whether a sweep writes to the folder now; None where that cannot be known."""
+        try:
+            lock = self._open_lock(os.O_RDONLY)
+        except OSError:
+            return False
+        if lock is None:
+            return None
+        try:
+            return not _lock(lock)
+        finally:
+            os.close(lock)
+
+    def _open_lock(self, flags: int) -> int | None:
+        """Open the file that a sweep locks; None where the file system is not this machine's."""
+        return os.open(self.path / LOCK_FILE, flags, 0o666) if isinstance(self.path, Path) else None
+
+    def results(self) -> list[str]:
+        """Return the names of the results files, without their ending."""
+        with self._errors("read"):
+            return sorted(p.name[:-5] for p in self.path.iterdir() if p.name.endswith(".json"))
+
+    def check(self, jobs: Iterable[Job]) -> None:
+        """Raise ResultsError if the folder holds results of other jobs."""
+        digests = {job.digest for job in jobs}
+        for name in self.results():
+            if digest_of(name) not in digests:
+                raise ResultsError(
+                    f"{self.name} holds results that are not of this sweep, such as {name}.json: "
+                    "name another folder"
+                )
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a results file, at once or not at all."""
+        self._write(f"{name}.json", content)
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a results file."""
+        with self._errors("read"):
+            return bytes(self._file(f"{name}.json").read_bytes())
+
+    def write_state(self, tasks: Iterable[Task]) -> None:
+        """Write what became of each job."""
+        self._write(STATE_FILE, msgspec.json.encode(list(tasks)))
+
+    def read_state(self, missing_ok: bool = False) -> list[Task]:
+        """Return what became of each job; ResultsError if no sweep wrote to the folder.
+
+        missing_ok: return an empty list instead.
+        """
+        try:
+            with self._errors("read"):
+                content = bytes(self._file(STATE_FILE).read_bytes())
+            return msgspec.json.decode(content, type=list[Task])
+        except (msgspec.MsgspecError, ResultsError) as error:
+            if missing_ok:
+                return []
+            raise ResultsError(f"{self.name} is not the folder of a sweep: {error}") from None
+
+    def remove(self, name: str) -> None:
+        """Remove a results file, if it is there."""
+        with self._errors("written"):
+            self._file(f"{name}.json").unlink(missing_ok=True)
+
+    def _file(self, name: str) -> Any:
+        return self.path / name
+
+    def _write(self, name: str, content: bytes) -> None:
+        with self._errors("written"):
+            if isinstance(self.path, Path):
+                file.replace(self.path / name, content)
+            else:
+                self._file(name).write_bytes(content)
+
+    @contextmanager
+    def _errors(self, action: str) -> Iterator[None]:
+        """Turn whatever a file system raises into a line."""
+        try:
+            yield
+        except (ResultsError, KeyboardInterrupt, GeneratorExit):
+            raise
+        except Exception as error:  # fsspec's file systems raise what their libraries do
+            why = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+            raise ResultsError(f"{self.name} cannot be {action}: {why}") from None
+
+
+def digest_of(name: str) -> str | None:
+    """Return the digest of the job that a results file is of, by its name."""
+    found = DIGEST.search(name)
+    return found[1] if found else None
+
+
+def _url_path(url: str) -> Any:
+    """Return the path of a URL; a Path for file://, so that files are replaced at once."""
+    try:
+        from upath import UPath
+
+        path = UPath(url)
+    except ImportError as error:
+        raise ResultsError(
+            f"{url} needs a package: {error}: pip install universal-pathlib"
+        ) from None
+    except ValueError as error:
+        raise ResultsError(f"{url}: {error}") from None
+    return Path(path.path) if path.protocol in ("file", "local") else path
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return True
+    return True

@@ -1,0 +1,221 @@
+"""Define the jobs of a sweep: a job is the arguments of one `crossbench.run`; no framework is
+imported here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import itertools
+import json
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from ..checks import LINE, OVER_0, shown
+from ..errors import SpecError
+from ..spec import MODEL, make_spec
+
+Machines = Literal["any", "each"]
+MACHINES = ("any", "each")
+OPTIONS = ("machines", "workers", "resources")
+"""The words of a sweep's file that are not arguments of `crossbench.run`."""
+ARGUMENTS = tuple(inspect.signature(make_spec).parameters)
+DEPENDS_ON_MACHINE = ("threads", "data")
+"""Arguments that only the machine that runs the job can check."""
+CHANGES_NO_DATA = (
+    *("frameworks", "devices", "variants", "task", "rounds", "precision", "max_seconds"),
+    *("epochs", "threads", "baseline", "price", "target_accuracy", "trace_memory", "timeout"),
+    "machine",
+)
+"""Arguments whose value does not change which examples are used."""
+DIGEST = re.compile(r"(?:^|-)([0-9a-f]{8})(?:@.*)?$")
+"""The digest in the name of a job's results file."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Hold the arguments of one `crossbench.run`.
+
+    name: of its results file, without the ending: the values that differ among the jobs, and the
+    digest. digest: eight hexadecimal digits of the arguments, so that a job is known again when
+    others join its sweep.
+    """
+
+    name: str
+    digest: str
+    arguments: dict[str, Any]
+
+    @property
+    def data_key(self) -> str:
+        """Return what the examples depend on: two jobs with the same key have the same data."""
+        return canonical({k: v for k, v in self.arguments.items() if k not in CHANGES_NO_DATA})
+
+
+@dataclass(frozen=True)
+class SweepFile:
+    """Hold what a sweep's file asks for.
+
+    machines: "any" to have each job run once, "each" to have every machine run every job. workers:
+    patterns of the Dask workers' names, such as "gpu-*"; None for all. resources: what a Dask
+    worker must offer, such as {"GPU": 1}.
+    """
+
+    jobs: list[Job]
+    machines: Machines = "any"
+    workers: tuple[str, ...] | None = None
+    resources: Mapping[str, float] | None = None
+
+
+def read(path: str | Path) -> SweepFile:
+    """Return what a TOML file asks for; SpecError, with the line, for the first wrong word.
+
+    Its words are arguments of `crossbench.run`, and those of OPTIONS. A list means each of its
+    values, and the jobs are the product.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        table = tomllib.loads(text)
+    except OSError as error:
+        raise SpecError(f"{path} cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SpecError(f"{path} is not TOML: {error}") from None
+    lines = _lines(text)
+
+    def place(word: str) -> str:
+        return f"{path}, line {lines[word]}" if word in lines else str(path)
+
+    for word in table:
+        if word not in (*ARGUMENTS, *OPTIONS):
+            raise SpecError(f"{place(word)}: {_unknown(word)}")
+    options = {word: table.pop(word) for word in OPTIONS if word in table}
+    for word, value in options.items():
+        try:
+            options[word] = check_option(word, value)
+        except SpecError as error:
+            raise SpecError(f"{place(word)}: {error}") from None
+    try:
+        return SweepFile(jobs=make_jobs(product(table)), **options)
+    except SpecError as error:
+        fault = _word_at_fault(table, str(error))
+        raise SpecError(f"{place(fault) if fault else path}: {error}") from None
+
+
+def product(table: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the arguments of each job: a list means each of its values."""
+    values = {word: value if isinstance(value, list) else [value] for word, value in table.items()}
+    for word, each in values.items():
+        if not each:
+            raise SpecError(f"{word} is an empty list: there is no job to run")
+        if repeated := [v for n, v in enumerate(each) if v in each[:n]]:
+            raise SpecError(f"{word} has {shown(repeated[0])} more than once")
+    return [
+        dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())
+    ]
+
+
+def make_jobs(jobs: Iterable[Mapping[str, Any]]) -> list[Job]:
+    """Return the jobs with their names; SpecError for the first wrong argument, or for no job.
+
+    What only the machine that runs the job can check (DEPENDS_ON_MACHINE) is left to it.
+    """
+    arguments = [_check(job) for job in jobs]
+    if not arguments:
+        raise SpecError("a sweep needs at least one job")
+    digests = [sha256(canonical(job).encode()).hexdigest()[:8] for job in arguments]
+    repeated, times = Counter(digests).most_common(1)[0]
+    if times > 1:
+        twice = arguments[digests.index(repeated)]
+        raise SpecError(f"{times} jobs are the same: {canonical(twice)}")
+    words = dict.fromkeys(word for job in arguments for word in job)
+    differing = [w for w in words if len({canonical(job.get(w)) for job in arguments}) > 1]
+    return [
+        Job(_name(job, differing, digest), digest, job)
+        for job, digest in zip(arguments, digests, strict=True)
+    ]
+
+
+def check_option(word: str, value: Any) -> Any:
+    """Return the value of one of OPTIONS; SpecError where it is wrong."""
+    if word == "machines":
+        if value not in MACHINES:
+            raise SpecError(f"machines must be any or each, not {shown(value)}")
+        return value
+    if word == "workers":
+        names = [value] if isinstance(value, str) else value
+        if not isinstance(names, list | tuple) or not names:
+            raise SpecError(f"workers must be names such as 'gpu-*', not {shown(value)}")
+        return tuple(LINE.check("workers", name) for name in names)
+    if not isinstance(value, Mapping):
+        raise SpecError(f"resources must be amounts by name, as {{GPU = 1}}, not {shown(value)}")
+    return {
+        LINE.check("resources", name): OVER_0.check(f"resources: {name}", amount)
+        for name, amount in value.items()
+    }
+
+
+def canonical(value: Any) -> str:
+    """Return the JSON of a value, the same for equal values."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(", ", ": "))
+
+
+def _check(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a job's arguments; SpecError for one that is unknown, wrong or not plain values."""
+    if not isinstance(job, Mapping):
+        raise SpecError(f"a job must be a mapping of crossbench.run's arguments, not {shown(job)}")
+    for word in job:
+        if word not in ARGUMENTS:
+            raise SpecError(_unknown(word))
+    try:
+        plain = cast(dict[str, Any], json.loads(canonical(dict(job))))
+    except (TypeError, ValueError):
+        raise SpecError(
+            "a job's arguments must be text, numbers, lists and mappings, because it runs in "
+            f"another process; name a model as FILE.py:NAME: {shown(dict(job))}"
+        ) from None
+    make_spec(**{word: value for word, value in plain.items() if word not in DEPENDS_ON_MACHINE})
+    return plain
+
+
+def _name(arguments: Mapping[str, Any], differing: Sequence[str], digest: str) -> str:
+    """Return a name for files: the model, the other values that differ, and the digest."""
+    parts = [_text(arguments.get("model", MODEL))]
+    parts += [f"{w}-{_text(arguments[w])}" for w in differing if w != "model" and w in arguments]
+    words = (re.sub(r"[^A-Za-z0-9_.]+", "-", part).strip("-.") for part in parts)
+    return "-".join([*filter(None, words), digest])[-120:].lstrip("-.")
+
+
+def _text(value: Any) -> str:
+    return value.rpartition("/")[2] if isinstance(value, str) else canonical(value)
+
+
+def _unknown(word: str) -> str:
+    known = [*ARGUMENTS, *OPTIONS]
+    near = difflib.get_close_matches(word, known, 1)
+    hint = f"write {near[0]}" if near else f"choose from {', '.join(known)}"
+    return f"there is no argument {shown(word)}: {hint}"
+
+
+def _lines(text: str) -> dict[str, int]:
+    """Return the number of the line on which each top-level word of a TOML text begins."""
+    found: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if match := re.match(r"""\s*(?:\[\s*)?["']?([\w-]+)["']?\s*[=.\]]""", line):
+            found.setdefault(match[1], number)
+    return found
+
+
+def _word_at_fault(table: Mapping[str, Any], message: str) -> str | None:
+    """Return the word that raises the same error alone; None if that is due to several."""
+    for word, value in table.items():
+        try:
+            make_jobs(product({word: value}))
+        except SpecError as error:
+            if str(error) == message:
+                return word
+    return None

@@ -1,0 +1,47 @@
+"""Provide jobs that take a few seconds, for tests of sweeps."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+QUICK = {
+    "frameworks": "reference",
+    "model": "mnist_mlp",
+    "data": "synthetic",
+    "rounds": 1,
+    "batches": 1,
+}
+LONG = QUICK | {"rounds": 500}
+QUICK_TOML = "".join(f"{word} = {value!r}\n" for word, value in QUICK.items())
+LONG_TOML = "".join(f"{word} = {value!r}\n" for word, value in LONG.items())
+
+
+def sweep_command(*arguments, **options):
+    """Start `python -m crossbench sweep` with these arguments."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "crossbench", "sweep", *map(str, arguments)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def wait_for_line(process, words):
+    """Return the line of the standard error that has the words, and those before it."""
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if words in line:
+            return lines
+    raise AssertionError(f"{words!r} was not said: {lines} {process.stdout.read()}")
+
+
+def wait_until(condition, seconds=60.0):
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.1)

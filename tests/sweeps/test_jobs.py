@@ -1,0 +1,129 @@
+"""Test which jobs a sweep's file asks for, and what is said of a wrong word."""
+
+from __future__ import annotations
+
+import pytest
+
+from crossbench import models
+from crossbench.errors import SpecError
+from crossbench.sweeps.jobs import make_jobs, product, read
+
+SWEEP = """
+model = ["lenet", "mnist_mlp"]
+frameworks = "torch,jax,flux"
+seed = [0, 1]
+data = "auto"
+rounds = 6
+machines = "each"
+workers = ["gpu-*", "big"]
+resources = {GPU = 1}
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(text):
+        path = tmp_path / "sweep.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_the_jobs_are_the_product_of_the_lists(file):
+    sweep = read(file(SWEEP))
+    assert [(job.arguments["model"], job.arguments["seed"]) for job in sweep.jobs] == [
+        ("lenet", 0),
+        ("lenet", 1),
+        ("mnist_mlp", 0),
+        ("mnist_mlp", 1),
+    ]
+    assert {job.arguments["frameworks"] for job in sweep.jobs} == {"torch,jax,flux"}
+    assert (sweep.machines, sweep.workers) == ("each", ("gpu-*", "big"))
+    assert sweep.resources == {"GPU": 1}
+
+
+def test_a_list_in_a_list_is_one_value(file):
+    [job] = read(file("batch_size = [[2, 8]]")).jobs
+    assert job.arguments == {"batch_size": [2, 8]}
+
+
+def test_the_name_of_a_job_says_what_is_its_own():
+    first, second = make_jobs(product({"model": "lenet", "seed": [0, 1], "rounds": 3}))
+    assert first.name == f"lenet-seed-0-{first.digest}"
+    assert second.name == f"lenet-seed-1-{second.digest}"
+
+
+def test_a_job_keeps_its_digest_when_others_join():
+    [alone] = make_jobs([{"model": "lenet", "rounds": 3}])
+    among, _ = make_jobs([{"rounds": 3, "model": "lenet"}, {"model": "mnist_mlp"}])
+    assert alone.digest == among.digest
+
+
+def test_threads_and_frameworks_do_not_change_the_data():
+    one, two, other = make_jobs(
+        [{"threads": 1}, {"threads": 2, "frameworks": "torch", "rounds": 1}, {"batches": 3}]
+    )
+    assert one.data_key == two.data_key != other.data_key
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('modle = "lenet"', "there is no argument 'modle': write model"),
+        ("epochz1 = 1", "there is no argument 'epochz1': "),
+        ("seed = []", "seed is an empty list: there is no job to run"),
+        ("seed = [0, 1, 0]", "seed has 0 more than once"),
+        ("seed = [0, -1]", "seed must be a whole number"),
+        ('frameworks = "torch,tensorflou"', "there is no framework 'tensorflou'"),
+        ('model = ["lenet", "nothing"]', "nothing"),
+        ('machines = "all"', "machines must be any or each, not 'all'"),
+        ("workers = [1]", "workers must be"),
+        ("workers = []", "workers must be"),
+        ("resources = {GPU = 0}", "resources: GPU must be a finite number over 0"),
+        ('resources = "GPU"', "resources must be amounts by name"),
+        ("batch_size = [[0, 2]]", "batch_size must be"),
+        ('json = "x.json"', "there is no argument 'json'"),
+    ],
+)
+def test_each_wrong_word_is_named_with_its_line(file, line, message):
+    path = file(f"# a sweep\nrounds = 2\n{line}\n")
+    with pytest.raises(SpecError) as error:
+        read(path)
+    assert str(error.value).startswith(f"{path}, line 3: ")
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_values_that_are_wrong_together_have_no_line(file):
+    path = file("batch_size = 10\nbatches = 2\nexamples = 20\n")
+    with pytest.raises(SpecError) as error:
+        read(path)
+    assert str(error.value).startswith(f"{path}: batches gives")
+
+
+@pytest.mark.parametrize("text", ["seed = = 1", "seed = 1\nseed = 2", "\0", "[["])
+def test_a_file_that_is_not_toml_is_refused_in_a_line(file, text):
+    with pytest.raises(SpecError, match=r"is not TOML: .*") as error:
+        read(file(text))
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(SpecError, match=r"nowhere\.toml cannot be read: No such file"):
+        read(tmp_path / "nowhere.toml")
+
+
+@pytest.mark.parametrize(
+    ("jobs", "message"),
+    [
+        ([], "at least one job"),
+        ([{"seed": 1}, {"seed": 1}], "2 jobs are the same"),
+        (["lenet"], "a job must be a mapping"),
+        ([{"model": models.get("lenet")}], "name a model as FILE.py:NAME"),
+        ([{"progress": 1}], "there is no argument 'progress'"),
+    ],
+)
+def test_wrong_jobs_are_refused_in_a_line(jobs, message):
+    with pytest.raises(SpecError, match=message):
+        make_jobs(jobs)

@@ -1,0 +1,279 @@
+"""Test sweeps on this machine: what is kept, what is run again, and what stops them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+
+import psutil
+import pytest
+from sweeping import LONG_TOML, QUICK, QUICK_TOML, sweep_command, wait_for_line, wait_until
+
+import crossbench
+from crossbench import cli
+from crossbench.errors import CrossbenchError, ResultsError, SpecError
+from crossbench.sweeps import job_process, run
+from crossbench.sweeps.folder import Folder, Task
+from crossbench.sweeps.jobs import make_jobs
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """Return the folder of a sweep of two jobs, what it said, and its tasks."""
+    folder, said = tmp_path_factory.mktemp("done"), []
+    jobs = [QUICK | {"seed": 0}, QUICK | {"seed": 1}]
+    return folder, said, crossbench.sweep(jobs, folder, progress=said.append)
+
+
+@pytest.fixture
+def copied(done, tmp_path):
+    """Return a copy of that folder, to write to."""
+    return shutil.copytree(done[0], tmp_path / "copied")
+
+
+def test_a_sweep_keeps_the_results_file_of_each_job(done):
+    folder, said, tasks = done
+    assert [task.state for task in tasks] == ["done", "done"]
+    comparisons = [crossbench.load(folder / f"{task.name}.json") for task in tasks]
+    assert [c.settings.seed for c in comparisons] == [0, 1]
+    assert {c.machine.name for c in comparisons} == {os.uname().nodename}
+    assert said[-1].endswith("(2 of 2 jobs ended)")
+
+
+def test_what_is_in_the_folder_is_not_run_again(done, copied):
+    said = []
+    jobs = [QUICK | {"seed": 0}, QUICK | {"seed": 1}]
+    tasks = crossbench.sweep(jobs, copied, progress=said.append)
+    assert tasks == done[2]
+    assert not any("runs" in line for line in said)
+
+
+def test_a_job_that_lacks_is_run_and_its_name_may_have_changed(copied):
+    names = {path.name for path in copied.glob("*.json")}
+    kept = crossbench.sweep([QUICK | {"seed": seed} for seed in (0, 1, 2)], copied)
+    assert [task.state for task in kept] == ["done"] * 3
+    assert {path.name for path in copied.glob("*.json")} > names
+
+
+def test_merge_shows_a_sweep_of_several_works(done, capsys):
+    assert cli.main(["merge", *map(str, sorted(done[0].glob("*.json")))]) == 0
+    shown = capsys.readouterr().out
+    assert "seed 0:" in shown
+    assert "seed 1:" in shown
+
+
+def test_status_lists_the_jobs(done, capsys):
+    assert cli.main(["status", str(done[0])]) == 0
+    shown = capsys.readouterr().out
+    assert shown.rstrip().endswith("2 jobs: 2 done")
+    assert all(task.name in shown for task in done[2])
+
+
+def test_status_of_another_folder_is_refused_in_a_line(tmp_path, capsys):
+    assert cli.main(["status", str(tmp_path)]) == 2
+    assert "is not the folder of a sweep" in capsys.readouterr().err
+
+
+def test_a_folder_with_other_results_is_refused(copied):
+    with pytest.raises(
+        ResultsError, match=r"not of this sweep, such as mnist_mlp-seed-1-\w+\.json"
+    ):
+        crossbench.sweep([QUICK | {"seed": 0}], copied)
+
+
+def test_other_data_than_that_of_a_job_before_fails_in_a_line(copied):
+    tasks = Folder(copied).read_state()
+    jobs = [QUICK | {"seed": 0}, QUICK | {"seed": 1}, QUICK | {"seed": 0, "rounds": 2}]
+    changed = [
+        Task(**{**vars(task), "sha256": "0" * 64}) if "seed-0" in task.name else task
+        for task in tasks
+    ]
+    Folder(copied).write_state(changed)
+    failed = crossbench.sweep(jobs, copied)[-1]
+    assert failed.state == "failed"
+    assert "its data differs from that of mnist_mlp-seed-0" in failed.reason
+    assert not list(copied.glob(f"*{make_jobs(jobs)[-1].digest}*"))
+
+
+def test_a_job_that_fails_says_why_and_the_others_go_on(tmp_path):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    jobs = [QUICK | {"data": str(empty)}, QUICK]
+    failed, kept = crossbench.sweep(jobs, tmp_path / "out")
+    assert (failed.state, kept.state) == ("failed", "done")
+    assert str(empty) in failed.reason
+    assert "\n" not in failed.reason
+
+
+def test_a_job_that_this_machine_cannot_run_is_said_before_anything_runs(tmp_path):
+    jobs = [QUICK, QUICK | {"threads": 4096}]
+    with pytest.raises(SpecError, match=r"threads is 4096.*--keep-going runs the other jobs"):
+        crossbench.sweep(jobs, tmp_path)
+    assert not list(tmp_path.glob("*.json"))
+    ran, failed = crossbench.sweep(jobs, tmp_path, keep_going=True)
+    assert (ran.state, failed.state) == ("done", "failed")
+
+
+def test_nothing_is_run_if_no_job_can_be(tmp_path):
+    with pytest.raises(SpecError, match="it cannot run here: threads is 4096"):
+        crossbench.sweep([QUICK | {"threads": 4096}], tmp_path, keep_going=True)
+
+
+def test_a_row_that_failed_makes_a_job_incomplete(tmp_path):
+    file = tmp_path / "broken.py"
+    file.write_text(
+        "from crossbench.adapters.reference import ADAPTER\n"
+        "class Broken(type(ADAPTER)):\n"
+        "    def build(self, job):\n"
+        "        raise ValueError('broken on purpose')\n"
+        "BROKEN = Broken()\n"
+    )
+    job = QUICK | {"frameworks": f"reference,{file}:BROKEN"}
+    [task] = crossbench.sweep([job], tmp_path / "out")
+    assert task.state == "incomplete"
+    assert "broken on purpose" in task.reason
+    assert (tmp_path / "out" / f"{task.name}.json").exists()
+
+
+@pytest.mark.parametrize("executor", [ThreadPoolExecutor, ProcessPoolExecutor])
+def test_an_executor_runs_one_job_at_a_time_on_a_host(tmp_path, executor):
+    states = []
+    jobs = [QUICK | {"seed": 0}, QUICK | {"seed": 1}]
+    with executor(2) as two:
+        tasks = crossbench.sweep(
+            jobs, tmp_path, two, on_update=lambda t: states.append([x.state for x in t])
+        )
+    assert [task.state for task in tasks] == ["done", "done"]
+    assert ["runs", "runs"] not in states
+    spans = [_span(crossbench.load(tmp_path / f"{task.name}.json")) for task in tasks]
+    (_, first_end), (second_start, _) = sorted(spans)
+    assert first_end <= second_start
+
+
+def _span(comparison):
+    """Return when the first epoch of a comparison began and the last one ended."""
+    epochs = [epoch for result in comparison.results for epoch in result.epochs]
+    return min(e.started for e in epochs), max(e.started + e.wall_seconds for e in epochs)
+
+
+def test_a_job_waits_for_another_ones_lock_on_the_host(tmp_path):
+    lock = job_process._open_lock()
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        process = sweep_command(_file(tmp_path, QUICK_TOML), "--out", tmp_path / "out")
+        wait_for_line(process, " waits on ")
+        assert not _children(process, "job_process")
+    finally:
+        os.close(lock)
+    wait_for_line(process, " runs on ")
+    assert process.wait(120) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_the_job_and_the_same_command_goes_on(tmp_path, number):
+    file = _file(tmp_path, LONG_TOML + "seed = [0, 1]\n")
+    process = sweep_command(file, "--out", tmp_path / "out")
+    wait_for_line(process, " runs on ")
+    wait_until(lambda: _children(process, "job_process"))
+    job = _children(process, "job_process")[0]
+    wait_until(lambda: job.children())
+    below = [job, *job.children(recursive=True)]
+    process.send_signal(number)
+    assert process.wait(60) == 128 + number
+    assert not [p for p in below if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+    tasks = Folder(tmp_path / "out").read_state()
+    assert [task.state for task in tasks] == ["queued", "queued"]
+
+
+def test_a_killed_sweep_leaves_no_process(tmp_path):
+    process = sweep_command(_file(tmp_path, LONG_TOML), "--out", tmp_path / "out")
+    wait_for_line(process, " runs on ")
+    wait_until(lambda: _children(process, "job_process"))
+    job = _children(process, "job_process")[0]
+    wait_until(lambda: job.children())
+    below = [job, *job.children(recursive=True)]
+    process.kill()
+    process.wait()
+    wait_until(lambda: not [p for p in below if p.is_running()])
+    assert Folder(tmp_path / "out").is_held() is False
+
+
+def test_a_second_sweep_into_the_folder_is_refused(tmp_path):
+    folder = Folder(tmp_path)
+    with folder.held(), pytest.raises(ResultsError, match="another sweep writes to"):
+        crossbench.sweep([QUICK], tmp_path)
+
+
+def test_results_go_to_any_file_system(tmp_path):
+    [task] = crossbench.sweep([QUICK], f"file://{tmp_path}/out")
+    assert task.state == "done"
+    assert (tmp_path / "out" / f"{task.name}.json").exists()
+
+
+def test_a_folder_in_an_object_store_is_read_and_written():
+    folder = Folder("memory://sweep/one")
+    with folder.held():
+        folder.write("lenet-01234567", b"{}")
+        folder.write_state([Task("lenet-01234567")])
+    assert folder.results() == ["lenet-01234567"]
+    assert folder.read_state() == [Task("lenet-01234567")]
+    assert folder.is_held() is None
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ("nosuch://bucket/x", "nosuch://bucket/x: "),
+        ("/proc/nothing", "/proc/nothing cannot be written: "),
+    ],
+)
+def test_a_folder_that_cannot_be_written_is_named(out, message):
+    with pytest.raises(CrossbenchError, match=message) as error:
+        crossbench.sweep([QUICK], out)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"executor": "tcp://127.0.0.1:1"}, "executor must be an Executor or a Dask client"),
+        ({"workers": "gpu-*"}, "workers and resources are those of Dask"),
+        ({"machines": "some"}, "machines must be any or each"),
+    ],
+)
+def test_wrong_options_are_refused_in_a_line(tmp_path, options, message):
+    with pytest.raises(SpecError, match=message):
+        crossbench.sweep([QUICK], tmp_path, **options)
+
+
+def test_a_machine_with_other_versions_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "versions", lambda: "crossbench 9, Python 3.99")
+    with pytest.raises(
+        SpecError, match=r"has crossbench .*, but here is crossbench 9, Python 3.99"
+    ):
+        crossbench.sweep([QUICK], tmp_path)
+
+
+def _file(folder, text):
+    path = folder / "sweep.toml"
+    path.write_text(text)
+    return path
+
+
+def _children(process, words):
+    """Return the processes below a process whose command has the words."""
+    try:
+        below = psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+    found = []
+    for child in below:
+        try:
+            if any(words in word for word in child.cmdline()):
+                found.append(child)
+        except psutil.Error:
+            continue
+    return found
