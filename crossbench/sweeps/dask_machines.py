@@ -71,6 +71,7 @@ class DaskMachines:
         self.lost: set[str] = set()
         """Names of the orders that the scheduler no longer has."""
         self.looked = 0.0
+        self.has_workers = True
         self.lost_since: float | None = None
         for name in ("distributed.client", "distributed.core"):
             logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters is said in a line
@@ -118,7 +119,10 @@ class DaskMachines:
             if submitted := self.submitted.get(self.lost.pop()):
                 self._submit(submitted)
         if time.monotonic() - self.looked > LOOK_SECONDS:
-            self._look_for_gone()
+            self.looked = time.monotonic()
+            with contextlib.suppress(OSError, TimeoutError):  # `_reconnect` sees to it
+                self._look_for_workers()
+                self._look_for_gone()
         try:
             return self.events.get(timeout=timeout)
         except Empty:
@@ -251,19 +255,27 @@ class DaskMachines:
             return None
         return [address for address, host in self.hosts.items() if hosts is None or host in hosts]
 
+    def _look_for_workers(self) -> None:
+        """Say when the last worker is gone, and when there is one again."""
+        some = self.client.scheduler_info(n_workers=1)["n_workers"] > 0
+        if some == self.has_workers:
+            return
+        self.has_workers = some
+        words = "a worker is there again" if some else "no worker is there: waiting for one"
+        self.events.put(Event("", "news", reason=words))
+        if not some:
+            for name in list(self.submitted):
+                self.events.put(Event(name, "queued"))
+
     def _look_for_gone(self) -> None:
         """Hand jobs whose workers are gone to new ones of their hosts; else let them fail."""
-        self.looked = now = time.monotonic()
         if all(submitted.addresses is None for submitted in list(self.submitted.values())):
             return
-        try:
-            workers = self._workers()
-            self.hosts = {a: host for a, host in self.hosts.items() if a in workers}
-            if new := [address for address in workers if address not in self.hosts]:
-                answers = self.client.run(survey, [], workers=new, on_error="return")
-                self.hosts |= {a: s.host for a, s in answers.items() if isinstance(s, Survey)}
-        except (OSError, TimeoutError):
-            return  # `next` sees to the connection
+        now, workers = time.monotonic(), self._workers()
+        self.hosts = {a: host for a, host in self.hosts.items() if a in workers}
+        if new := [address for address in workers if address not in self.hosts]:
+            answers = self.client.run(survey, [], workers=new, on_error="return")
+            self.hosts |= {a: s.host for a, s in answers.items() if isinstance(s, Survey)}
         for name, submitted in list(self.submitted.items()):
             if submitted.addresses is None or set(submitted.addresses) & set(workers):
                 submitted.gone_since = None

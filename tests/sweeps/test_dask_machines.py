@@ -145,6 +145,21 @@ def _span(comparison):
     return min(e.started for e in epochs), max(e.started + e.wall_seconds for e in epochs)
 
 
+def test_a_sweep_whose_workers_are_all_gone_waits_for_one_and_says_so(tmp_path):
+    file = tmp_path / "sweep.toml"
+    file.write_text(QUICK_TOML)
+    with cluster_in(tmp_path) as cluster:
+        worker = cluster.start_worker("one")
+        process = sweep_command(file, "--out", tmp_path / "out", "--dask", cluster.address)
+        wait_for_line(process, " runs on ")
+        _stop(worker)
+        wait_for_line(process, "no worker is there: waiting for one")
+        wait_until(lambda: Folder(tmp_path / "out").read_state()[0].state == "queued")
+        cluster.start_worker("two")
+        wait_for_line(process, "a worker is there again")
+        assert process.wait(120) == 0
+
+
 def test_a_stopped_sweep_leaves_no_job_on_a_worker(cluster, tmp_path):
     file = tmp_path / "sweep.toml"
     file.write_text("".join(f"{word} = {value!r}\n" for word, value in LONG.items()))
