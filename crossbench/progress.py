@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -28,13 +28,14 @@ LINES = 6
 """Last pieces of work and first figures that a terminal shows before there is a table."""
 
 
-class Display:
-    """Shows what begins and the table so far; a context manager that clears them on exit."""
+class LiveDisplay:
+    """Draws on the standard error; a context manager that clears it on exit.
 
-    def __enter__(self) -> Display:
+    live: the picture on a terminal; None elsewhere.
+    """
+
+    def __enter__(self) -> Self:
         self.console = Console(stderr=True)
-        self.recent, self.clock = deque[str](maxlen=LINES), RoundClock()
-        self.comparison: Comparison | None = None
         self.live: Live | None = None
         with ExitStack() as stack:
             if self.console.is_terminal:
@@ -47,6 +48,14 @@ class Display:
     def __exit__(self, *_: object) -> None:
         with suppress(OSError):  # the terminal is gone
             self.stack.close()
+
+
+class Display(LiveDisplay):
+    """Shows what begins and the table so far."""
+
+    def __init__(self) -> None:
+        self.recent, self.clock = deque[str](maxlen=LINES), RoundClock()
+        self.comparison: Comparison | None = None
 
     def begin(self, what: str) -> None:
         """Show what begins, in a few words."""

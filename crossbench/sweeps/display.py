@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from statistics import mean
 
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Group
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
 from ..output import write_stderr
 from ..printable import printable
-from ..progress import duration
+from ..progress import LiveDisplay, duration
 from ..report.formatting import EMPTY_CELL, grid
 from .folder import ENDED, Task
 
@@ -26,34 +25,19 @@ REDRAW_SECONDS = 0.5
 STATES = ("done", "incomplete", "failed", "runs", "waits", "queued")
 
 
-class SweepDisplay:
-    """Shows which jobs ran, run and failed; a context manager.
+class SweepDisplay(LiveDisplay):
+    """Shows which jobs ran, run and failed.
 
     On a terminal failures stay above the picture of what runs, which is drawn anew; elsewhere each
     event gets a line.
     """
 
-    def __enter__(self) -> SweepDisplay:
-        self.console = Console(stderr=True)
-        self.recent = deque[str](maxlen=1)
+    def __init__(self) -> None:
         self.drawn = 0.0
-        self.live: Live | None = None
-        with ExitStack() as stack:
-            if self.console.is_terminal:
-                self.live = Live(console=self.console, auto_refresh=False, transient=True)
-                with suppress(OSError):
-                    stack.enter_context(self.live)
-            self.stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with suppress(OSError):  # the terminal is gone
-            self.stack.close()
 
     def begin(self, what: str) -> None:
         """Show what happened, in a few words."""
         line = printable(what, 1000)
-        self.recent.append(line)
         if self.live is None:
             write_stderr(f"crossbench: {line}")
         elif " failed" in line:
