@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -18,15 +19,34 @@ QUICK_TOML = "".join(f"{word} = {value!r}\n" for word, value in QUICK.items())
 LONG_TOML = "".join(f"{word} = {value!r}\n" for word, value in LONG.items())
 
 
-def sweep_command(*arguments, **options):
+STARTED = []
+"""The sweeps of the test that runs: one that is left would hold the host's lock."""
+
+
+def sweep_command(*arguments):
     """Start `python -m crossbench sweep` with these arguments."""
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-m", "crossbench", "sweep", *map(str, arguments)],
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        **options,
+        preexec_fn=_end_by_ctrl_c,
     )
+    STARTED.append(process)
+    return process
+
+
+def _end_by_ctrl_c():
+    """Undo what a shell does to the jobs that it starts in the background."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def stop_sweeps():
+    """Kill the sweeps that a test left."""
+    while STARTED:
+        process = STARTED.pop()
+        process.kill()
+        process.wait()
 
 
 def wait_for_line(process, words):

@@ -1,7 +1,8 @@
 """Keras: one backend for each process, whatever the user has set; the suites of every adapter.
 
-The suites run in a process of their own for each backend. By hand, all of a suite on another
-backend: pytest tests/adapters/test_conformance.py -n 0 --adapters keras:jax.
+The suites run in a process of their own for each backend. By hand, for they take minutes: a whole
+suite on another backend, as in pytest tests/adapters/test_conformance.py -n 0 --adapters keras:jax,
+and test_timed_faults.py, whose faults are the same in every framework.
 """
 
 import json
@@ -47,7 +48,6 @@ def suite(name, *words):
         "test_conformance.py",
         "test_planted_faults.py",
         "test_planted_small_faults.py",
-        "test_timed_faults.py",
     ],
 )
 def test_the_suite_of_every_adapter(file):
@@ -57,7 +57,8 @@ def test_the_suite_of_every_adapter(file):
 @pytest.mark.parametrize("name", ["keras:jax", "keras:torch"])
 def test_on_another_backend_it_agrees_with_the_reference(name):
     """Every layer, loss and optimizer; the rest of the suite by hand, and the LeNet below."""
-    twice = ("lenet", "lettered", "normed")  # the other models have their parts
+    # the other models have their parts
+    twice = ("lenet", "lettered", "normed", "positive", "unbiased")
     chosen = " and not ".join(["agrees_with_the_reference", *twice])
     chosen += " or its_own_dropout or a_dropout_draws_anew"
     files = ("test_conformance.py", "test_planted_small_faults.py")

@@ -25,7 +25,7 @@ def test_a_sweep_runs_on_slurms_machines(tmp_path, monkeypatch):
         job_cpu=1,
         walltime="00:10:00",
         job_extra_directives=["--exclusive"],
-        scheduler_options={"host": "127.0.0.1", "dashboard": False},
+        scheduler_options={"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"},
     )
     with cluster, cluster.get_client() as client:
         cluster.scale(jobs=1)
