@@ -4,6 +4,7 @@ import pty
 import re
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import termios
@@ -492,6 +493,17 @@ def test_a_run_prints_the_requested_format_and_names_its_machine(capsys, cifar_d
     assert status == 0
     (row,) = json.loads(out)
     assert (row["machine"], row["framework"], row["ranked"]) == ("node 7", "reference", True)
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [(["--machine", "rack 7/a"], "rack-7-a"), ([], re.sub(r"[^\w.-]+", "-", socket.gethostname()))],
+)
+def test_the_results_file_is_named_for_the_machine(capsys, cifar_directory, tmp_path, words, name):
+    file = tmp_path / "out-{machine}.json"
+    asked = ["--frameworks", "reference", "--data", cifar_directory, *SMALL, "--json", str(file)]
+    assert invoke(capsys, *asked, *words)[0] == 0
+    assert [path.name for path in tmp_path.glob("out-*")] == [f"out-{name}.json"]
 
 
 def test_a_machine_named_in_several_lines_gets_one_line(capsys):

@@ -117,6 +117,22 @@ def test_a_job_that_this_machine_cannot_run_is_said_before_anything_runs(tmp_pat
     assert (ran.state, failed.state) == ("done", "failed")
 
 
+@pytest.mark.parametrize(
+    ("job", "reason"),
+    [
+        ({"devices": "gpu:99"}, "reference gpu:99: "),
+        ({"frameworks": "flux:nothing"}, "nothing"),
+        ({"data": "/nowhere"}, "data must be auto, synthetic, or a directory or file"),
+    ],
+)
+def test_what_no_machine_has_is_said_before_anything_runs(tmp_path, job, reason):
+    with pytest.raises(SpecError) as error:
+        crossbench.sweep([QUICK | job], tmp_path)
+    assert reason in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not list(tmp_path.glob("*.json"))
+
+
 def test_nothing_is_run_if_no_job_can_be(tmp_path):
     with pytest.raises(SpecError, match="it cannot run here: threads is 4096"):
         crossbench.sweep([QUICK | {"threads": 4096}], tmp_path, keep_going=True)
