@@ -1,8 +1,7 @@
 """Keras: one backend for each process, whatever the user has set; the suites of every adapter.
 
-The suites run in a process of their own for each backend. By hand, for they take minutes: a whole
-suite on another backend, as in pytest tests/adapters/test_conformance.py -n 0 --adapters keras:jax,
-and test_timed_faults.py, whose faults are the same in every framework.
+The suites run in a process of their own for each backend. By hand, all of a suite on another
+backend: pytest tests/adapters/test_conformance.py -n 0 --adapters keras:jax.
 """
 
 import json
@@ -46,21 +45,20 @@ def suite(name, *words):
     "file",
     [
         "test_conformance.py",
-        "test_planted_faults.py",
-        "test_planted_small_faults.py",
+        pytest.param("test_planted_faults.py", marks=pytest.mark.long),
+        pytest.param("test_planted_small_faults.py", marks=pytest.mark.long),
+        pytest.param("test_timed_faults.py", marks=pytest.mark.long),
     ],
 )
 def test_the_suite_of_every_adapter(file):
     suite("keras", f"tests/adapters/{file}")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["keras:jax", "keras:torch"])
 def test_on_another_backend_it_agrees_with_the_reference(name):
     """Every layer, loss and optimizer; the rest of the suite by hand, and the LeNet below."""
-    # the other models have their parts
-    twice = ("lenet", "lettered", "normed", "positive", "unbiased")
-    chosen = " and not ".join(["agrees_with_the_reference", *twice])
-    chosen += " or its_own_dropout or a_dropout_draws_anew"
+    chosen = "agrees_with_the_reference and not lenet or its_own_dropout or a_dropout_draws_anew"
     files = ("test_conformance.py", "test_planted_small_faults.py")
     suite(name, *(f"tests/adapters/{file}" for file in files), "-k", chosen)
 
