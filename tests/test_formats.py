@@ -96,7 +96,7 @@ def test_a_notebook_shows_the_summary():
 def test_changes_and_merged_runs_have_every_format(format):
     base, other = two(), two()
     other.machine = replace(other.machine, label="the other")
-    changed, merged = formats.changes([base, other], format), formats.merged([base, other], format)
+    changed, merged = formats.changes([base, other], format), formats.merge([base, other], format)
     assert "torch" in changed
     assert "the other" in changed
     assert "the other" in merged
@@ -110,7 +110,7 @@ def test_changes_and_merged_runs_have_every_format(format):
 
 def test_a_row_that_is_not_ranked_has_no_ratio_in_a_merged_file():
     wrong = comparison(result("torch", FAST, parity=DISAGREES), result("jax", SLOW))
-    rows = json.loads(formats.merged([wrong, two()], "json"))
+    rows = json.loads(formats.merge([wrong, two()], "json"))
     assert (rows[0]["ratio"], rows[0]["relative_to"]) == (None, None)
     assert rows[1]["ratio"] is not None
 
