@@ -71,6 +71,7 @@ def test_what_is_not_installed_is_named_with_the_command(environment):
     assert done.stdout == "not installed: pip install no-such-a\n", done.stderr
 
 
+@pytest.mark.long
 def test_the_suite_of_every_adapter(environment):
     words = ["-q", "-n", "0", "-p", "no:cacheprovider", "--adapters", "equinox"]
     suite = "tests/adapters/test_conformance.py"
