@@ -65,3 +65,9 @@ def wait_until(condition, seconds=60.0):
     while not condition():
         assert time.monotonic() < deadline, "it took too long"
         time.sleep(0.1)
+
+
+def span(comparison):
+    """Return when the first epoch of a comparison began, and when the last one ended."""
+    epochs = [epoch for result in comparison.results for epoch in result.epochs]
+    return min(e.started for e in epochs), max(e.started + e.wall_seconds for e in epochs)

@@ -119,7 +119,7 @@ def test_partial_files_of_a_killed_writer_are_removed(tmp_path):
     for name in names:
         (tmp_path / name).write_bytes(b"half")
     with open(tmp_path / names[0], "rb") as written:
-        assert file._try_lock(written.fileno())
+        assert file.try_lock(written.fileno())
         with file.new_file(path) as write:
             write(b"something")
         assert {found.name for found in tmp_path.iterdir()} == {"r.json", names[0], names[2]}

@@ -79,7 +79,6 @@ class DaskMachines:
 
     def survey(self, jobs: Sequence[Arguments]) -> list[Survey]:
         """Return what each worker says of itself; SpecError if none can be used."""
-        self.jobs = list(jobs)
         deadline = time.monotonic() + FIRST_WORKER_SECONDS
         while not (workers := self._workers()):
             if time.monotonic() > deadline:
@@ -93,7 +92,7 @@ class DaskMachines:
                     f"the worker {info['name']} ({address}) has {info['nthreads']} threads, but a "
                     "machine runs one job at a time: start it with --nthreads 1"
                 )
-        answers = self.client.run(survey, self.jobs, workers=list(workers), on_error="return")
+        answers = self.client.run(survey, list(jobs), workers=list(workers), on_error="return")
         for address, answer in answers.items():
             if not isinstance(answer, Survey):
                 raise SpecError(

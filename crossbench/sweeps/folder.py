@@ -5,7 +5,6 @@ A folder is a path, or a URL of any file system that fsspec knows, such as s3://
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -45,17 +44,15 @@ class Task:
 
 
 class Folder:
-    """The folder of one sweep. shared: whether machines can write to it: it is named by a URL."""
+    """Reads and writes the folder of one sweep.
+
+    address: its URL, where the machines write the results themselves; None if they send them back.
+    """
 
     def __init__(self, name: str | Path) -> None:
         self.name = str(name)
-        self.shared = bool(re.match(r"[a-z0-9+]+://", self.name))
-        self.path = _url_path(self.name) if self.shared else Path(self.name)
-
-    @property
-    def address(self) -> str | None:
-        """Return the URL where the machines write; None if results are sent back instead."""
-        return self.name if self.shared else None
+        self.address = self.name if re.match(r"[a-z0-9+]+://", self.name) else None
+        self.path = _url_path(self.name) if self.address else Path(self.name)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -67,7 +64,7 @@ class Folder:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = self._open_lock(os.O_RDWR | os.O_CREAT)
         try:
-            if lock is not None and not _lock(lock):
+            if lock is not None and not file.try_lock(lock):
                 raise ResultsError(f"another sweep writes to {self.name}: wait for it, or stop it")
             yield
         finally:
@@ -83,7 +80,7 @@ class Folder:
         if lock is None:
             return None
         try:
-            return not _lock(lock)
+            return not file.try_lock(lock)
         finally:
             os.close(lock)
 
@@ -110,11 +107,6 @@ class Folder:
         """Write a results file, at once or not at all."""
         self._write(f"{name}.json", content)
 
-    def read(self, name: str) -> bytes:
-        """Return the content of a results file."""
-        with self._errors("read"):
-            return bytes(self._file(f"{name}.json").read_bytes())
-
     def write_state(self, tasks: Iterable[Task]) -> None:
         """Write what became of each job."""
         self._write(STATE_FILE, msgspec.json.encode(list(tasks)))
@@ -128,10 +120,13 @@ class Folder:
             with self._errors("read"):
                 content = bytes(self._file(STATE_FILE).read_bytes())
             return msgspec.json.decode(content, type=list[Task])
-        except (msgspec.MsgspecError, ResultsError) as error:
+        except (msgspec.MsgspecError, ResultsError):
             if missing_ok:
                 return []
-            raise ResultsError(f"{self.name} is not the folder of a sweep: {error}") from None
+            raise ResultsError(
+                f"{self.name} is not the folder of a sweep: its file {STATE_FILE} is missing or "
+                "damaged"
+            ) from None
 
     def remove(self, name: str) -> None:
         """Remove a results file, if it is there."""
@@ -179,13 +174,3 @@ def _url_path(url: str) -> Any:
     except ValueError as error:
         raise ResultsError(f"{url}: {error}") from None
     return Path(path.path) if path.protocol in ("file", "local") else path
-
-
-def _lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a file system without locks
-        return True
-    return True

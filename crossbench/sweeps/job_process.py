@@ -6,7 +6,6 @@ Both ends are here.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import platform
@@ -29,6 +28,7 @@ from ..engine.orphan import end_with_parent
 from ..errors import CrossbenchError
 from ..printable import printable
 from ..results.comparison import Comparison, load
+from ..results.file import try_lock
 from ..run_directory import run_directory
 from .folder import Folder
 from .jobs import Job
@@ -125,7 +125,7 @@ def _host_lock(is_over: Callable[[], bool], report: Callable[[str], None]) -> It
     descriptor = _open_lock()
     try:
         waits = False
-        while not _try_lock(descriptor):
+        while not try_lock(descriptor):
             if not waits:
                 waits = True
                 report(WAITS)
@@ -143,14 +143,6 @@ def _open_lock() -> int:
     with suppress(FileExistsError):
         os.close(os.open(HOST_LOCK, os.O_CREAT | os.O_EXCL | os.O_RDONLY | os.O_NOFOLLOW, 0o644))
     return os.open(HOST_LOCK, os.O_RDONLY | os.O_NOFOLLOW)
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _run(order: Order, machine: str, lock: int, is_over: Callable[[], bool]) -> Outcome:

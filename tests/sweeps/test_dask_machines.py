@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 
 import psutil
 import pytest
-from sweeping import LONG, QUICK, QUICK_TOML, sweep_command, wait_for_line, wait_until
+from sweeping import LONG_TOML, QUICK, QUICK_TOML, span, sweep_command, wait_for_line, wait_until
 
 import crossbench
 from crossbench import cli
@@ -136,13 +136,8 @@ def test_a_sweep_survives_a_killed_worker_and_a_restarted_scheduler(tmp_path):
         assert process.wait(180) == 0, process.stderr.read()
     comparisons = [crossbench.load(path) for path in out.glob("*.json")]
     assert sorted(c.settings.seed for c in comparisons) == [0, 1, 2]
-    spans = sorted(_span(comparison) for comparison in comparisons)
+    spans = sorted(span(comparison) for comparison in comparisons)
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
-
-
-def _span(comparison):
-    epochs = [epoch for result in comparison.results for epoch in result.epochs]
-    return min(e.started for e in epochs), max(e.started + e.wall_seconds for e in epochs)
 
 
 def test_a_sweep_whose_workers_are_all_gone_waits_for_one_and_says_so(tmp_path):
@@ -160,26 +155,27 @@ def test_a_sweep_whose_workers_are_all_gone_waits_for_one_and_says_so(tmp_path):
         assert process.wait(120) == 0
 
 
-def test_a_stopped_sweep_leaves_no_job_on_a_worker(cluster, tmp_path):
+@pytest.fixture
+def running(cluster, tmp_path):
+    """Return a sweep whose job runs on a worker, and lasts."""
     file = tmp_path / "sweep.toml"
-    file.write_text("".join(f"{word} = {value!r}\n" for word, value in LONG.items()))
+    file.write_text(LONG_TOML)
     process = sweep_command(file, "--out", tmp_path / "out", "--dask", cluster.address)
     wait_for_line(process, " runs on ")
     wait_until(cluster.jobs)
-    process.terminate()
-    assert process.wait(60) == 143
+    return process
+
+
+def test_a_stopped_sweep_leaves_no_job_on_a_worker(cluster, running, tmp_path):
+    running.terminate()
+    assert running.wait(60) == 143
     assert not cluster.jobs()
     assert [task.state for task in Folder(tmp_path / "out").read_state()] == ["queued"]
 
 
-def test_a_killed_client_leaves_no_job_on_a_worker(cluster, tmp_path):
-    file = tmp_path / "sweep.toml"
-    file.write_text("".join(f"{word} = {value!r}\n" for word, value in LONG.items()))
-    process = sweep_command(file, "--out", tmp_path / "out", "--dask", cluster.address)
-    wait_for_line(process, " runs on ")
-    wait_until(cluster.jobs)
-    process.kill()
-    process.wait()
+def test_a_killed_client_leaves_no_job_on_a_worker(cluster, running):
+    running.kill()
+    running.wait()
     wait_until(lambda: not cluster.jobs())
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import psutil
 import pytest
-from sweeping import LONG_TOML, QUICK, QUICK_TOML, sweep_command, wait_for_line, wait_until
+from sweeping import LONG_TOML, QUICK, QUICK_TOML, span, sweep_command, wait_for_line, wait_until
 
 import crossbench
 from crossbench import cli
@@ -164,15 +164,9 @@ def test_an_executor_runs_one_job_at_a_time_on_a_host(tmp_path, executor):
         )
     assert [task.state for task in tasks] == ["done", "done"]
     assert ["runs", "runs"] not in states
-    spans = [_span(crossbench.load(tmp_path / f"{task.name}.json")) for task in tasks]
+    spans = [span(crossbench.load(tmp_path / f"{task.name}.json")) for task in tasks]
     (_, first_end), (second_start, _) = sorted(spans)
     assert first_end <= second_start
-
-
-def _span(comparison):
-    """Return when the first epoch of a comparison began and the last one ended."""
-    epochs = [epoch for result in comparison.results for epoch in result.epochs]
-    return min(e.started for e in epochs), max(e.started + e.wall_seconds for e in epochs)
 
 
 def test_a_job_waits_for_another_ones_lock_on_the_host(tmp_path):
