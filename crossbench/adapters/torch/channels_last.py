@@ -2,6 +2,10 @@
 
 oneDNN and cuDNN have their fastest convolutions for this layout. It is PyTorch's memory format
 `torch.channels_last`: shapes and results stay the same.
+
+A convolution of one pixel with a stride, from fewer than 8 channels, keeps the ordinary format on a
+CPU: without AVX-512 oneDNN writes outside of its memory in the backward pass of the other (oneDNN
+issue 6035; seen with PyTorch 2.13, where the process died).
 """
 
 from __future__ import annotations
@@ -18,12 +22,28 @@ class ChannelsLastWorkload(TorchWorkload):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self.module.to(memory_format=self.torch.channels_last)
+        for module in self.module.modules():
+            if self.device.type == "cpu" and _is_unsafe(module):
+                module.to(memory_format=self.torch.contiguous_format)
+                module.register_forward_pre_hook(lambda _, inputs: (inputs[0].contiguous(),))
 
     def _to_device(self, batch: Batch, streamed: bool = False) -> tuple[Any, Any, dict[str, Any]]:
         inputs, labels, masks = super()._to_device(batch, streamed)
         if inputs.ndim == 4:
             inputs = inputs.contiguous(memory_format=self.torch.channels_last)
         return inputs, labels, masks
+
+
+def _is_unsafe(module: Any) -> bool:
+    """Return whether the module is a convolution that oneDNN may compute wrongly in this format."""
+    from torch import nn
+
+    return (
+        isinstance(module, nn.Conv2d)
+        and module.kernel_size == (1, 1)
+        and max(module.stride) > 1
+        and module.in_channels < 8
+    )
 
 
 WORKLOAD = ChannelsLastWorkload
