@@ -11,6 +11,7 @@ import pytest
 from planting import Plant
 from samples import write_cifar
 from small_models import SMALL_MODELS
+from threadpoolctl import threadpool_limits
 
 import crossbench
 from crossbench import adapters, models
@@ -31,6 +32,8 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     """Set what a worker process would find in its environment."""
     os.environ.setdefault("JAX_NUM_CPU_DEVICES", "2")  # for jax:tuned, whichever test is first
+    # as the engine does for the reference: the threads of two pytest workers would wait for another
+    threadpool_limits(1, user_api="blas")
     names = config.getoption("adapters").split(",")
     if "gpu" in config.getoption("devices").split(","):
         os.environ |= find_gpus().environment(0)
