@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
 import time
+
+import pytest
 
 QUICK = {
     "frameworks": "reference",
@@ -23,10 +26,19 @@ STARTED = []
 """The sweeps of the test that runs: one that is left would hold the host's lock."""
 
 
-def sweep_command(*arguments):
-    """Start `python -m crossbench sweep` with these arguments."""
+def other_host():
+    """Return the words before a command that give it another host name, or skip the test."""
+    words = ("unshare", "--user", "--map-root-user", "--uts")
+    words += ("sh", "-c", 'hostname other; exec "$@"', "-")
+    if not shutil.which("unshare") or subprocess.run([*words, "true"], check=False).returncode:
+        pytest.skip("no second host name: unshare is not allowed here")
+    return words
+
+
+def sweep_command(*arguments, before=()):
+    """Start `python -m crossbench sweep` with these arguments, and with words before it."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "crossbench", "sweep", *map(str, arguments)],
+        [*before, sys.executable, "-m", "crossbench", "sweep", *map(str, arguments)],
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

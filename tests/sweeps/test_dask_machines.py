@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 import socket
 import subprocess
 import sys
@@ -11,7 +10,16 @@ from contextlib import ExitStack, contextmanager
 
 import psutil
 import pytest
-from sweeping import LONG_TOML, QUICK, QUICK_TOML, span, sweep_command, wait_for_line, wait_until
+from sweeping import (
+    LONG_TOML,
+    QUICK,
+    QUICK_TOML,
+    other_host,
+    span,
+    sweep_command,
+    wait_for_line,
+    wait_until,
+)
 
 import crossbench
 from crossbench import cli
@@ -155,12 +163,17 @@ def test_a_sweep_whose_workers_are_all_gone_waits_for_one_and_says_so(tmp_path):
         assert process.wait(120) == 0
 
 
-@pytest.fixture
-def running(cluster, tmp_path):
-    """Return a sweep whose job runs on a worker, and lasts."""
+@pytest.fixture(params=["the worker's host", "another host"])
+def running(request, cluster, tmp_path):
+    """Return a sweep whose job runs on a worker, and lasts.
+
+    On the worker's host a job also ends with its client; from another one Dask alone can end it.
+    """
     file = tmp_path / "sweep.toml"
     file.write_text(LONG_TOML)
-    process = sweep_command(file, "--out", tmp_path / "out", "--dask", cluster.address)
+    before = other_host() if request.param == "another host" else ()
+    words = (file, "--out", tmp_path / "out", "--dask", cluster.address)
+    process = sweep_command(*words, before=before)
     wait_for_line(process, " runs on ")
     wait_until(cluster.jobs)
     return process
@@ -232,18 +245,7 @@ def test_a_worker_with_several_threads_is_refused(tmp_path):
 
 
 def test_every_machine_runs_every_job_or_it_is_said_that_it_is_gone(tmp_path, monkeypatch):
-    other = (
-        "unshare",
-        "--user",
-        "--map-root-user",
-        "--uts",
-        "sh",
-        "-c",
-        'hostname other; "$@"',
-        "-",
-    )
-    if not shutil.which("unshare") or subprocess.run([*other, "true"], check=False).returncode:
-        pytest.skip("no second host name: unshare is not allowed here")
+    other = other_host()
     monkeypatch.setattr(dask_machines, "GONE_SECONDS", 2.0)
     monkeypatch.setattr(dask_machines, "LOOK_SECONDS", 0.5)
     here = socket.gethostname()
