@@ -267,6 +267,14 @@ def test_a_machine_with_other_versions_is_refused(tmp_path, monkeypatch):
         crossbench.sweep([QUICK], tmp_path)
 
 
+def test_a_machine_that_joins_later_with_other_versions_runs_nothing(tmp_path):
+    (job,) = make_jobs([QUICK])
+    order = job_process.Order(job, None, "job", str(tmp_path), versions="crossbench 9, Python 3.99")
+    outcome = job_process.run_job(order)
+    assert outcome.content is None
+    assert outcome.problem == f"it has {job_process.versions()}, the client {order.versions}"
+
+
 def _file(folder, text):
     path = folder / "sweep.toml"
     path.write_text(text)
