@@ -32,7 +32,7 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     """Set what a worker process would find in its environment."""
     os.environ.setdefault("JAX_NUM_CPU_DEVICES", "2")  # for jax:tuned, whichever test is first
-    # as the engine does for the reference: the threads of two pytest workers would wait for another
+    # as the engine does: the BLAS threads of two pytest workers would wait for one another busily
     threadpool_limits(1, user_api="blas")
     names = config.getoption("adapters").split(",")
     if "gpu" in config.getoption("devices").split(","):

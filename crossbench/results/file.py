@@ -113,7 +113,7 @@ def _lock(path: Path, flags: int) -> int:
             raise ResultsError(f"{path} cannot be {action}: {_why(error)}") from None
         try:
             _check_regular(path, descriptor)
-            if not try_lock(descriptor):
+            if not try_lock_if_possible(descriptor):
                 raise ResultsError(
                     f"{path} is being written by another run{_holder(descriptor)}: wait for it, or "
                     "name another file"
@@ -135,7 +135,7 @@ def _replace(path: Path, content: bytes) -> int:
     try:
         descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         try:
-            try_lock(descriptor)
+            try_lock_if_possible(descriptor)
             with open(descriptor, "wb", closefd=False) as file:
                 file.write(content)
             os.fsync(descriptor)
@@ -158,17 +158,30 @@ def _remove_leftovers(path: Path) -> None:
     """Remove temporary files that a killed run left: nobody holds their locks."""
     for temporary in path.parent.glob(f"{_temporary_prefix(path)}*"):
         with suppress(OSError), open(temporary, "rb") as file:
-            if try_lock(file.fileno()):
+            if try_lock_if_possible(file.fileno()):
                 temporary.unlink()
 
 
 def try_lock(descriptor: int) -> bool:
-    """Lock the file; return False if another run holds it. Some file systems cannot lock: True."""
+    """Lock the file; return False if another process holds it.
+
+    Raise OSError where the file system has no locks.
+    """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        return error.errno not in (errno.EWOULDBLOCK, errno.EACCES)
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            return False
+        raise
     return True
+
+
+def try_lock_if_possible(descriptor: int) -> bool:
+    """Lock the file where its file system has locks; return False if another process holds it."""
+    try:
+        return try_lock(descriptor)
+    except OSError:
+        return True
 
 
 def _holder(descriptor: int) -> str:

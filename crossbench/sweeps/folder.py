@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -64,7 +64,7 @@ class Folder:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = self._open_lock(os.O_RDWR | os.O_CREAT)
         try:
-            if lock is not None and not file.try_lock(lock):
+            if lock is not None and not file.try_lock_if_possible(lock):
                 raise ResultsError(f"another sweep writes to {self.name}: wait for it, or stop it")
             yield
         finally:
@@ -80,7 +80,7 @@ class Folder:
         if lock is None:
             return None
         try:
-            return not file.try_lock(lock)
+            return not file.try_lock_if_possible(lock)
         finally:
             os.close(lock)
 
@@ -112,21 +112,22 @@ class Folder:
         self._write(STATE_FILE, msgspec.json.encode(list(tasks)))
 
     def read_state(self, missing_ok: bool = False) -> list[Task]:
-        """Return what became of each job; ResultsError if no sweep wrote to the folder.
+        """Return what became of each job; raise ResultsError if no sweep wrote to the folder.
 
-        missing_ok: return an empty list instead.
+        missing_ok: return an empty list instead of that error.
         """
-        try:
-            with self._errors("read"):
+        with self._errors("read"):
+            try:
                 content = bytes(self._file(STATE_FILE).read_bytes())
+            except (FileNotFoundError, NotADirectoryError):
+                content = b""
+        with suppress(msgspec.MsgspecError):
             return msgspec.json.decode(content, type=list[Task])
-        except (msgspec.MsgspecError, ResultsError):
-            if missing_ok:
-                return []
-            raise ResultsError(
-                f"{self.name} is not the folder of a sweep: its file {STATE_FILE} is missing or "
-                "damaged"
-            ) from None
+        if missing_ok:
+            return []
+        raise ResultsError(
+            f"{self.name} is not the folder of a sweep: its file {STATE_FILE} is missing or damaged"
+        )
 
     def remove(self, name: str) -> None:
         """Remove a results file, if it is there."""

@@ -25,7 +25,7 @@ from typing import IO, Any
 from .. import __version__, signals
 from ..benchmark import run
 from ..engine.orphan import end_with_parent
-from ..errors import CrossbenchError
+from ..errors import CrossbenchError, SpecError
 from ..printable import printable
 from ..results.comparison import Comparison, load
 from ..results.file import try_lock
@@ -125,7 +125,7 @@ def _host_lock(is_over: Callable[[], bool], report: Callable[[str], None]) -> It
     descriptor = _open_lock()
     try:
         waits = False
-        while not try_lock(descriptor):
+        while not _try_host_lock(descriptor):
             if not waits:
                 waits = True
                 report(WAITS)
@@ -136,6 +136,16 @@ def _host_lock(is_over: Callable[[], bool], report: Callable[[str], None]) -> It
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _try_host_lock(descriptor: int) -> bool:
+    try:
+        return try_lock(descriptor)
+    except OSError as error:
+        raise SpecError(
+            f"{HOST_LOCK} cannot be locked ({error.strerror}), so two jobs could run at the same "
+            f"time: {HOST_LOCK.parent} must be on a file system with locks"
+        ) from None
 
 
 def _open_lock() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -265,6 +266,28 @@ def test_a_machine_with_other_versions_is_refused(tmp_path, monkeypatch):
         SpecError, match=r"has crossbench .*, but here is crossbench 9, Python 3.99"
     ):
         crossbench.sweep([QUICK], tmp_path)
+
+
+def test_a_host_lock_that_cannot_be_taken_runs_nothing(tmp_path, monkeypatch):
+    """Without it two jobs could measure at once; a folder or a results file does without."""
+
+    def no_locks(descriptor, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    (job,) = make_jobs([QUICK])
+    outcome = job_process.run_job(job_process.Order(job, None, "job", str(tmp_path)))
+    assert outcome.content is None
+    assert "crossbench-host.lock cannot be locked (No locks available)" in outcome.problem
+    with Folder(tmp_path / "out").held():
+        assert Folder(tmp_path / "out").is_held() is False
+
+
+def test_a_state_that_cannot_be_read_is_not_taken_for_a_new_sweep(tmp_path):
+    (tmp_path / "sweep.state").mkdir()
+    for read in (Folder(tmp_path).read_state, lambda: crossbench.sweep([QUICK], tmp_path)):
+        with pytest.raises(ResultsError, match=r"cannot be read: Is a directory"):
+            read()
 
 
 def test_a_machine_that_joins_later_with_other_versions_runs_nothing(tmp_path):
