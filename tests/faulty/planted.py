@@ -77,19 +77,33 @@ def keeps_weights(workload):
 
 
 def returns_early(workload):
-    """Train in a thread, and return the losses of an earlier epoch at once."""
-    before = []
+    """Train in a thread, and return the losses of an earlier epoch at once.
+
+    The weights wait for the thread, as they do for a queue of a GPU.
+    """
+    before, threads = [], []
 
     def train(batches, train_epoch):
         if not is_timed(batches):
             return train_epoch()
         if before:
-            threading.Thread(target=lambda: before.append(train_epoch())).start()
+            threads.append(threading.Thread(target=lambda: before.append(train_epoch())))
+            threads[-1].start()
             return before[0]
         before.append(train_epoch())
         return before[0]
 
+    def waits(method):
+        def wait(*arguments):
+            while threads:
+                threads.pop().join()
+            return method(*arguments)
+
+        return wait
+
     _wrap_train_epoch(workload, train)
+    workload.train_epoch = waits(workload.train_epoch)
+    workload.weights, workload.load_weights = waits(workload.weights), waits(workload.load_weights)
 
 
 def goes_on(workload):
