@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 import crossbench
 from crossbench import adapters, models
 from crossbench.engine import parity
+from crossbench.engine.process import SHARED_CORES, kept_programs_environment
 from crossbench.gpus import find_gpus
 from crossbench.implementation import IDIOMATIC
 
@@ -30,10 +31,11 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """Set what a worker process would find in its environment."""
+    """Set what a worker process that proves would find in its environment."""
     os.environ.setdefault("JAX_NUM_CPU_DEVICES", "2")  # for jax:tuned, whichever test is first
-    # as the engine does: the BLAS threads of two pytest workers would wait for one another busily
+    # as the engine does: the threads of two pytest workers would wait for one another busily
     threadpool_limits(1, user_api="blas")
+    os.environ |= SHARED_CORES
     names = config.getoption("adapters").split(",")
     if "gpu" in config.getoption("devices").split(","):
         os.environ |= find_gpus().environment(0)
@@ -41,6 +43,8 @@ def pytest_configure(config):
             os.environ |= of_name(name).required_environment("gpu")
     elif len(names) == 1:  # a backend of Keras, which has one for each process
         os.environ |= of_name(names[0]).required_environment("cpu")
+    for name in names:  # many tests compile the same program
+        os.environ |= kept_programs_environment(of_name(name), "cpu")
 
 
 def of_name(name):

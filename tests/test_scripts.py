@@ -25,12 +25,17 @@ def test_a_script_prints_its_table_and_the_published_one(
     script, small_model, tmp_path, monkeypatch, capsys
 ):
     directory = write_cifar(tmp_path / "cifar")
-    run, model, models_of_scripts = partial(crossbench.run, ["reference"], ["cpu"]), small_model, []
+    run, models_of_scripts, comparisons = partial(crossbench.run, ["reference"], ["cpu"]), [], {}
 
     def run_small(**arguments):
+        """Run the small model once for all models of a script that have the same arguments."""
         models_of_scripts.append(arguments["model"])
         sizes = {"batch_size": [5, 20]} if "batch_size" in arguments else {}
-        return run(**arguments | {"rounds": 1, "model": model, "data": directory} | sizes)
+        small = arguments | {"rounds": 1, "model": small_model, "data": directory} | sizes
+        key = repr(sorted(item for item in small.items() if item[0] != "progress"))
+        if key not in comparisons:
+            comparisons[key] = run(**small)
+        return comparisons[key]
 
     monkeypatch.setattr(crossbench, "run", run_small)
     monkeypatch.setattr(sys, "argv", [str(script)])

@@ -22,6 +22,7 @@ from ..data.download import DataUnavailable, cache_directory
 from ..gpus import find_gpus
 from ..machine import processor_digest, usable_cpus
 from ..printable import printable
+from ..workload import Adapter
 from . import replies
 from .worker import Assignment, Worker
 
@@ -278,8 +279,14 @@ def _environment(assignment: Assignment) -> dict[str, str]:
 
 def _proof_environment(assignment: Assignment) -> dict[str, str]:
     """Return the environment of a worker that proves."""
-    adapter, kept = adapters.get(assignment.framework, assignment.job.variant), dict[str, str]()
-    with suppress(DataUnavailable):  # no home directory: nothing is kept
-        folder = cache_directory() / COMPILED_FOLDER / processor_digest()
-        kept = adapter.proof_environment(assignment.job.device, folder)
+    adapter = adapters.get(assignment.framework, assignment.job.variant)
+    kept = kept_programs_environment(adapter, assignment.job.device)
     return SHARED_CORES | _environment(assignment) | kept
+
+
+def kept_programs_environment(adapter: Adapter, device: str) -> dict[str, str]:
+    """Return the adapter's environment where nothing is timed, with a folder in the cache."""
+    with suppress(DataUnavailable):
+        folder = cache_directory() / COMPILED_FOLDER / processor_digest()
+        return adapter.proof_environment(device, folder)
+    return {}  # no home directory: nothing is kept
