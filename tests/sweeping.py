@@ -12,7 +12,7 @@ import pytest
 
 QUICK = {
     "frameworks": "reference",
-    "model": "mnist_mlp",
+    "model": "mlp7_relu",
     "data": "synthetic",
     "rounds": 1,
     "batches": 1,

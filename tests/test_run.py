@@ -320,12 +320,12 @@ def test_every_finished_round_is_on_disk_at_once(run, tmp_path):
 
 INTERRUPTED = """
 import sys, crossbench
-crossbench.run("reference,well", "cpu", data=sys.argv[1], rounds=3, batch_size=20, threads=1,
+crossbench.run("reference,well", "cpu", data=sys.argv[1], rounds=2, batch_size=20, threads=1,
                json=sys.argv[2], progress=lambda what: print(what, flush=True))
 """
 
 
-@pytest.mark.parametrize("moment", ["parity", "round 1 of 3", "round 2 of 3"])
+@pytest.mark.parametrize("moment", ["parity", "round 1 of 2", "round 2 of 2"])
 def test_a_killed_run_is_resumed(cifar_directory, plugin, tmp_path, moment):
     file = tmp_path / "r.json"
     process = subprocess.Popen(
@@ -344,7 +344,7 @@ def test_a_killed_run_is_resumed(cifar_directory, plugin, tmp_path, moment):
     assert len(again.resumed) == 1
     for old, new in zip(before.results, again.results, strict=True):
         assert new.epochs[: len(old.epochs)] == old.epochs
-        assert [epoch.round for epoch in new.epochs] == [1, 1, 2, 2, 3, 3]
+        assert [epoch.round for epoch in new.epochs] == [1, 1, 2, 2]
         assert new.test_accuracy is not None
     assert crossbench.load(file) == again
 

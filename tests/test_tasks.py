@@ -136,11 +136,11 @@ def adapter_file(tmp_path):
     return write
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_of_the_timed_prediction_is_not_ranked(run, adapter_file, fault):
+def test_a_fault_of_the_timed_prediction_is_not_ranked(run, adapter_file):
     """It does the real work in the proof, which has another number of steps."""
-    code, words = FAULTS[fault]
-    faulty = adapter_file(f"""
+    honest, faulty = adapter_file("pass", "honest"), []
+    for name, (code, _) in FAULTS.items():
+        methods = f"""
         def predict_epoch(self):
             whole = np.stack([self.predict(batch.inputs) for batch in self.batches])
             if len(whole) == 4:
@@ -149,14 +149,12 @@ def test_a_fault_of_the_timed_prediction_is_not_ranked(run, adapter_file, fault)
 
         def predict_batches(self):
             return iter(self.predict_epoch())
-        """)
-    honest = adapter_file("pass", "honest")
-    found = run(["reference", faulty, honest], task="predict", batch_size=20)
-    first, odd, third = found.results
-    assert found.is_ranked(first)
-    assert found.is_ranked(third)
-    assert not found.is_ranked(odd)
-    assert words in (odd.reason or found.doubt(odd))
+        """
+        faulty.append(adapter_file(methods, name))
+    found = run(["reference", honest, *faulty], task="predict", batch_size=20)
+    assert list(map(found.is_ranked, found.results)) == [True, True, *[False] * len(FAULTS)]
+    for odd, (_, words) in zip(found.results[2:], FAULTS.values(), strict=True):
+        assert words in (odd.reason or found.doubt(odd))
 
 
 def test_latencies_of_other_work_are_refused(run, adapter_file):

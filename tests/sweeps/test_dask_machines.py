@@ -125,7 +125,7 @@ def cluster(tmp_path_factory):
 
 def test_a_sweep_survives_a_killed_worker_and_a_restarted_scheduler(tmp_path):
     file = tmp_path / "sweep.toml"
-    file.write_text(QUICK_TOML + "seed = [0, 1, 2]\n")
+    file.write_text(QUICK_TOML + "seed = [0, 1]\n")
     with cluster_in(tmp_path) as cluster:
         workers = [cluster.start_worker(name) for name in ("one", "two")]
         out = tmp_path / "out"
@@ -143,7 +143,7 @@ def test_a_sweep_survives_a_killed_worker_and_a_restarted_scheduler(tmp_path):
         cluster.start_worker("three")
         assert process.wait(180) == 0, process.stderr.read()
     comparisons = [crossbench.load(path) for path in out.glob("*.json")]
-    assert sorted(c.settings.seed for c in comparisons) == [0, 1, 2]
+    assert sorted(c.settings.seed for c in comparisons) == [0, 1]
     spans = sorted(span(comparison) for comparison in comparisons)
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
 
@@ -272,7 +272,7 @@ def test_every_machine_runs_every_job_or_it_is_said_that_it_is_gone(tmp_path, mo
         assert states["other", True].reason == "other is gone"
 
 
-def test_tls_is_passed_on(tmp_path):
+def test_tls_is_passed_on(tmp_path, monkeypatch, capsys):
     pytest.importorskip("cryptography")
     temporary = distributed.Security.temporary()
     files = {}
@@ -289,9 +289,10 @@ def test_tls_is_passed_on(tmp_path):
             file, "--out", tmp_path / "out", "--dask", cluster.address, *options
         )
         assert process.wait(120) == 0, process.stderr.read()
-        without = sweep_command(file, "--out", tmp_path / "no", "--dask", cluster.address)
-        assert without.wait(120) == 2
-        assert "does not answer" in without.stderr.read()
+        monkeypatch.setattr(dask_machines, "CONNECT_SECONDS", 3.0)
+        words = ["sweep", str(file), "--out", str(tmp_path / "no"), "--dask", cluster.address]
+        assert cli.main(words) == 2
+        assert "does not answer" in capsys.readouterr().err
     assert len(list((tmp_path / "out").glob("*.json"))) == 1
 
 
