@@ -22,6 +22,18 @@ from crossbench.implementation import IDIOMATIC
 
 PLUGIN = Path(__file__).parent / "plugin"
 FAULTY = Path(__file__).parent / "faulty"
+LONG_FILES = (
+    "test_conformance",
+    "test_keras",
+    "test_run",
+    "test_timed_faults",
+    "test_dask_machines",
+    "test_docs",
+    "test_variants",
+    "test_tasks",
+    "test_jax_tuned",
+    "test_gpu_rows",
+)
 
 
 def pytest_addoption(parser):
@@ -60,6 +72,12 @@ def pytest_generate_tests(metafunc):
             if metafunc.definition.get_closest_marker("idiomatic"):
                 names = [name for name in names if ":" not in name]
             metafunc.parametrize(fixture, names)
+
+
+def pytest_collection_modifyitems(items):
+    """Put the files that take minutes first, so that no pytest worker waits at the end."""
+    order = {name: number for number, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
 
 
 class OneVariant:

@@ -173,7 +173,7 @@ def test_targets_that_do_not_fit_the_model_are_refused(wrong, message):
         crossbench.run("reference", "cpu", model=replace(FITTED, **wrong), threads=1)
 
 
-@pytest.mark.parametrize("name", ["fitted", "unbiased"])
+@pytest.mark.parametrize("name", ["fitted", pytest.param("unbiased", marks=pytest.mark.long)])
 def test_a_model_that_predicts_numbers(tmp_path, name):
     """It has no accuracy, and is proved and trained like any other."""
     file, model = tmp_path / "r.json", SMALL_MODELS[name]
@@ -325,7 +325,7 @@ crossbench.run("reference,well", "cpu", data=sys.argv[1], rounds=2, batch_size=2
 """
 
 
-@pytest.mark.parametrize("moment", ["parity", "round 1 of 2", "round 2 of 2"])
+@pytest.mark.parametrize("moment", ["parity", "round 2 of 2"])
 def test_a_killed_run_is_resumed(cifar_directory, plugin, tmp_path, moment):
     file = tmp_path / "r.json"
     process = subprocess.Popen(

@@ -137,14 +137,12 @@ def test_a_package_server_that_never_answers_is_not_waited_for(
         ),
     ],
 )
-def test_without_julia_the_row_has_its_reason_and_the_others_run(
-    stand_in, script, reason, cifar_directory
-):
+def test_without_julia_the_row_has_its_reason_and_the_others_run(stand_in, script, reason):
     if reason_to_skip := adapters.get("flux").available("cpu"):  # importing it would start Julia
         pytest.skip(reason_to_skip)
     stand_in(script)
     words = ["--frameworks", "flux,reference", "--devices", "cpu", "--rounds", "1"]
-    words += ["--batch-size", "50", "--threads", "1", "--data", str(cifar_directory)]
+    words += ["--model", "mlp7_relu", "--batches", "2", "--threads", "1"]
     run = subprocess.run(
         [sys.executable, "-m", "crossbench", *words], capture_output=True, text=True, timeout=120
     )

@@ -39,7 +39,16 @@ def test_a_batch_is_cut_into_equal_pieces_alone(tuned):
     assert tuned._pieces(1, 0) == 1
 
 
-@pytest.mark.parametrize("model_name", ["plain", "dropped", "averaged", "bidirectional", "fitted"])
+@pytest.mark.parametrize(
+    "model_name",
+    [
+        "plain",
+        "dropped",
+        "averaged",
+        "fitted",
+        pytest.param("bidirectional", marks=pytest.mark.long),
+    ],
+)
 def test_pieces_on_two_devices_agree_with_the_reference(
     adapter, tuned, monkeypatch, expected, model_name
 ):

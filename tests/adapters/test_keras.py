@@ -41,10 +41,14 @@ def suite(name, *words):
     assert " passed" in run.stdout
 
 
+def test_it_agrees_with_the_reference():
+    suite("keras", "tests/adapters/test_conformance.py", "-k", "agrees_with_the_reference")
+
+
 @pytest.mark.parametrize(
     "file",
     [
-        "test_conformance.py",
+        pytest.param("test_conformance.py", marks=pytest.mark.long),
         pytest.param("test_planted_faults.py", marks=pytest.mark.long),
         pytest.param("test_planted_small_faults.py", marks=pytest.mark.long),
         pytest.param("test_timed_faults.py", marks=pytest.mark.long),
@@ -57,8 +61,8 @@ def test_the_suite_of_every_adapter(file):
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["keras:jax", "keras:torch"])
 def test_on_another_backend_it_agrees_with_the_reference(name):
-    """Every layer, loss and optimizer; the rest of the suite by hand, and the LeNet below."""
-    chosen = "agrees_with_the_reference and not lenet or its_own_dropout or a_dropout_draws_anew"
+    """Every layer, loss and optimizer; the rest of the suite by hand."""
+    chosen = "agrees_with_the_reference or its_own_dropout or a_dropout_draws_anew"
     files = ("test_conformance.py", "test_planted_small_faults.py")
     suite(name, *(f"tests/adapters/{file}" for file in files), "-k", chosen)
 
@@ -73,7 +77,7 @@ def rows(tmp_path_factory):
     other = {"backend": "torch", "floatx": "float16", "image_data_format": "channels_first"}
     (home / ".keras" / "keras.json").write_text(json.dumps(other | {"epsilon": 0.1}))
     file = home / "results.json"
-    asked = ["--frameworks", ",".join(BACKENDS), "--devices", "cpu", "--data", "synthetic"]
+    asked = ["--frameworks", ",".join(BACKENDS), "--devices", "cpu", "--model", "lenet5"]
     asked += ["--rounds", "1", "--epochs", "1", "--batches", "2", "--json", str(file)]
     run = subprocess.run(
         [sys.executable, "-m", "crossbench", *asked],

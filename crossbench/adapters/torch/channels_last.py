@@ -3,9 +3,9 @@
 oneDNN and cuDNN have their fastest convolutions for this layout. It is PyTorch's memory format
 `torch.channels_last`: shapes and results stay the same.
 
-A convolution of one pixel with a stride, from fewer than 8 channels, keeps the ordinary format on a
-CPU: without AVX-512 oneDNN writes outside of its memory in the backward pass of the other (oneDNN
-issue 6035; seen with PyTorch 2.13, where the process died).
+On a CPU a convolution of one pixel with a stride, from fewer than 8 channels, keeps the ordinary
+format: in this one oneDNN's backward pass writes outside of its memory, where there is no AVX-512
+(oneDNN issue 6035; with PyTorch 2.13 the process died).
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from typing import Any
 
 from ...workload import Batch, Job
 from . import TorchWorkload
+
+ONEDNN_BLOCK = 8
+"""Channels that oneDNN computes at once with AVX2."""
 
 
 class ChannelsLastWorkload(TorchWorkload):
@@ -35,14 +38,14 @@ class ChannelsLastWorkload(TorchWorkload):
 
 
 def _is_unsafe(module: Any) -> bool:
-    """Return whether the module is a convolution that oneDNN may compute wrongly in this format."""
+    """Return whether the module is a convolution whose gradients oneDNN may compute wrongly."""
     from torch import nn
 
     return (
         isinstance(module, nn.Conv2d)
         and module.kernel_size == (1, 1)
         and max(module.stride) > 1
-        and module.in_channels < 8
+        and module.in_channels < ONEDNN_BLOCK
     )
 
 
