@@ -23,6 +23,19 @@ class BatchNorm(keras.layers.BatchNormalization):
         return outputs
 
 
+class Strided(keras.layers.Layer):
+    """Keep every so many rows and columns of pictures, as a convolution of one pixel with a stride
+    does first.
+    """
+
+    def __init__(self, stride: tuple[int, int], **options: Any) -> None:
+        super().__init__(**options)
+        self.stride = stride
+
+    def call(self, pictures: Any) -> Any:
+        return pictures[:, :: self.stride[0], :: self.stride[1]]
+
+
 class Dropout(keras.layers.Dropout):
     """Apply the given mask, if there is one (in the proof of sameness); else be Keras' own."""
 

@@ -40,6 +40,7 @@ from ...models.training import (
     SoftmaxCrossEntropy,
 )
 from ...workload import Batch, Batches, Job, Unavailable, batches_on_device, versions
+from ..torch.channels_last import ONEDNN_BLOCK
 
 SEED = 0
 """Seed of the dropout masks."""
@@ -81,6 +82,7 @@ def chain(named_layers: Iterable[NamedLayer], x: Any, layers: dict[str, Any]) ->
 def keras_layers(named: NamedLayer) -> list[Any]:
     """Return the Keras layers that do what a layer describes; the last one has its parameters."""
     from keras import layers as keras_own
+    from keras.config import backend as keras_backend
 
     from . import layers
 
@@ -89,7 +91,9 @@ def keras_layers(named: NamedLayer) -> list[Any]:
     match named.layer:
         case Conv(features, kernel, stride, padding, bias):
             options = {"name": named.name, "use_bias": bias, **zeros}
-            build = partial(keras_own.Conv2D, features, kernel, stride, **options)
+            build = partial(keras_own.Conv2D, features, kernel, strides=stride, **options)
+            if keras_backend() == "torch" and is_unsafe_for_onednn(named):
+                return [layers.Strided(stride), build(strides=1)]
             if padding == (0, 0):
                 return [build()]
             if stride == (1, 1) and all(
@@ -130,6 +134,20 @@ def keras_layers(named: NamedLayer) -> list[Any]:
             layer = keras_own.GRU(features, recurrent_initializer="zeros", **zeros, **one_bias)
             return [keras_own.Bidirectional(layer) if bidirectional else layer]
     raise NotImplementedError(f"the Keras adapter does not support the layer {named.layer}")
+
+
+def is_unsafe_for_onednn(named: NamedLayer) -> bool:
+    """Return whether oneDNN may compute a convolution's gradients wrongly with the channels last in
+    memory, as Keras has them on PyTorch; torch/channels_last.py says more.
+    """
+    layer, channels = named.layer, named.input_shape[0]
+    return (
+        isinstance(layer, Conv)
+        and layer.kernel == (1, 1)
+        and layer.stride != (1, 1)
+        and layer.padding == (0, 0)
+        and channels < ONEDNN_BLOCK
+    )
 
 
 def loss_function(loss: Loss) -> Any:
