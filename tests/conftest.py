@@ -47,7 +47,7 @@ def pytest_configure(config):
     os.environ.setdefault("JAX_NUM_CPU_DEVICES", "2")  # for jax:tuned, whichever test is first
     # as the engine does: the threads of two pytest workers would wait for one another busily
     threadpool_limits(1, user_api="blas")
-    os.environ |= SHARED_CORES
+    os.environ |= SHARED_CORES | os.environ
     names = config.getoption("adapters").split(",")
     if "gpu" in config.getoption("devices").split(","):
         os.environ |= find_gpus().environment(0)

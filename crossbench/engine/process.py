@@ -285,7 +285,7 @@ def _proof_environment(assignment: Assignment) -> dict[str, str]:
 
 
 def kept_programs_environment(adapter: Adapter, device: str) -> dict[str, str]:
-    """Return the adapter's environment where nothing is timed, with a folder in the cache."""
+    """Return the environment of a process that times nothing: what it compiles is cached."""
     with suppress(DataUnavailable):
         folder = cache_directory() / COMPILED_FOLDER / processor_digest()
         return adapter.proof_environment(device, folder)

@@ -40,7 +40,7 @@ from ...models.training import (
     SoftmaxCrossEntropy,
 )
 from ...workload import Batch, Batches, Job, Unavailable, batches_on_device, versions
-from ..torch.channels_last import ONEDNN_BLOCK
+from ..torch.channels_last import is_unsafe_for_onednn
 
 SEED = 0
 """Seed of the dropout masks."""
@@ -92,15 +92,17 @@ def keras_layers(named: NamedLayer) -> list[Any]:
         case Conv(features, kernel, stride, padding, bias):
             options = {"name": named.name, "use_bias": bias, **zeros}
             build = partial(keras_own.Conv2D, features, kernel, strides=stride, **options)
-            if keras_backend() == "torch" and is_unsafe_for_onednn(named):
-                return [layers.Strided(stride), build(strides=1)]
-            if padding == (0, 0):
+            padded = [] if padding == (0, 0) else [keras_own.ZeroPadding2D(padding)]
+            unsafe = is_unsafe_for_onednn(kernel, stride, named.input_shape[0])
+            if unsafe and keras_backend() == "torch":  # Keras gives it the channels last
+                return [*padded, layers.Strided(stride), build(strides=1)]
+            if not padded:
                 return [build()]
             if stride == (1, 1) and all(
                 k == 2 * p + 1 for k, p in zip(kernel, padding, strict=True)
             ):
                 return [build(padding="same")]
-            return [keras_own.ZeroPadding2D(padding), build()]
+            return [*padded, build()]
         case MaxPool(window, stride):
             return [keras_own.MaxPooling2D(window, stride)]
         case ReLU():
@@ -134,20 +136,6 @@ def keras_layers(named: NamedLayer) -> list[Any]:
             layer = keras_own.GRU(features, recurrent_initializer="zeros", **zeros, **one_bias)
             return [keras_own.Bidirectional(layer) if bidirectional else layer]
     raise NotImplementedError(f"the Keras adapter does not support the layer {named.layer}")
-
-
-def is_unsafe_for_onednn(named: NamedLayer) -> bool:
-    """Return whether oneDNN may compute a convolution's gradients wrongly with the channels last in
-    memory, as Keras has them on PyTorch; torch/channels_last.py says more.
-    """
-    layer, channels = named.layer, named.input_shape[0]
-    return (
-        isinstance(layer, Conv)
-        and layer.kernel == (1, 1)
-        and layer.stride != (1, 1)
-        and layer.padding == (0, 0)
-        and channels < ONEDNN_BLOCK
-    )
 
 
 def loss_function(loss: Loss) -> Any:

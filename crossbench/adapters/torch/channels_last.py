@@ -15,8 +15,8 @@ from typing import Any
 from ...workload import Batch, Job
 from . import TorchWorkload
 
-ONEDNN_BLOCK = 8
-"""Channels that oneDNN computes at once with AVX2."""
+UNSAFE_BELOW = 8
+"""With fewer input channels than this oneDNN's gradients were wrong on a CPU with AVX2."""
 
 
 class ChannelsLastWorkload(TorchWorkload):
@@ -26,7 +26,9 @@ class ChannelsLastWorkload(TorchWorkload):
         super().__init__(job)
         self.module.to(memory_format=self.torch.channels_last)
         for module in self.module.modules():
-            if self.device.type == "cpu" and _is_unsafe(module):
+            if not isinstance(module, self.torch.nn.Conv2d) or self.device.type != "cpu":
+                continue
+            if is_unsafe_for_onednn(module.kernel_size, module.stride, module.in_channels):
                 module.to(memory_format=self.torch.contiguous_format)
                 module.register_forward_pre_hook(lambda _, inputs: (inputs[0].contiguous(),))
 
@@ -37,16 +39,9 @@ class ChannelsLastWorkload(TorchWorkload):
         return inputs, labels, masks
 
 
-def _is_unsafe(module: Any) -> bool:
-    """Return whether the module is a convolution whose gradients oneDNN may compute wrongly."""
-    from torch import nn
-
-    return (
-        isinstance(module, nn.Conv2d)
-        and module.kernel_size == (1, 1)
-        and max(module.stride) > 1
-        and module.in_channels < ONEDNN_BLOCK
-    )
+def is_unsafe_for_onednn(kernel: tuple[int, ...], stride: tuple[int, ...], channels: int) -> bool:
+    """Return whether oneDNN may compute a convolution's gradients wrongly in this format."""
+    return kernel == (1, 1) and max(stride) > 1 and channels < UNSAFE_BELOW
 
 
 WORKLOAD = ChannelsLastWorkload
