@@ -79,6 +79,7 @@ def run(
     baseline: str | None = None,
     price: float | str | Mapping[str, float] | None = None,
     target_accuracy: float | None = None,
+    target_loss: float | None = None,
     trace_memory: bool = False,
     timeout: float = TIMEOUT,
     machine: str | None = None,
@@ -106,7 +107,7 @@ def run(
     rounds: number of rounds; "auto": until the interval of every ratio is narrower than
         `precision`, or `max_seconds` are used up.
     precision: width of a ratio's interval, relative to the ratio.
-    max_seconds: limit for rounds="auto", and for each cell's training with `target_accuracy`.
+    max_seconds: limit for rounds="auto", and for each cell's training with a target.
     epochs: steady epochs per round; they alternate with those of the other cells.
     batch_size: examples per step, or several numbers to get a cell for each; None for the model's
         own.
@@ -122,6 +123,7 @@ def run(
         formats.
     target_accuracy: a fraction; after the rounds, each cell trains from the initial weights until
         the accuracy on the test examples reaches it, or `max_seconds` of training are used up.
+    target_loss: the same for the mean loss of the test examples, which must fall to it.
     trace_memory: after the rounds, measure the memory that an epoch allocates, in new processes.
     timeout: seconds that a worker process may take for one answer (to start, to train a round).
     machine: name of this machine in the tables; None for its processor's name.
@@ -153,6 +155,7 @@ def run(
         baseline=baseline,
         price=price,
         target_accuracy=target_accuracy,
+        target_loss=target_loss,
         trace_memory=trace_memory,
         timeout=timeout,
         machine=machine,

@@ -403,7 +403,7 @@ def _parser() -> Parser:
         "--max-seconds",
         type=float,
         metavar="N",
-        help="time limit of --rounds auto and of --target-accuracy (default: 600)",
+        help="time limit of --rounds auto and of a target (default: 600)",
     )
     add("--epochs", type=whole_number, metavar="N", help="steady epochs per round (default: 1)")
     add(
@@ -442,6 +442,12 @@ def _parser() -> Parser:
         type=percentage,
         metavar="P%",
         help="after the rounds, measure how long training takes to reach this test accuracy",
+    )
+    add(
+        "--target-loss",
+        type=float,
+        metavar="L",
+        help="the same for the loss of the test examples, as for a language model",
     )
     add(
         "--trace-memory",

@@ -15,7 +15,7 @@ from .data.sources import NormalNumbers, Pictures
 from .data.synthetic import LARGE_TEST, LARGE_TRAIN, NUMBERS_TEST, NUMBERS_TRAIN
 from .errors import SpecError
 from .models import Model
-from .models.layers import Embedding
+from .models.shortened import shortened
 
 PROOF_BYTES = 3 * 8
 """Bytes per parameter in the parity proof: weight, gradient and optimizer state, in float64."""
@@ -46,18 +46,16 @@ def total_bytes() -> int:
 
 def _needs(model: Model, examples: int) -> Iterator[tuple[int, str]]:
     """Yield how many bytes must be in memory at once, and for what, for each large need."""
-    layers = list(model.all_layers())
-    # the proof shortens embeddings to a few rows, so their parameters do not count for it
-    embedded = sum(
-        p.size for n in layers if isinstance(n.layer, Embedding) for p in n.parameters.values()
-    )
-    proved = model.parameter_count - embedded
-    yield PROOF_BYTES * proved, f"its weights, gradients and optimizer's state ({proved:,} of each)"
+    proved = shortened(model)
+    count = proved.parameter_count
+    yield PROOF_BYTES * count, f"its weights, gradients and optimizer's state ({count:,} of each)"
     weights = model.parameter_count
     yield TRAINING_BYTES * weights, f"its weights and gradients ({weights:,} of each)"
-    for named in layers:
+    for named in proved.all_layers():
         size = math.prod(named.output_shape)
         yield 8 * PROOF_EXAMPLES * size, f"{named.name}'s output in the proof"
+    for named in model.all_layers():
+        size = math.prod(named.output_shape)
         yield 4 * examples * size, f"{named.name}'s output of {examples:,} examples"
     if isinstance(model.data, Pictures):
         pixels = 3 * model.data.size**2

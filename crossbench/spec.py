@@ -40,6 +40,7 @@ SECONDS = number(
     lambda value: 0 < value <= threading.TIMEOUT_MAX,
 )
 LABEL = optional(LINE)
+LOSS_TARGET = optional(OVER_0)
 ACCURACY = optional(number("a number over 0 and at most 1", lambda value: 0 < value <= 1))
 
 
@@ -86,6 +87,7 @@ def make_spec(
     baseline: str | None = None,
     price: float | str | Mapping[str, float] | None = None,
     target_accuracy: float | None = None,
+    target_loss: float | None = None,
     trace_memory: bool = False,
     timeout: float = TIMEOUT,
     machine: str | None = None,
@@ -96,11 +98,15 @@ def make_spec(
     """
     requested = find_model(model)
     target_accuracy = ACCURACY.check("target_accuracy", target_accuracy)
-    if target_accuracy is not None and requested.classes is None:
+    target_loss = LOSS_TARGET.check("target_loss", target_loss)
+    if target_accuracy is not None and not requested.has_accuracy:
+        what = "numbers" if requested.classes is None else "a class at each place of a sequence"
         raise SpecError(
-            f"target_accuracy does not apply to the model {requested.name}: it predicts numbers, "
-            "not classes"
+            f"target_accuracy does not apply to the model {requested.name}: it predicts {what}; "
+            "target_loss does"
         )
+    if target_accuracy is not None and target_loss is not None:
+        raise SpecError("target_accuracy and target_loss are two targets: give one")
     chosen = _check_frameworks(frameworks)
     wanted = _check_variants(variants, chosen)
     if baseline is not None:
@@ -109,8 +115,9 @@ def make_spec(
     sizes = (requested.batch_size,) if batch_size is None else _check_batch_sizes(batch_size)
     check_memory(requested, max(sizes) if named is None or "cpu" in named else 1)
     tasks = _check_tasks(task)
-    if target_accuracy is not None and TRAIN not in tasks:
-        raise SpecError(f"target_accuracy is reached by training: add {TRAIN} to task")
+    for name, target in (("target_accuracy", target_accuracy), ("target_loss", target_loss)):
+        if target is not None and TRAIN not in tasks:
+            raise SpecError(f"{name} is reached by training: add {TRAIN} to task")
     return Spec(
         frameworks=chosen,
         variants=wanted,
@@ -132,6 +139,7 @@ def make_spec(
             baseline=baseline,
             prices=prices.parse(price),
             target_accuracy=target_accuracy,
+            target_loss=target_loss,
             trace_memory=TRUE_OR_FALSE.check("trace_memory", trace_memory),
         ),
         machine=LABEL.check("machine", machine),

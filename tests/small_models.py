@@ -2,32 +2,51 @@
 
 from __future__ import annotations
 
-from crossbench.data.sources import CIFAR10, IMDB, NormalNumbers, Source, Text
+from crossbench.data.sources import (
+    CIFAR10,
+    IMDB,
+    NormalNumbers,
+    RandomPositions,
+    Source,
+    Text,
+    TinyShakespeare,
+)
 from crossbench.models.layers import (
     GELU,
     GRU,
     LSTM,
     BatchNorm,
+    ClassToken,
     Conv,
     Dense,
     Dropout,
     Embedding,
+    FirstOfSequence,
     Flatten,
     GlobalAveragePool,
+    LayerNorm,
     MaxPool,
+    MultiHeadAttention,
     OneHot,
+    PositionEmbedding,
     ReLU,
     Residual,
+    RMSNorm,
+    ToSequence,
+    Unembedding,
 )
 from crossbench.models.model import Model
 from crossbench.models.training import (
     SGD,
     Adadelta,
     Adam,
+    AdamW,
     BinaryCrossEntropy,
+    InverseTimeDecay,
     MeanSquaredError,
     RMSprop,
     SoftmaxCrossEntropy,
+    WarmupCosine,
 )
 
 
@@ -46,7 +65,7 @@ def make_labels(model, shape, random, dtype="float32"):
     """Random labels for batches of this shape: classes, or targets."""
     if model.classes is None:
         return random.normal(size=(*shape, *model.label_shape)).astype(dtype)
-    return random.integers(0, model.classes, shape)
+    return random.integers(0, model.classes, (*shape, *model.label_shape))
 
 
 REVIEWS, LETTERS = IMDB(words=50, length=9), Text(length=8, step=3)
@@ -119,7 +138,7 @@ DROPPED = model(
         Dropout(0.5),
         Dense(10),
     ),
-    RMSprop(learning_rate=1e-3, rho=0.8, epsilon=1e-4, decay=0.5),
+    RMSprop(learning_rate=1e-3, rho=0.8, epsilon=1e-4, schedule=InverseTimeDecay(0.5)),
 )
 AVERAGED = model(
     "averaged",
@@ -179,6 +198,48 @@ UNBIASED = model(
     NormalNumbers(shape=(2, 9, 8), outputs=2),
 )
 
+SPEAKING = model(
+    "speaking",
+    # a language model: the loss is over all places, the first and the last weight are one
+    (
+        Embedding(11, 6),
+        PositionEmbedding(std=0.5),
+        Residual(
+            body=(LayerNorm(1e-3, bias=False), MultiHeadAttention(2, causal=True, bias=False))
+        ),
+        Residual(body=(LayerNorm(1e-2), Dense(5, bias=False), GELU(tanh=True), Dense(6))),
+        RMSNorm(1e-3),
+        Unembedding(11),
+    ),
+    AdamW(
+        learning_rate=1e-3,
+        beta1=0.8,
+        beta2=0.99,
+        epsilon=1e-4,
+        weight_decay=0.3,
+        matrices_only=True,
+        clip_norm=0.5,
+        schedule=WarmupCosine(warmup=10, steps=50, minimum=0.2),
+    ),
+    data=TinyShakespeare(length=7, augmentation=RandomPositions()),
+)
+PATCHED = model(
+    "patched",
+    (
+        Conv(6, kernel=(8, 6), stride=(8, 7)),
+        ToSequence(),
+        ClassToken(std=0.5),
+        PositionEmbedding(),
+        Residual(body=(RMSNorm(1e-2), MultiHeadAttention(3, causal=False))),
+        Dropout(0.3),
+        LayerNorm(1e-3),
+        FirstOfSequence(),
+        Dense(10),
+    ),
+    AdamW(1e-3, beta1=0.9, beta2=0.99, epsilon=1e-5, weight_decay=0.2),
+    SoftmaxCrossEntropy(label_smoothing=0.2),
+)
+
 SMALL_MODELS = {
     m.name: m
     for m in (
@@ -194,5 +255,7 @@ SMALL_MODELS = {
         GATED_BOTH_WAYS,
         FITTED,
         UNBIASED,
+        SPEAKING,
+        PATCHED,
     )
 }

@@ -11,16 +11,24 @@ from crossbench.models.layers import (
     GRU,
     LSTM,
     BatchNorm,
+    ClassToken,
     Conv,
     Dense,
     Dropout,
     Embedding,
+    FirstOfSequence,
     Flatten,
     GlobalAveragePool,
+    LayerNorm,
     MaxPool,
+    MultiHeadAttention,
     OneHot,
+    PositionEmbedding,
     ReLU,
     Residual,
+    RMSNorm,
+    ToSequence,
+    Unembedding,
 )
 
 
@@ -33,7 +41,16 @@ from crossbench.models.layers import (
         (ReLU(), (8, 5, 5), (8, 5, 5)),
         (GELU(), (8, 5, 5), (8, 5, 5)),
         (Flatten(), (8, 5, 5), (200,)),
+        (ToSequence(), (8, 5, 4), (20, 8)),
         (Dense(120), (200,), (120,)),
+        (Dense(12), (9, 7), (9, 12)),
+        (LayerNorm(1e-5), (9, 7), (9, 7)),
+        (RMSNorm(1e-5), (7,), (7,)),
+        (PositionEmbedding(), (9, 7), (9, 7)),
+        (ClassToken(), (9, 7), (10, 7)),
+        (FirstOfSequence(), (9, 7), (7,)),
+        (MultiHeadAttention(2, causal=True), (9, 8), (9, 8)),
+        (Unembedding(50), (9, 7), (9, 50)),
         (BatchNorm(1e-3, 0.9), (8, 5, 5), (8, 5, 5)),
         (Dropout(0.5), (8, 5, 5), (8, 5, 5)),
         (GlobalAveragePool(), (8, 5, 4), (8,)),
@@ -59,6 +76,13 @@ def test_a_layer_gives_its_output_shape(layer, shape, expected):
         (Conv(4, (5, 5)), (3, 4, 4)),
         (MaxPool((2, 2), (2, 2)), (8, 1, 4)),
         (GlobalAveragePool(), (8,)),
+        (ToSequence(), (9, 7)),
+        (MultiHeadAttention(2, causal=True), (9, 7)),
+        (MultiHeadAttention(2, causal=True), (8,)),
+        (PositionEmbedding(), (7,)),
+        (ClassToken(), (8, 5, 5)),
+        (FirstOfSequence(), (7,)),
+        (Unembedding(50), (7,)),
         (Embedding(50, 7), (9, 7)),
         (OneHot(50), (3, 32, 32)),
         (LSTM(4), (9,)),
@@ -108,6 +132,30 @@ def test_flops_count_a_multiply_add_as_two():
     assert Dense(120).forward_flops((200,)) == 2 * 200 * 120
     # four gates at each of 9 steps, from 7 inputs and 4 outputs, in two directions
     assert LSTM(4, bidirectional=True).forward_flops((9, 7)) == 2 * 9 * 2 * 4 * 4 * (7 + 4)
+
+
+def test_attention_has_four_projections_and_two_products():
+    shapes = {n: p.shape for n, p in MultiHeadAttention(2, True).parameters((9, 8)).items()}
+    names = ("query", "key", "value", "output")
+    assert shapes == {f"{n}_weight": (8, 8) for n in names} | {f"{n}_bias": (8,) for n in names}
+    unbiased = MultiHeadAttention(2, True, bias=False)
+    assert list(unbiased.parameters((9, 8))) == [f"{n}_weight" for n in names]
+    # each of 9 places: four products with (8, 8), and with 9 keys and 9 values of 8, in all heads
+    assert unbiased.forward_flops((9, 8)) == 2 * 9 * (4 * 8 * 8 + 2 * 9 * 8)
+    # the gradient of x takes three of them, if nothing before needs it
+    assert unbiased.training_flops((9, 8), False) == 3 * unbiased.forward_flops((9, 8)) - (
+        2 * 9 * 3 * 8 * 8
+    )
+
+
+def test_normal_initial_values_have_their_standard_deviation():
+    random = np.random.default_rng(0)
+    attention = MultiHeadAttention(2, True, std=0.02, output_std=0.003)
+    for name, parameter in attention.parameters((4, 200)).items():
+        values = parameter.initializer.sample(random, parameter.shape)
+        expected = 0 if "bias" in name else 0.003 if "output" in name else 0.02
+        assert values.std() == pytest.approx(expected, rel=0.02)
+        assert values.dtype == np.float32
 
 
 SIZES = "a whole number from 1 to 2,147,483,647"

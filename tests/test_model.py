@@ -7,6 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
+from small_models import SPEAKING
 
 from crossbench import models
 from crossbench.data.sources import (
@@ -19,12 +20,22 @@ from crossbench.data.sources import (
     Text,
 )
 from crossbench.errors import SpecError
-from crossbench.models.layers import Conv, Dense, Embedding, Flatten, OneHot, Residual
+from crossbench.models.layers import (
+    Conv,
+    Dense,
+    Embedding,
+    Flatten,
+    OneHot,
+    Residual,
+    Unembedding,
+)
 from crossbench.models.training import (
     SGD,
     Adadelta,
     Adam,
+    AdamW,
     BinaryCrossEntropy,
+    InverseTimeDecay,
     MeanSquaredError,
     RMSprop,
     SoftmaxCrossEntropy,
@@ -74,6 +85,7 @@ def test_a_description_is_json(lenet):
         "stride": [1, 1],
         "padding": [0, 0],
         "bias": True,
+        "std": None,
     }
 
 
@@ -85,7 +97,11 @@ def test_layers_that_do_not_fit_one_another_make_no_model(lenet):
 @pytest.mark.parametrize(
     ("layers", "loss", "message"),
     [
-        ((Conv(4, (5, 5)),), SoftmaxCrossEntropy(), r"a vector of logits, not .* \(4, 28, 28\)"),
+        (
+            (Conv(4, (5, 5)),),
+            SoftmaxCrossEntropy(),
+            r"takes logits .* the shape \(4, 28, 28\)",
+        ),
         ((Flatten(), Dense(2)), BinaryCrossEntropy(), r"takes one logit, not the shape \(2,\)"),
         ((Conv(4, (5, 5)),), MeanSquaredError(), r"a vector of outputs, not .* \(4, 28, 28\)"),
     ],
@@ -208,8 +224,10 @@ def test_the_epsilon_of_an_optimizer_is_over_0(epsilon):
 
 
 def test_a_decay_is_not_negative():
-    with pytest.raises(SpecError, match="RMSprop: decay must be a finite number of at least 0"):
-        RMSprop(0.1, 0.9, 1e-8, decay=-0.5)
+    with pytest.raises(SpecError, match="InverseTimeDecay: decay must be a finite number of at"):
+        InverseTimeDecay(-0.5)
+    with pytest.raises(SpecError, match="AdamW: weight_decay must be a finite number of at least"):
+        AdamW(0.1, 0.9, 0.99, 1e-8, weight_decay=-0.1)
 
 
 @pytest.mark.parametrize(
@@ -294,6 +312,8 @@ def test_initial_weights_are_those_of_keras():
 PUBLISHED = {
     "bignet": 58_091_396,
     "cifar_cnn": 1_250_858,
+    "gpt2_small": 124_439_808,
+    "gpt_char": 804_096,
     "lenet": 39_558,
     "lenet5": 44_426,
     "mlp7_bn": 346_122,
@@ -303,9 +323,10 @@ PUBLISHED = {
     "mnist_mlp": 669_706,
     "resnet_small": 299_722,
     "rosetta_cnn": 3_441_592,
+    "vit_cifar": 119_098,
 }
 """Numbers of parameters, from the posts, from Keras' summaries of the examples, or from the PyTorch
-modules of SciMLBenchmarks.jl."""
+modules of SciMLBenchmarks.jl, nanoGPT and the vision transformer's repository."""
 
 
 def test_the_catalogue_has_the_published_models():
@@ -320,6 +341,42 @@ def test_the_catalogue_has_the_published_models():
     assert len(convolutions) == 63
     with pytest.raises(SpecError, match="there is no model 'vgg': choose from bignet, cifar_cnn"):
         models.get("vgg")
+
+
+def test_gpt2s_flops_are_those_of_the_palm_paper():
+    """6 N + 12 L H Q T for a token (Chowdhery et al., 2022, appendix B), of the N parameters those
+    that are multiplied: not the positions'. Biases and norms are parameters without FLOPs here.
+    """
+    model, tokens, layers, heads, head_features = models.get("gpt2_small"), 1_024, 12, 12, 64
+    n = model.parameter_count - tokens * heads * head_features
+    published = 6 * n + 12 * layers * heads * head_features * tokens
+    assert model.training_flops / tokens == pytest.approx(published, rel=2e-3)
+    assert model.training_flops / tokens < published
+
+
+def test_a_schedule_has_the_published_learning_rates():
+    """As of nanoGPT's get_lr(), from 1e-3 to 1e-4, with 100 and 2,000 steps."""
+    optimizer = models.get("gpt_char").optimizer
+    published = {0: 1e-3 / 101, 50: 51e-3 / 101, 100: 1e-3, 1_050: 5.5e-4, 2_000: 1e-4, 9_999: 1e-4}
+    for step, rate in published.items():
+        assert optimizer.rate(step) == pytest.approx(rate, rel=1e-12)
+    assert SGD(0.1).rate(7) == 0.1
+    decayed = RMSprop(0.1, 0.9, 1e-8, schedule=InverseTimeDecay(0.5))
+    assert decayed.rate(2) == pytest.approx(0.05)
+    short = optimizer.schedule.shortened(4)  # the proof's steps see each of its phases
+    factors = [short.factor(step) for step in range(4)]
+    assert factors[0] < factors[1] == 1 > factors[2] > factors[3] == 0.1
+
+
+def test_a_weight_may_be_tied_to_the_first_layers_alone():
+    for layers in (
+        (Embedding(11, 6), Unembedding(12)),
+        (Embedding(11, 5), Dense(6), Unembedding(11)),
+        (OneHot(11), Dense(6), Unembedding(11)),
+        (Embedding(11, 6), Residual(body=(Unembedding(11),), shortcut=(Unembedding(11),))),
+    ):
+        with pytest.raises(ValueError, match=r"unembedding1 (shares the weight of|cannot be ins)"):
+            dataclasses.replace(SPEAKING, layers=layers)
 
 
 def test_the_simple_networks_predict_normal_numbers():

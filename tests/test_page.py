@@ -15,7 +15,7 @@ from crossbench.errors import ReportError
 from crossbench.report import page
 from crossbench.report.charts import charts, several
 from crossbench.report.summary import row_name
-from crossbench.results.records import AccuracyEpoch, Peak, Usage
+from crossbench.results.records import Peak, TargetEpoch, Usage
 from crossbench.results.roofline import intensity, training_bytes
 
 USAGE = Usage(1, 3, 0.001, 2.0, 2**30, None, None, None, None, None, [])
@@ -39,7 +39,7 @@ def everything():
         for threads in (1, 2)
     ]
     cells[1].epochs = result("torch", [9, *[1.2, 1.1] * 4]).epochs
-    cells[0].to_accuracy = [AccuracyEpoch(2.0, 4.0, a) for a in (0.3, 0.6)]
+    cells[0].to_target = [TargetEpoch(2.0, 4.0, a) for a in (0.3, 0.6)]
     for cell in cells:
         cell.peak = Peak(100.0, 10.0)
         used = replace(QUIET, cpu_joules=50.0, gpu_joules=0.5 if cell is cells[3] else None)

@@ -415,12 +415,12 @@ def test_training_to_an_accuracy(run, target, max_seconds, reached):
         "reference", devices="cpu", rounds=1, target_accuracy=target, max_seconds=max_seconds
     )
     (result,) = comparison.results
-    *before, last = result.to_accuracy
-    assert (last.accuracy >= target) is reached
-    assert all(epoch.accuracy < target for epoch in before)
+    *before, last = result.to_target
+    assert (last.reached >= target) is reached
+    assert all(epoch.reached < target for epoch in before)
     assert len(before) == 0 or reached  # the time was up after the first
     # from the initial weights, as every round
-    assert result.to_accuracy[0].accuracy == result.test_accuracy
+    assert result.to_target[0].reached == result.test_accuracy
     assert ("given up" in crossbench.table(comparison)) is not reached
 
 

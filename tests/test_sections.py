@@ -5,8 +5,8 @@ from dataclasses import replace
 from samples import QUIET, comparison, epoch, result, rows
 
 from crossbench.report.details import all_details as table
-from crossbench.report.sections import accuracy, cost, threads, usage
-from crossbench.results.records import AccuracyEpoch, Peak, Usage
+from crossbench.report.sections import cost, threads, to_target, usage
+from crossbench.results.records import Peak, TargetEpoch, Usage
 
 
 def scaled(*seconds):
@@ -38,7 +38,7 @@ def test_more_threads_that_are_slower_have_a_note():
 
 def test_sections_without_data_are_left_out():
     c = comparison(result("torch", [9, 2]))
-    assert (threads(c), cost(c), accuracy(c)) == (None, None, None)
+    assert (threads(c), cost(c), to_target(c)) == (None, None, None)
 
 
 def test_cost_and_its_ratio():
@@ -54,11 +54,22 @@ def test_cost_and_its_ratio():
     assert comparison(cpu, gpu, prices={"cpu": 0.36}).cost_ratio(gpu) is None
 
 
+def test_time_to_a_loss_of_rows_that_reach_it_or_not():
+    there, not_there = result("torch", [9, 2]), result("jax", [9, 2])
+    there.to_target = [TargetEpoch(2.0, 3.0, 2.5), TargetEpoch(1.0, 1.5, 1.625)]
+    not_there.to_target = [TargetEpoch(2.0, 3.0, None)]
+    text = to_target(comparison(there, not_there, target_loss=1.7))
+    assert "seconds to a loss of 1.7" in text
+    torch, jax = (line.split() for line in text.splitlines()[-2:])
+    assert torch == ["Torch", "cpu", "2", "3.00", "4.50", "2", "1.62"]
+    assert jax == ["Jax", "cpu", "2", "–", "–", "1", "–", "given", "up", "after", "2.00", "s"]
+
+
 def test_time_to_accuracy_of_rows_that_reach_it_or_not():
     there, not_there = result("torch", [9, 2]), result("jax", [9, 2])
-    there.to_accuracy = [AccuracyEpoch(2.0, 3.0, 0.3), AccuracyEpoch(1.0, 1.5, 0.6)]
-    not_there.to_accuracy = [AccuracyEpoch(2.0, 3.0, 0.3)]
-    text = accuracy(comparison(there, not_there, result("flux", [9, 2]), target_accuracy=0.5))
+    there.to_target = [TargetEpoch(2.0, 3.0, 0.3), TargetEpoch(1.0, 1.5, 0.6)]
+    not_there.to_target = [TargetEpoch(2.0, 3.0, 0.3)]
+    text = to_target(comparison(there, not_there, result("flux", [9, 2]), target_accuracy=0.5))
     torch, jax, flux = text.splitlines()[-3:]
     assert torch.split() == ["Torch", "cpu", "2", "3.00", "4.50", "2", "60.0%"]
     assert jax.split() == [

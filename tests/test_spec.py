@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import psutil
 import pytest
-from small_models import FITTED
+from small_models import FITTED, SPEAKING
 
 from crossbench import memory
 from crossbench.data.sources import CIFAR10, NormalNumbers, Pictures
@@ -53,6 +53,11 @@ def test_a_limit_on_the_steps_or_on_the_examples(small_model):
         ({"batches": 2, "examples": 64}, "batches gives every batch size as many steps, examples"),
         ({"batch_size": [2, 128], "examples": 64}, "examples is 64, but batch_size is 128"),
         ({"task": "predict", "target_accuracy": 0.5}, "target_accuracy is reached by training"),
+        ({"task": "predict", "target_loss": 0.5}, "target_loss is reached by training"),
+        (
+            {"target_loss": 1, "target_accuracy": 0.5},
+            "target_accuracy and target_loss are two targets: give one",
+        ),
     ],
 )
 def test_a_wrong_task_or_batch_size_is_refused_in_a_line(arguments, message):
@@ -119,6 +124,7 @@ POSITIVE_INTEGER = "a whole number from 1 to 2,147,483,647"
             {"target_accuracy": 50},
             "target_accuracy must be None or a number over 0 and at most 1, not 50",
         ),
+        ({"target_loss": 0}, "target_loss must be None or a finite number over 0, not 0"),
         ({"trace_memory": "no"}, "trace_memory must be True or False, not 'no'"),
         ({"precision": 0}, "precision must be a finite number over 0, not 0"),
         ({"precision": "x"}, "precision must be a finite number over 0, not 'x'"),
@@ -157,13 +163,17 @@ def test_an_invalid_argument_is_named_in_one_line(asked, message):
     assert len(str(caught.value)) < 400
 
 
-def test_a_target_accuracy_needs_a_model_with_classes():
+@pytest.mark.parametrize(
+    ("model", "what"), [(FITTED, "numbers"), (SPEAKING, "a class at each place of a sequence")]
+)
+def test_a_target_accuracy_needs_a_model_with_one(model, what):
     with pytest.raises(SpecError) as caught:
-        make_spec(model=FITTED, target_accuracy=0.5)
+        make_spec(model=model, target_accuracy=0.5)
     assert str(caught.value) == (
-        "target_accuracy does not apply to the model fitted: it predicts numbers, not classes"
+        f"target_accuracy does not apply to the model {model.name}: it predicts {what}; "
+        "target_loss does"
     )
-    assert make_spec(model=FITTED).settings.target_accuracy is None
+    assert make_spec(model=model, target_loss=2).settings.target_loss == 2.0
 
 
 def test_numpy_numbers_become_plain_numbers():

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from samples import DISAGREES, QUIET, comparison, epoch, result
+from small_models import SPEAKING
 
 from crossbench.report.formats import html, markdown
 from crossbench.report.summary import summarize
@@ -73,6 +74,8 @@ def test_the_accuracy_is_left_out_where_the_model_predicts_numbers():
         c.model["classes"] = classes
         assert ("accuracy" in summarize(c).columns) == shown
     assert "accuracy" in summarize(comparison(*without)).columns
+    c = comparison(*without, model=SPEAKING.description())
+    assert "accuracy" not in summarize(c).columns
 
 
 def test_who_is_fastest_is_a_sentence():

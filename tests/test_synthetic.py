@@ -6,7 +6,7 @@ import pytest
 from crossbench import data
 from crossbench.adapters.reference import ADAPTER
 from crossbench.data import synthetic, synthetic_reviews, synthetic_text
-from crossbench.data.sources import CIFAR10, IMDB, MNIST, NormalNumbers, Pictures, Text
+from crossbench.data.sources import CIFAR10, IMDB, MNIST, NormalNumbers, Pictures, Text, TokenIds
 from crossbench.engine.batches import array_batches, as_inputs
 from crossbench.errors import DataError
 from crossbench.workload import Job
@@ -91,6 +91,21 @@ def test_large_pictures_are_always_synthetic(tmp_path, monkeypatch):
     assert auto.note is None
     with pytest.raises(DataError, match=f"^{tmp_path} cannot be used: .* are always synthetic"):
         data.load(source, str(tmp_path), 0)
+
+
+def test_token_ids_follow_zipfs_law():
+    source = TokenIds(vocabulary=1_000, length=500)
+    first, again, other = (synthetic.load_token_ids(source, seed) for seed in (0, 0, 1))
+    assert first.sha256() == again.sha256() != other.sha256()
+    assert first.name == "token ids by Zipf's law (seed 0)"
+    assert first.train.inputs.shape == first.train.labels.shape == (256, 500)
+    assert first.test.inputs.shape == (32, 500)
+    assert first.train.inputs.dtype == first.train.labels.dtype == np.int32
+    np.testing.assert_array_equal(first.train.inputs[:, 1:], first.train.labels[:, :-1])
+    seen = np.bincount(first.train.inputs.ravel(), minlength=1_000)
+    assert len(seen) == 1_000
+    for token_id in (1, 9, 99):  # drawn k + 1 times less often than 0
+        assert seen[token_id] * (token_id + 1) == pytest.approx(seen[0], rel=0.2)
 
 
 def test_normal_numbers_are_independent_and_normal():

@@ -12,7 +12,7 @@ import crossbench
 from crossbench.errors import ResultsError
 from crossbench.report.several_runs import change_table, merged_table
 from crossbench.results import file
-from crossbench.results.records import AccuracyEpoch, Peak, Reference, ReferenceLosses, Usage
+from crossbench.results.records import Peak, Reference, ReferenceLosses, TargetEpoch, Usage
 from crossbench.results.several_runs import check_same_work
 
 
@@ -23,7 +23,7 @@ def full_comparison(model):
     absent = result("flux", [], status="unavailable", parity=None)
     gpu.peak, gpu.allocated, gpu.peak_problem = Peak(1.0, 2.0), 2**20, "out of memory"
     gpu.start_seconds, gpu.threads_reported, gpu.cpus_allowed = 1.0, 2, 2
-    gpu.to_accuracy = [AccuracyEpoch(1.0, 1.0, 0.5)]
+    gpu.to_target = [TargetEpoch(1.0, 1.0, 0.5)]
     gpu.usage = [Usage(1, 9, 0.01, 1.5, 2**30, 0.8, 2**31, 200.0, 1500.0, 1450.0, ["power cap"])]
     gpu.epochs[1] = replace(
         gpu.epochs[1],

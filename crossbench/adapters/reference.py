@@ -23,23 +23,32 @@ from ..models.layers import (
     GRU,
     LSTM,
     BatchNorm,
+    ClassToken,
     Conv,
     Dense,
     Dropout,
     Embedding,
+    FirstOfSequence,
     Flatten,
     GlobalAveragePool,
     Layer,
+    LayerNorm,
     MaxPool,
+    MultiHeadAttention,
     OneHot,
+    PositionEmbedding,
     ReLU,
     Residual,
+    RMSNorm,
+    ToSequence,
+    Unembedding,
 )
 from ..models.model import Model, NamedLayer, Weights
 from ..models.training import (
     SGD,
     Adadelta,
     Adam,
+    AdamW,
     BinaryCrossEntropy,
     MeanSquaredError,
     RMSprop,
@@ -51,11 +60,15 @@ Backward = Callable[[np.ndarray], np.ndarray]
 """Maps the output's gradient to the input's, and adds the parameters' to Pass.gradients."""
 
 
+TIED_WEIGHT = "embedding1.weight"
+"""The parameter that an Unembedding shares."""
 SEED = 0
 """Seed of the dropout masks."""
 PIECE_SIZE = 64
-"""Examples that go through a model with convolutions at a time: NumPy spends most of the time of a
-larger batch on getting memory."""
+"""Examples that go through a model with convolutions or attention at a time: NumPy spends most of
+the time of a larger batch on getting memory."""
+PIECE_VALUES = 2**24
+"""Values of the largest layer of so many examples, at most."""
 BLOCK_VALUES = 2**19
 """Values of a convolution's patches that are computed at a time."""
 
@@ -85,8 +98,14 @@ class Pass:
         return {name.removeprefix(prefix): self.weights[name] for name in named.parameters}
 
     def add_gradients(self, named: NamedLayer, **gradients: np.ndarray) -> None:
-        """Store the gradients of the layer's parameters, given by their short name."""
-        self.gradients |= {f"{named.name}.{name}": value for name, value in gradients.items()}
+        """Add to the gradients of the layer's parameters, given by their short name."""
+        for name, gradient in gradients.items():
+            self.add_to(f"{named.name}.{name}", gradient)
+
+    def add_to(self, name: str, gradient: np.ndarray) -> None:
+        """Add to the gradient of a parameter, which another layer may have added to before."""
+        before = self.gradients.get(name)
+        self.gradients[name] = gradient if before is None else before + gradient
 
 
 @singledispatch
@@ -193,11 +212,19 @@ def _(layer: ReLU, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.ndar
 
 @forward.register
 def _(layer: GELU, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.ndarray, Backward]:
-    below = (1 + erf(x / math.sqrt(2))) / 2  # the share of the normal distribution below x
+    if layer.tanh:
+        scale = math.sqrt(2 / math.pi)
+        tanh = np.tanh(scale * (x + 0.044715 * x**3))
+        below = (1 + tanh) / 2
+    else:
+        below = (1 + erf(x / math.sqrt(2))) / 2  # the share of the normal distribution below x
 
     def backward(dy: np.ndarray) -> np.ndarray:
-        density = np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
-        return dy * (below + x * density)
+        if layer.tanh:
+            slope = (1 - tanh**2) / 2 * scale * (1 + 3 * 0.044715 * x**2)
+        else:
+            slope = np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
+        return dy * (below + x * slope)
 
     return x * below, backward
 
@@ -208,14 +235,43 @@ def _(layer: Flatten, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.n
 
 
 @forward.register
+def _(
+    layer: ToSequence, named: NamedLayer, x: np.ndarray, run: Pass
+) -> tuple[np.ndarray, Backward]:
+    y = x.reshape(*x.shape[:2], -1).transpose(0, 2, 1)
+    return y, lambda dy: dy.transpose(0, 2, 1).reshape(x.shape)
+
+
+@forward.register
 def _(layer: Dense, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.ndarray, Backward]:
     parameters = run.parameters(named)
+    y, back = _project(x, parameters["weight"], parameters.get("bias"))
 
     def backward(dy: np.ndarray) -> np.ndarray:
-        run.add_gradients(named, weight=dy.T @ x, bias=_sum(dy, (0,)))
-        return dy @ parameters["weight"]
+        dx, gradients = back(dy)
+        run.add_gradients(named, **gradients)
+        return dx
 
-    return x @ parameters["weight"].T + parameters["bias"], backward
+    return y, backward
+
+
+def _project(
+    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None
+) -> tuple[np.ndarray, Callable[[np.ndarray], tuple[np.ndarray, Weights]]]:
+    """Return x @ weight' + bias over the last axis, and its backward pass: the gradient of x, and
+    those of the "weight" and, unless it is None, of the "bias".
+    """
+    rows = x.reshape(-1, x.shape[-1])  # a product of many small matrices is slow in NumPy
+
+    def backward(dy: np.ndarray) -> tuple[np.ndarray, Weights]:
+        drows = dy.reshape(-1, dy.shape[-1])
+        gradients = {"weight": drows.T @ rows}
+        if bias is not None:
+            gradients["bias"] = _sum(drows, (0,))
+        return (drows @ weight).reshape(x.shape), gradients
+
+    y = (rows @ weight.T).reshape(*x.shape[:-1], -1)
+    return y if bias is None else y + bias, backward
 
 
 @forward.register
@@ -246,6 +302,36 @@ def _(layer: BatchNorm, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np
         return centred * channels(parameters["weight"] / deviation)
 
     return normal * channels(parameters["weight"]) + channels(parameters["bias"]), backward
+
+
+@forward.register(LayerNorm)
+@forward.register(RMSNorm)
+def _(
+    layer: LayerNorm | RMSNorm, named: NamedLayer, x: np.ndarray, run: Pass
+) -> tuple[np.ndarray, Backward]:
+    centres = isinstance(layer, LayerNorm)
+    parameters = run.parameters(named)
+    weight, bias = parameters["weight"], parameters.get("bias")
+
+    def centred(values: np.ndarray) -> np.ndarray:
+        return values - values.mean(-1, keepdims=True) if centres else values
+
+    difference = centred(x)
+    deviation = np.sqrt((difference**2).mean(-1, keepdims=True) + x.dtype.type(layer.epsilon))
+    normal = difference / deviation
+
+    def backward(dy: np.ndarray) -> np.ndarray:
+        places = tuple(range(dy.ndim - 1))
+        gradients = {"weight": _sum(dy * normal, places)}
+        if bias is not None:
+            gradients["bias"] = _sum(dy, places)
+        run.add_gradients(named, **gradients)
+        dnormal = dy * weight
+        along = (dnormal * normal).mean(-1, keepdims=True)
+        return (centred(dnormal) - normal * along) / deviation
+
+    y = normal * weight
+    return y if bias is None else y + bias, backward
 
 
 @forward.register
@@ -284,6 +370,113 @@ def _(layer: Embedding, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np
 def _(layer: OneHot, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.ndarray, Backward]:
     dtype = next(iter(run.weights.values())).dtype
     return np.eye(layer.vocabulary, dtype=dtype)[x], lambda dy: np.zeros(x.shape)
+
+
+@forward.register
+def _(
+    layer: Unembedding, named: NamedLayer, x: np.ndarray, run: Pass
+) -> tuple[np.ndarray, Backward]:
+    y, back = _project(x, run.weights[TIED_WEIGHT], None)
+
+    def backward(dy: np.ndarray) -> np.ndarray:
+        dx, gradients = back(dy)
+        run.add_to(TIED_WEIGHT, gradients["weight"])
+        return dx
+
+    return y, backward
+
+
+@forward.register
+def _(
+    layer: PositionEmbedding, named: NamedLayer, x: np.ndarray, run: Pass
+) -> tuple[np.ndarray, Backward]:
+    def backward(dy: np.ndarray) -> np.ndarray:
+        run.add_gradients(named, weight=_sum(dy, (0,)))
+        return dy
+
+    return x + run.parameters(named)["weight"], backward
+
+
+@forward.register
+def _(
+    layer: ClassToken, named: NamedLayer, x: np.ndarray, run: Pass
+) -> tuple[np.ndarray, Backward]:
+    weight = run.parameters(named)["weight"]
+    token = np.broadcast_to(weight, (len(x), 1, len(weight)))
+
+    def backward(dy: np.ndarray) -> np.ndarray:
+        run.add_gradients(named, weight=_sum(dy[:, 0], (0,)))
+        return dy[:, 1:]
+
+    return np.concatenate([token, x], 1), backward
+
+
+@forward.register
+def _(
+    layer: FirstOfSequence, named: NamedLayer, x: np.ndarray, run: Pass
+) -> tuple[np.ndarray, Backward]:
+    def backward(dy: np.ndarray) -> np.ndarray:
+        dx = np.zeros_like(x)
+        dx[:, 0] = dy
+        return dx
+
+    return x[:, 0], backward
+
+
+def attention_scale(width: int) -> float:
+    """Return the factor of the scores of a head with so many features."""
+    return 1 / math.sqrt(width)
+
+
+def causal_mask(length: int) -> np.ndarray:
+    """Return where a place (row) must not attend to another (column): where that one is later."""
+    return np.triu(np.ones((length, length), bool), 1)
+
+
+@forward.register
+def _(
+    layer: MultiHeadAttention, named: NamedLayer, x: np.ndarray, run: Pass
+) -> tuple[np.ndarray, Backward]:
+    parameters = run.parameters(named)
+    backs = {}
+
+    def project(name: str, inputs: np.ndarray) -> np.ndarray:
+        y, backs[name] = _project(
+            inputs, parameters[f"{name}_weight"], parameters.get(f"{name}_bias")
+        )
+        return y
+
+    def project_back(name: str, dy: np.ndarray) -> np.ndarray:
+        dx, gradients = backs[name](dy)
+        run.add_gradients(named, **{f"{name}_{part}": value for part, value in gradients.items()})
+        return dx
+
+    def split(values: np.ndarray) -> np.ndarray:  # batch, heads, length, features of a head
+        return values.reshape(*values.shape[:2], layer.heads, -1).swapaxes(1, 2)
+
+    def join(values: np.ndarray) -> np.ndarray:
+        return values.swapaxes(1, 2).reshape(x.shape)
+
+    q, k, v = (split(project(name, x)) for name in ("query", "key", "value"))
+    scale = attention_scale(q.shape[-1])
+    scores = q @ k.swapaxes(2, 3) * x.dtype.type(scale)
+    if layer.causal:
+        scores[..., causal_mask(scores.shape[-1])] = -np.inf
+    exponentials = np.exp(scores - scores.max(-1, keepdims=True))
+    shares = exponentials / exponentials.sum(-1, keepdims=True)
+
+    def backward(dy: np.ndarray) -> np.ndarray:
+        djoined = split(project_back("output", dy))
+        dshares = djoined @ v.swapaxes(2, 3)
+        dscores = shares * (dshares - (dshares * shares).sum(-1, keepdims=True))
+        dscores *= x.dtype.type(scale)
+        return (
+            project_back("query", join(dscores @ k))
+            + project_back("key", join(dscores.swapaxes(2, 3) @ q))
+            + project_back("value", join(shares.swapaxes(2, 3) @ djoined))
+        )
+
+    return project("output", join(shares @ v)), backward
 
 
 @forward.register(LSTM)
@@ -411,12 +604,15 @@ def loss_and_gradient(
 def _(
     loss: SoftmaxCrossEntropy, logits: np.ndarray, labels: np.ndarray
 ) -> tuple[float, np.ndarray]:
-    shifted = logits - logits.max(1, keepdims=True)
+    classes, smoothing = logits.shape[-1], loss.label_smoothing
+    flat, labels = logits.reshape(-1, classes), labels.reshape(-1)
+    shifted = flat - flat.max(1, keepdims=True)
     log_softmax = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
     rows = np.arange(len(labels))
-    gradient = np.exp(log_softmax)
-    gradient[rows, labels] -= 1
-    return -float(log_softmax[rows, labels].mean()), gradient / len(labels)
+    value = (1 - smoothing) * log_softmax[rows, labels].mean() + smoothing * log_softmax.mean()
+    gradient = np.exp(log_softmax) - logits.dtype.type(smoothing / classes)
+    gradient[rows, labels] -= logits.dtype.type(1 - smoothing)
+    return -float(value), gradient.reshape(logits.shape) / len(labels)
 
 
 @loss_and_gradient.register
@@ -438,7 +634,7 @@ State = dict[str, dict[str, Any]]
 
 @singledispatch
 def update(optimizer: Any, gradient: np.ndarray, state: dict[str, Any], t: int) -> np.ndarray:
-    """Return what step t (from 0) subtracts from a weight, learning rate included.
+    """Return what step t (from 0) subtracts from a weight, for a learning rate of 1.
 
     It follows the formula in the optimizer's docstring. state: the weight's, empty at the start;
     changed in place.
@@ -451,23 +647,26 @@ def update(optimizer: Any, gradient: np.ndarray, state: dict[str, Any], t: int) 
 @update.register
 def _(optimizer: SGD, gradient: np.ndarray, state: dict[str, Any], t: int) -> np.ndarray:
     state["velocity"] = optimizer.momentum * state.get("velocity", 0) + gradient
-    return optimizer.learning_rate * state["velocity"]
+    velocity: np.ndarray = state["velocity"]
+    return velocity
 
 
-@update.register
-def _(optimizer: Adam, gradient: np.ndarray, state: dict[str, Any], t: int) -> np.ndarray:
+@update.register(Adam)
+@update.register(AdamW)
+def _(optimizer: Adam | AdamW, gradient: np.ndarray, state: dict[str, Any], t: int) -> np.ndarray:
     b1, b2 = optimizer.beta1, optimizer.beta2
     state["m"] = b1 * state.get("m", 0) + (1 - b1) * gradient
     state["v"] = b2 * state.get("v", 0) + (1 - b2) * gradient**2
     m, v = state["m"] / (1 - b1 ** (t + 1)), state["v"] / (1 - b2 ** (t + 1))
-    return optimizer.learning_rate * m / (np.sqrt(v) + optimizer.epsilon)
+    step: np.ndarray = m / (np.sqrt(v) + optimizer.epsilon)
+    return step
 
 
 @update.register
 def _(optimizer: RMSprop, gradient: np.ndarray, state: dict[str, Any], t: int) -> np.ndarray:
     state["v"] = optimizer.rho * state.get("v", 0) + (1 - optimizer.rho) * gradient**2
-    rate = optimizer.learning_rate / (1 + optimizer.decay * t)
-    return rate * gradient / (np.sqrt(state["v"]) + optimizer.epsilon)
+    step: np.ndarray = gradient / (np.sqrt(state["v"]) + optimizer.epsilon)
+    return step
 
 
 @update.register
@@ -476,7 +675,20 @@ def _(optimizer: Adadelta, gradient: np.ndarray, state: dict[str, Any], t: int) 
     state["v"] = rho * state.get("v", 0) + (1 - rho) * gradient**2
     step = gradient * np.sqrt(u + epsilon) / np.sqrt(state["v"] + epsilon)
     state["u"] = rho * u + (1 - rho) * step**2
-    return optimizer.learning_rate * step
+    return step
+
+
+def clip(gradients: Weights, clip_norm: float | None) -> Weights:
+    """Return the gradients, each scaled down where the norm of them all is over clip_norm."""
+    norm = global_norm(gradients)
+    if clip_norm is None or norm <= clip_norm:
+        return gradients
+    return {name: g * g.dtype.type(clip_norm / norm) for name, g in gradients.items()}
+
+
+def global_norm(gradients: Weights) -> float:
+    """Return the Euclidean norm of all gradients together."""
+    return math.sqrt(sum(float(np.vdot(g, g)) for g in gradients.values()))
 
 
 def unsupported_part(model: Model) -> str | None:
@@ -497,10 +709,13 @@ class ReferenceWorkload:
 
     def __init__(self, job: Job) -> None:
         self.model, self.dtype = job.model, np.dtype(job.dtype)
-        self.layers = list(job.model.named_layers())
+        self.layers, self.described = list(job.model.named_layers()), job.model.parameters
         self.near_ties = 0  # of all training passes so far; see Pass
         kinds = {type(named.layer) for named in job.model.all_layers()}
-        self.piece_size = PIECE_SIZE if Conv in kinds and BatchNorm not in kinds else None
+        self.piece_size = None
+        if BatchNorm not in kinds and kinds & {Conv, MultiHeadAttention}:
+            largest = max(math.prod(n.output_shape) for n in job.model.all_layers())
+            self.piece_size = max(1, min(PIECE_SIZE, PIECE_VALUES // largest))
 
     def load_weights(self, weights: Weights) -> None:
         self.steps, self.state, self.random = 0, State(), np.random.default_rng(SEED)
@@ -531,9 +746,12 @@ class ReferenceWorkload:
     def step(self, batch: Batch) -> float:
         """Train on a batch and return its loss."""
         loss, run = self._backward(batch, self.random)
-        for name, gradient in run.gradients.items():
-            state = self.state.setdefault(name, {})
-            step = update(self.model.optimizer, gradient, state, self.steps)
+        optimizer = self.model.optimizer
+        rate = optimizer.rate(self.steps)
+        for name, gradient in clip(run.gradients, optimizer.clip_norm).items():
+            step = update(optimizer, gradient, self.state.setdefault(name, {}), self.steps)
+            decay = optimizer.weight_decay_of(self.described[name])
+            step = rate * (step + decay * self.parameters[name])
             self.parameters[name] -= step.astype(self.dtype)
         for name, value in run.running.items():
             self.parameters[name] = value.astype(self.dtype)

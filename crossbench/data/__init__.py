@@ -8,10 +8,20 @@ from functools import partial
 from pathlib import Path
 
 from ..errors import DataError
-from . import cifar10, imdb, mnist, synthetic, synthetic_reviews, synthetic_text, text
+from . import cifar10, imdb, mnist, shakespeare, synthetic, synthetic_reviews, synthetic_text, text
 from .dataset import Dataset, Split
 from .download import DataUnavailable, OfficialFiles
-from .sources import CIFAR10, IMDB, MNIST, NormalNumbers, Pictures, Source, Text
+from .sources import (
+    CIFAR10,
+    IMDB,
+    MNIST,
+    NormalNumbers,
+    Pictures,
+    Source,
+    Text,
+    TinyShakespeare,
+    TokenIds,
+)
 
 __all__ = ["OFFICIAL_FILES", "Dataset", "Split", "load"]
 
@@ -20,6 +30,7 @@ OFFICIAL_FILES: tuple[OfficialFiles, ...] = (
     mnist.OFFICIAL_FILES,
     imdb.OFFICIAL_FILES,
     text.OFFICIAL_FILES,
+    shakespeare.OFFICIAL_FILES,
 )
 """The data sets that "auto" may download."""
 
@@ -40,13 +51,13 @@ class _Loaders:
 
 
 def load(source: Source, where: str, seed: int) -> Dataset:
-    """Load the source's data from "auto", "synthetic" or a path: a directory, or a file for Text.
+    """Load the source's data from "auto", "synthetic" or a path: a directory, or a file for a text.
 
     auto: the published data, from the cache or downloaded; if it is not available, the synthetic
     data, with a note that says so. seed: of the synthetic data. Raise DataError if a file is
     missing or damaged.
     """
-    if isinstance(source, Pictures | NormalNumbers):
+    if isinstance(source, Pictures | NormalNumbers | TokenIds):
         return _load_formula(source, where, seed)
     loaders = _loaders(source)
     if where == "synthetic":
@@ -94,17 +105,27 @@ def _loaders(source: Source) -> _Loaders:
                 "a synthetic text is",
                 partial(synthetic_text.load, source),
             )
+        case TinyShakespeare():
+            return _Loaders(
+                shakespeare.OFFICIAL_FILES.title,
+                partial(shakespeare.load_official, source),
+                partial(shakespeare.load_file, source),
+                "a synthetic text is",
+                partial(synthetic_text.load, source),
+            )
     raise TypeError(f"{type(source).__name__} is not a source of data")
 
 
-def _load_formula(source: Pictures | NormalNumbers, where: str, seed: int) -> Dataset:
+def _load_formula(source: Pictures | NormalNumbers | TokenIds, where: str, seed: int) -> Dataset:
     """Load data that was never published."""
     if where not in ("auto", "synthetic"):
-        what = "pictures" if isinstance(source, Pictures) else "numbers"
+        what = {Pictures: "pictures", TokenIds: "token ids"}.get(type(source), "numbers")
         raise DataError(
             f"{where} cannot be used: this model's {what} are always synthetic; "
             "use --data auto or --data synthetic"
         )
     if isinstance(source, Pictures):
         return synthetic.load_pictures(source, seed)
+    if isinstance(source, TokenIds):
+        return synthetic.load_token_ids(source, seed)
     return synthetic.load_numbers(source, seed)

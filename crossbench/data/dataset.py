@@ -15,8 +15,8 @@ class Split:
     """Hold the examples to train on, or those to test on.
 
     inputs: pictures (n, channels, height, width) uint8, sequences of token ids (n, length) int32,
-    or numbers (n, *shape) float32. labels: classes (n,) uint8 or int32, from 0, or targets
-    (n, outputs) float32.
+    or numbers (n, *shape) float32. labels: classes (n,) uint8 or int32, from 0, or one for each
+    place of a sequence (n, length) int32, or targets (n, outputs) float32.
     """
 
     inputs: np.ndarray

@@ -21,7 +21,13 @@ class Augmentation(Checked):
     flip: Boolean
 
 
+@dataclass(frozen=True)
+class RandomPositions(Checked):
+    """Draws each example anew at a random position of a text, the same for all frameworks."""
+
+
 AUGMENTATION = optional(instance_of("an Augmentation", Augmentation))
+POSITIONS = optional(instance_of("RandomPositions()", RandomPositions))
 NO_AUGMENTATION = instance_of("None, because only pictures are augmented", type(None))
 
 
@@ -29,8 +35,8 @@ NO_AUGMENTATION = instance_of("None, because only pictures are augmented", type(
 class Source(Checked):
     """Names the data that a model trains on, in the shape that the model takes."""
 
-    augmentation: Annotated[Augmentation | None, AUGMENTATION] = None
-    """If given, the epoch is streamed: each batch is augmented just before its training step."""
+    augmentation: Annotated[Augmentation | RandomPositions | None, AUGMENTATION] = None
+    """If given, the epoch is streamed: each batch is made just before its training step."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,29 @@ class Text(Source):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TinyShakespeare(Source):
+    """Names a text of Shakespeare's plays, in blocks of `length` characters as token ids (length,),
+    each character labelled with the one that follows it.
+
+    augmentation: RandomPositions() to draw the blocks anywhere; None for one block after another.
+    """
+
+    length: Annotated[int, integer(1, 10_000)]
+    augmentation: Annotated[RandomPositions | None, POSITIONS] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenIds(Source):
+    """Names synthetic token ids (length,), each labelled with the one that follows it, drawn by
+    Zipf's law: for language models whose text was never published.
+    """
+
+    vocabulary: Size
+    length: Annotated[int, integer(1, 10_000)]
+    augmentation: Annotated[None, NO_AUGMENTATION] = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class NormalNumbers(Source):
     """Names random inputs of a shape and random targets (outputs,): independent standard normal
     numbers, from which nothing can be learned. For models whose benchmark trains on such numbers.
@@ -88,4 +117,4 @@ class NormalNumbers(Source):
     augmentation: Annotated[None, NO_AUGMENTATION] = None
 
 
-SOURCES = (CIFAR10, MNIST, Pictures, IMDB, Text, NormalNumbers)
+SOURCES = (CIFAR10, MNIST, Pictures, IMDB, Text, TinyShakespeare, TokenIds, NormalNumbers)

@@ -13,14 +13,26 @@ from __future__ import annotations
 import numpy as np
 
 from .dataset import CLASSES, Dataset, Split
-from .sources import CIFAR10, IMDB, MNIST, NormalNumbers, Pictures, Source, Text
+from .sources import (
+    CIFAR10,
+    IMDB,
+    MNIST,
+    NormalNumbers,
+    Pictures,
+    Source,
+    Text,
+    TinyShakespeare,
+    TokenIds,
+)
 
 TRAIN, TEST = 50_000, 10_000  # pictures, as in CIFAR-10
 LARGE_TRAIN, LARGE_TEST = 1_024, 128  # pictures of a Pictures source
 NUMBERS_TRAIN, NUMBERS_TEST = 16_384, 1_024  # examples of a NormalNumbers source
+TOKENS_TRAIN, TOKENS_TEST = 256, 32  # examples of a TokenIds source
 CHUNK = 1_000  # pictures of 32 x 32 made at once, or fewer larger ones of the same memory
 CIFAR_SHAPE, MNIST_SHAPE = (3, 32, 32), (1, 28, 28)
 TEXT_VOCABULARY = 57  # different characters in Nietzsche's text
+SHAKESPEARE_VOCABULARY = 65  # different characters in Shakespeare's text
 
 Shape = tuple[int, int, int]
 """Channels, height and width; height and width are equal."""
@@ -77,6 +89,28 @@ def make_numbers(
     return inputs, random.standard_normal((n, source.outputs), np.float32)
 
 
+def load_token_ids(
+    source: TokenIds, seed: int, train: int = TOKENS_TRAIN, test: int = TOKENS_TEST
+) -> Dataset:
+    """Return inputs and labels (n, length) int32: the labels are the ids one place later."""
+    train_random, test_random = np.random.default_rng([seed, 16]).spawn(2)
+    return Dataset(
+        f"token ids by Zipf's law (seed {seed})",
+        Split(*make_token_ids(source, train, train_random)),
+        Split(*make_token_ids(source, test, test_random)),
+    )
+
+
+def make_token_ids(
+    source: TokenIds, n: int, random: np.random.Generator, vocabulary: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return n inputs and labels (n, length) int32; the id k is drawn k + 1 times less than 0."""
+    cumulative = np.cumsum(1 / np.arange(1, 1 + (vocabulary or source.vocabulary)))
+    drawn = random.random((n, source.length + 1)) * cumulative[-1]
+    token_ids = np.searchsorted(cumulative, drawn).astype(np.int32)
+    return token_ids[:, :-1].copy(), token_ids[:, 1:].copy()
+
+
 def make_split(
     n: int, random: np.random.Generator, shape: Shape = CIFAR_SHAPE, classes: int = CLASSES
 ) -> Split:
@@ -117,11 +151,11 @@ def make_examples(
     source: Source, n: int, random: np.random.Generator, vocabulary: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return n inputs in the shape that the source's models take, and labels (n,) int64 from 0, or
-    targets (n, outputs) float32.
+    (n, length) for a source with one at each place, or targets (n, outputs) float32.
 
     Pictures are (n, channels, height, width) float32 in (0, 1), not rounded to 256 levels;
     sequences are (n, length) int32, with each id below the vocabulary equally likely. vocabulary:
-    None for IMDB's words without bigrams, or for 57 characters.
+    None for IMDB's words without bigrams, for 57 or 65 characters, or for the source's own.
     """
     match source:
         case CIFAR10():
@@ -140,6 +174,13 @@ def make_examples(
             characters = vocabulary or TEXT_VOCABULARY
             labels = random.integers(0, characters, n)
             return random.integers(0, characters, (n, length), np.int32), labels
+        case TinyShakespeare(length=length):
+            characters = vocabulary or SHAKESPEARE_VOCABULARY
+            both = random.integers(0, characters, (2, n, length), np.int32)
+            return both[0], both[1].astype(np.int64)
+        case TokenIds():
+            inputs, labels = make_token_ids(source, n, random, vocabulary)
+            return inputs, labels.astype(np.int64)
         case NormalNumbers():
             return make_numbers(source, n, random)
         case _:

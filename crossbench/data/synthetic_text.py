@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import text
+from . import shakespeare, text
 from .dataset import Dataset
-from .sources import Text
+from .sources import Text, TinyShakespeare
 
 CHARACTERS = 600_000
 WORDS = 1_500
@@ -24,10 +24,12 @@ PUNCTUATION = (*".,;:?!=_]'", '."', '!"', ".)", "...", "--")
 OPENINGS = ("", "", "", "", *"\"(['")
 
 
-def load(source: Text, seed: int, characters: int = CHARACTERS) -> Dataset:
-    """Return the text of that seed as a data set, cut into pieces as a real text is."""
-    name = f"synthetic text (seed {seed})"
-    return text.make_dataset(source, write(seed, characters), name, where=f"the {name}")
+def load(source: Text | TinyShakespeare, seed: int, characters: int = CHARACTERS) -> Dataset:
+    """Return the text of that seed as a data set, cut as a real text is."""
+    name, written = f"synthetic text (seed {seed})", write(seed, characters)
+    if isinstance(source, Text):
+        return text.make_dataset(source, written, name, where=f"the {name}")
+    return shakespeare.make_dataset(source, written, name, where=f"the {name}")
 
 
 def write(seed: int, characters: int = CHARACTERS) -> str:

@@ -40,17 +40,17 @@ MAX_BYTES = 20_000_000  # of a file: its pieces of 40 characters, one every 3, t
 
 def load_file(source: Text, path: Path) -> Dataset:
     """Load a UTF-8 text file with any line ends; raise DataError if it is unusable or too short."""
-    return make_dataset(source, _read(path), f"the text {path}", where=str(path))
+    return make_dataset(source, read(path), f"the text {path}", where=str(path))
 
 
 def load_official(source: Text) -> Dataset:
     """Load Nietzsche's text from the cache, or download it; else raise DataUnavailable."""
 
-    def read(directory: Path) -> Dataset:
+    def from_directory(directory: Path) -> Dataset:
         path = directory / FILE
-        return make_dataset(source, _read(path), OFFICIAL_FILES.title, where=str(path))
+        return make_dataset(source, read(path), OFFICIAL_FILES.title, where=str(path))
 
-    return OFFICIAL_FILES.load(read)
+    return OFFICIAL_FILES.load(from_directory)
 
 
 def make_dataset(source: Text, text: str, name: str, where: str) -> Dataset:
@@ -61,7 +61,7 @@ def make_dataset(source: Text, text: str, name: str, where: str) -> Dataset:
     the order of Unicode. inputs: (n, length) int32; labels: (n,) int32. where: names the text in
     an error. Raise DataError if a split has no piece.
     """
-    token_ids, vocabulary = _encode(text.lower())
+    token_ids, vocabulary = encode(text.lower())
     shortest = TEST_PART * (source.length + 1)
     if len(token_ids) < shortest:
         raise DataError(
@@ -73,7 +73,7 @@ def make_dataset(source: Text, text: str, name: str, where: str) -> Dataset:
     return Dataset(name, train, test, vocabulary=vocabulary)
 
 
-def _encode(text: str) -> tuple[np.ndarray, int]:
+def encode(text: str) -> tuple[np.ndarray, int]:
     """Return the token id of each character, and the number of different characters."""
     code_points = np.frombuffer(text.encode("utf-32-le"), "<u4")
     alphabet, token_ids = np.unique(code_points, return_inverse=True)
@@ -85,7 +85,7 @@ def _pieces(source: Text, token_ids: np.ndarray) -> Split:
     return Split(windows[:, :-1].copy(), windows[:, -1].copy())
 
 
-def _read(path: Path) -> str:
+def read(path: Path) -> str:
     """Return the text of the file, with each line end as a newline."""
     if files.is_directory(path):
         raise DataError(f"{path} is a directory: this model takes auto, synthetic or a text file")

@@ -1,4 +1,4 @@
-"""Hold the batches of an epoch: prepared arrays, or pictures augmented batch by batch."""
+"""Hold the batches of an epoch: prepared arrays, or examples that are made batch by batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 
 from ..data import Split
 from ..data.augmentation import augment
-from ..data.sources import Augmentation
+from ..data.shakespeare import draw_blocks
+from ..data.sources import Augmentation, RandomPositions
 from ..workload import Batch
 
 
@@ -49,17 +50,17 @@ class StreamedBatches(ArrayBatches):
 
 @dataclass
 class AugmentedBatches:
-    """Augment the pictures of each batch right before its step.
+    """Make each batch right before its step: augment its pictures, or draw its blocks of a text.
 
     The random numbers follow from the seed and the epoch, so every framework gets the same batches.
     """
 
     streamed: ClassVar[bool] = True
 
-    pictures: Split
+    examples: Split
     batch_size: int
     steps: int
-    augmentation: Augmentation
+    augmentation: Augmentation | RandomPositions
     seed: int
     epoch: int = 0
 
@@ -68,10 +69,17 @@ class AugmentedBatches:
 
     def __iter__(self) -> Iterator[Batch]:
         random = np.random.default_rng([self.seed, 66, self.epoch])
-        for start in range(0, self.steps * self.batch_size, self.batch_size):
-            part = slice(start, start + self.batch_size)
-            pictures = augment(self.pictures.inputs[part], self.augmentation, random)
-            yield Batch(as_inputs(pictures), as_labels(self.pictures.labels[part]))
+        for step in range(self.steps):
+            made = self._make(step, random)
+            yield Batch(as_inputs(made.inputs), as_labels(made.labels))
+
+    def _make(self, step: int, random: np.random.Generator) -> Split:
+        """Return the examples of a step."""
+        if isinstance(self.augmentation, RandomPositions):
+            return draw_blocks(self.examples, self.batch_size, random)
+        part = slice(step * self.batch_size, (step + 1) * self.batch_size)
+        pictures = augment(self.examples.inputs[part], self.augmentation, random)
+        return Split(pictures, self.examples.labels[part])
 
 
 def array_batches(split: Split, batch_size: int, steps: int) -> ArrayBatches:

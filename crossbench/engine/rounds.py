@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,13 @@ from .. import adapters
 from ..gpus import find_gpus
 from ..machine import usable_cpus
 from ..models import Model
+from ..models.shortened import left_out
 from ..results.comparison import Comparison
 from ..results.doubts import change_difference, over_peak
 from ..results.records import (
     MAX_CHOICES,
     PREDICT,
     TRAIN,
-    AccuracyEpoch,
     Cell,
     CellResult,
     Epoch,
@@ -35,6 +36,8 @@ from ..results.records import (
     Peak,
     Reference,
     ReferenceLosses,
+    Target,
+    TargetEpoch,
     Usage,
 )
 from ..results.statistics import MIN_ROUNDS
@@ -119,10 +122,11 @@ class Measurement:
                 left = [result for result in self.pending() if not result.has_round(number)]
                 for work in dict.fromkeys(result.cell.work for result in left):
                     self.run_round(number, [r for r in left if r.cell.work == work])
-            if self.settings.target_accuracy is not None:
+            if self.settings.target is not None:
                 training = [r for r in self.pending() if r.cell.task == TRAIN]
-                left = [result for result in training if not result.to_accuracy]
-                self.for_each(left, "while training to the target accuracy", self.train_to_accuracy)
+                left = [result for result in training if not result.to_target]
+                train = partial(self.train_to, self.settings.target)
+                self.for_each(left, "while training to the target", train)
             if self.settings.trace_memory:
                 training = [r for r in self.pending() if r.cell.task == TRAIN]
                 left = [result for result in training if result.allocated is None]
@@ -202,7 +206,9 @@ class Measurement:
                 self.save(self.comparison)
             rounding_only = reference.result().rounding_only
             masked = evidence.has_dropouts(self.model)
-            self.comparison.reference = Reference(rounding_only, masked)
+            self.comparison.reference = Reference(
+                rounding_only, masked, left_out=left_out(self.model)
+            )
             self.save(self.comparison)
         finally:  # after Ctrl-C do not wait for the proofs
             pool.shutdown(wait=False, cancel_futures=True)
@@ -339,21 +345,21 @@ class Measurement:
                     )
                 self.save(self.comparison)
 
-    def train_to_accuracy(self, result: CellResult) -> None:
-        """Train a cell from the initial weights until its target accuracy or the time limit.
+    def train_to(self, target: Target, result: CellResult) -> None:
+        """Train a cell from the initial weights until the target or the time limit.
 
         An interrupted training starts again from the beginning when the run is resumed.
         """
-        target, epochs = self.settings.target_accuracy or 1.0, list[AccuracyEpoch]()
+        epochs = list[TargetEpoch]()
         with self.worker(result) as worker:
             worker.ask("start")
             while sum(epoch.wall_seconds for epoch in epochs) < self.settings.max_seconds:
-                name = f"epoch {len(epochs) + 1} to an accuracy of {target:.0%}"
+                name = f"epoch {len(epochs) + 1} to the target {target.what}"
                 self.progress(f"{result.name}: {name}")
-                epochs.append(worker.ask("accuracy_epoch", len(epochs)))
-                if epochs[-1].accuracy >= target:
+                epochs.append(worker.ask("target_epoch", len(epochs), target.what))
+                if target.met_by(epochs[-1].reached):
                     break
-        result.to_accuracy = epochs
+        result.to_target = epochs
 
     def trace_memory(self, result: CellResult) -> None:
         """Trace what an epoch allocates, in a new process: tracing slows down what follows it."""

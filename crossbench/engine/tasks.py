@@ -61,13 +61,13 @@ class Prediction:
         return np.array([prediction_loss(self.model, x, batch.labels) for x, batch in pairs])
 
     def predictions(self, result: Iterable[np.ndarray]) -> Predictions | None:
-        """Return how many examples are predicted right; None for a model without classes."""
+        """Return how many labels are predicted right; None for a model without classes."""
         if self.model.classes is None:
             return None
         correct = near_ties = 0
         for logits, batch in zip(result, self.batches, strict=True):
             correct += int((self.model.loss.predictions(logits) == batch.labels).sum())
-            near_ties += count_near_ties(logits)
+            near_ties += count_near_ties(logits.reshape(-1, logits.shape[-1]))
         return Predictions(correct, near_ties)
 
 

@@ -10,6 +10,7 @@ import gc
 import os
 import pickle
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,6 @@ from ..printable import printable
 from ..results.records import (
     PREDICT,
     TRAIN,
-    AccuracyEpoch,
     Count,
     Epoch,
     Latency,
@@ -34,13 +34,14 @@ from ..results.records import (
     Peak,
     Positive,
     Predictions,
+    TargetEpoch,
     Task,
 )
 from ..workload import Batches, Job, Unavailable, Workload
 from . import evidence, parity, replies, usage
 from .batches import AugmentedBatches, array_batches, as_inputs
 from .checked import AdapterError, CheckedWorkload, check_seconds
-from .tasks import Prediction, Training, WorkloadTask
+from .tasks import Prediction, Training, WorkloadTask, prediction_loss
 from .timing import (
     MAX_CPU_REPEATS,
     MIN_CPU_SECONDS,
@@ -259,13 +260,17 @@ class Worker:
         self.workload.place(evidence.first_batches(self.assignment.job.model, self.batches))
         return finite_or_none(self.workload.train_epoch())
 
-    def accuracy_epoch(self, number: int) -> AccuracyEpoch:
-        """Train one more epoch towards an accuracy; number 0 starts from the initial weights."""
+    def target_epoch(self, number: int, what: str) -> TargetEpoch:
+        """Train one more epoch towards a target; number 0 starts from the initial weights.
+
+        what: "accuracy" or "loss", of the test examples.
+        """
         if number == 0:
             self.workload.load_weights(self.initial)
         self._set_augmentation_epoch(number)
         epoch, _ = timed_epoch(self.work, self.gpu, 1, 0)
-        return AccuracyEpoch(epoch.wall_seconds, epoch.cpu_seconds, self._accuracy())
+        reached = self._accuracy() if what == "accuracy" else self._test_loss()
+        return TargetEpoch(epoch.wall_seconds, epoch.cpu_seconds, reached)
 
     def peak(self) -> Peak:
         """Return the fastest matrix multiplication and copy of the framework, without a model."""
@@ -287,17 +292,30 @@ class Worker:
         return self.workload.allocated()
 
     def test_accuracy(self) -> Accuracy | None:
-        """Return the accuracy on the test examples; None where the model predicts numbers."""
-        return None if self.assignment.job.model.classes is None else self._accuracy()
+        """Return the accuracy on the test examples; None where the model has none."""
+        return self._accuracy() if self.assignment.job.model.has_accuracy else None
 
     def _accuracy(self) -> Accuracy:
         """Return the accuracy on the test examples with the current weights, as a fraction."""
+        predictions = self.assignment.job.model.loss.predictions
+        correct = [predictions(logits) == labels for logits, labels in self._tested()]
+        return float(np.concatenate(correct).mean())
+
+    def _test_loss(self) -> float | None:
+        """Return the mean loss of the test examples with the current weights, if it is finite."""
+        model, total = self.assignment.job.model, 0.0
+        for logits, labels in self._tested():
+            total += len(labels) * prediction_loss(model, logits, labels)
+        return finite_or_none([total / len(load_split(self.assignment, "test"))])[0]
+
+    def _tested(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the logits and the labels of the test examples, batch by batch."""
         test, size = load_split(self.assignment, "test"), self.assignment.batch_size
-        predictions, correct = self.assignment.job.model.loss.predictions, 0
         for i in range(0, len(test), size):
-            logits = self.workload.predict(as_inputs(test.inputs[i : i + size]))
-            correct += int((predictions(logits) == test.labels[i : i + size]).sum())
-        return correct / len(test)
+            yield (
+                self.workload.predict(as_inputs(test.inputs[i : i + size])),
+                test.labels[i : i + size],
+            )
 
     def _build(self, job: Job) -> Workload:
         return CheckedWorkload(self.adapter.build(job), job.model)

@@ -6,7 +6,7 @@ The benchmark (2017) took it from Keras' examples.
 from ..data.sources import CIFAR10, Augmentation
 from .layers import Conv, Dense, Dropout, Flatten, MaxPool, ReLU
 from .model import Model
-from .training import RMSprop, SoftmaxCrossEntropy
+from .training import InverseTimeDecay, RMSprop, SoftmaxCrossEntropy
 
 MODEL = Model(
     name="cifar_cnn",
@@ -32,7 +32,7 @@ MODEL = Model(
     ),
     loss=SoftmaxCrossEntropy(),
     # rho and epsilon: Keras' defaults of 2017
-    optimizer=RMSprop(learning_rate=1e-4, rho=0.9, epsilon=1e-8, decay=1e-6),
+    optimizer=RMSprop(1e-4, rho=0.9, epsilon=1e-8, schedule=InverseTimeDecay(1e-6)),
     batch_size=32,
     data=CIFAR10(augmentation=Augmentation(shift=0.1, flip=True)),
     source="minimaxir's keras-cntk-benchmark, 2017: cifar10_cnn",

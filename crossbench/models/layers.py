@@ -2,7 +2,8 @@
 
 Shapes leave out the batch axis. Images are (channels, height, width), sequences (length, features),
 token ids (length,) from 0. Parameters have one canonical form, torch's axis order: a convolution's
-kernel is (out, in, height, width) and is not flipped; a dense weight is (out, in).
+kernel is (out, in, height, width) and is not flipped; a dense weight is (out, in). A std is the
+standard deviation of a weight's normal initial values, with the mean 0; None leaves its default.
 
 To add a layer, write a frozen dataclass here and its translation in each adapter. Its annotations
 name the rules that check its fields (crossbench/checks.py).
@@ -21,6 +22,7 @@ from ..checks import (
     Below1,
     Boolean,
     Checked,
+    OptionalStd,
     Over0,
     Pair,
     PairFrom0,
@@ -91,7 +93,17 @@ class GlorotUniform:
         return random.uniform(-bound, bound, shape).astype(np.float32)
 
 
-Initializer = Zeros | Ones | Uniform | Orthogonal | ForgetGateOnes | GlorotUniform
+@dataclass(frozen=True)
+class Normal:
+    """Initializes normally with the mean 0 and this standard deviation."""
+
+    std: float
+
+    def sample(self, random: np.random.Generator, shape: Shape) -> np.ndarray:
+        return (self.std * random.standard_normal(shape)).astype(np.float32)
+
+
+Initializer = Zeros | Ones | Uniform | Orthogonal | ForgetGateOnes | GlorotUniform | Normal
 
 
 @dataclass(frozen=True)
@@ -157,7 +169,7 @@ OptionalLayers = Annotated[
 class Conv(Layer):
     """Cross-correlates in 2-D, zero-padded on both sides: (C, H, W) to (features, H', W').
 
-    bias: whether a number for each feature is added.
+    bias: whether a number for each feature is added. std: Glorot's uniform by default.
     """
 
     features: Size
@@ -165,6 +177,7 @@ class Conv(Layer):
     stride: Pair = (1, 1)
     padding: PairFrom0 = (0, 0)
     bias: Boolean = True
+    std: OptionalStd = None
 
     def output_shape(self, input_shape: Shape) -> Shape:
         _, *size = _require_image(self, input_shape)
@@ -173,7 +186,7 @@ class Conv(Layer):
     def parameters(self, input_shape: Shape) -> dict[str, Parameter]:
         channels = input_shape[0]
         area = math.prod(self.kernel)
-        initializer = GlorotUniform(channels * area, self.features * area)
+        initializer = _glorot_or_normal(channels * area, self.features * area, self.std)
         weight = Parameter((self.features, channels, *self.kernel), initializer)
         bias = {"bias": Parameter((self.features,), Zeros())} if self.bias else {}
         return {"weight": weight} | bias
@@ -202,9 +215,13 @@ class ReLU(Layer):
 
 @dataclass(frozen=True)
 class GELU(Layer):
-    """Computes x * Φ(x) = x / 2 * (1 + erf(x / sqrt(2))) (Hendrycks and Gimpel, 2016), not its
-    approximation by tanh. Φ: the standard normal distribution function.
+    """Computes x * Φ(x) = x / 2 * (1 + erf(x / sqrt(2))) (Hendrycks and Gimpel, 2016).
+
+    Φ: the standard normal distribution function. tanh: compute the approximation of the same paper
+    instead, x / 2 * (1 + tanh(sqrt(2 / π) * (x + 0.044715 * x³))), as GPT-2 does.
     """
+
+    tanh: Boolean = False
 
 
 @dataclass(frozen=True)
@@ -216,25 +233,42 @@ class Flatten(Layer):
 
 
 @dataclass(frozen=True)
-class Dense(Layer):
-    """Computes weight @ x + bias: (in,) to (features,)."""
-
-    features: Size
+class ToSequence(Layer):
+    """Makes a sequence of an image's places, row by row: (C, H, W) to (H * W, C)."""
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        if len(input_shape) != 1:
-            raise ValueError(f"{self} takes a vector, not the shape {input_shape}: Flatten first")
-        return (self.features,)
+        channels, height, width = _require_image(self, input_shape)
+        return (height * width, channels)
+
+
+@dataclass(frozen=True)
+class Dense(Layer):
+    """Computes weight @ x + bias: (in,) to (features,), or at each place of a sequence: (L, in) to
+    (L, features).
+
+    bias: whether a number for each feature is added. std: Glorot's uniform by default.
+    """
+
+    features: Size
+    bias: Boolean = True
+    std: OptionalStd = None
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        if len(input_shape) not in (1, 2):
+            raise ValueError(
+                f"{self} takes a vector or a sequence, not the shape {input_shape}: Flatten first"
+            )
+        return (*input_shape[:-1], self.features)
 
     def parameters(self, input_shape: Shape) -> dict[str, Parameter]:
-        (inputs,) = input_shape
-        return {
-            "weight": Parameter((self.features, inputs), GlorotUniform(inputs, self.features)),
-            "bias": Parameter((self.features,), Zeros()),
-        }
+        inputs = input_shape[-1]
+        initializer = _glorot_or_normal(inputs, self.features, self.std)
+        weight = Parameter((self.features, inputs), initializer)
+        bias = {"bias": Parameter((self.features,), Zeros())} if self.bias else {}
+        return {"weight": weight} | bias
 
     def forward_flops(self, input_shape: Shape) -> int:
-        return 2 * input_shape[0] * self.features
+        return 2 * math.prod(input_shape) * self.features
 
 
 @dataclass(frozen=True)
@@ -261,6 +295,35 @@ class BatchNorm(Layer):
 
 
 @dataclass(frozen=True)
+class LayerNorm(Layer):
+    """Computes weight * (x - mean) / sqrt(variance + epsilon) + bias over the last axis of each
+    example, with the variance divided by n (Ba et al., 2016): of (F,), or at each place of (L, F).
+
+    bias: whether it has one.
+    """
+
+    epsilon: Over0
+    bias: Boolean = True
+
+    def parameters(self, input_shape: Shape) -> dict[str, Parameter]:
+        shape = input_shape[-1:]
+        bias = {"bias": Parameter(shape, Zeros())} if self.bias else {}
+        return {"weight": Parameter(shape, Ones())} | bias
+
+
+@dataclass(frozen=True)
+class RMSNorm(Layer):
+    """Computes weight * x / sqrt(mean of x² + epsilon) over the last axis of each example (Zhang
+    and Sennrich, 2019): of (F,), or at each place of (L, F).
+    """
+
+    epsilon: Over0
+
+    def parameters(self, input_shape: Shape) -> dict[str, Parameter]:
+        return {"weight": Parameter(input_shape[-1:], Ones())}
+
+
+@dataclass(frozen=True)
 class Dropout(Layer):
     """In training, sets each value to 0 with probability `rate` and divides the others by 1 - rate;
     in prediction, changes nothing.
@@ -281,16 +344,124 @@ class GlobalAveragePool(Layer):
 
 @dataclass(frozen=True)
 class Embedding(Layer):
-    """Looks up the weight's (vocabulary, features) row of each token id: (L,) to (L, features)."""
+    """Looks up the weight's (vocabulary, features) row of each token id: (L,) to (L, features).
+
+    std: uniform in ±0.05 by default.
+    """
 
     vocabulary: Size
     features: Size
+    std: OptionalStd = None
 
     def output_shape(self, input_shape: Shape) -> Shape:
         return (*_require_token_ids(self, input_shape), self.features)
 
     def parameters(self, input_shape: Shape) -> dict[str, Parameter]:
-        return {"weight": Parameter((self.vocabulary, self.features), Uniform(0.05))}
+        initializer = Uniform(0.05) if self.std is None else Normal(self.std)
+        return {"weight": Parameter((self.vocabulary, self.features), initializer)}
+
+
+@dataclass(frozen=True)
+class Unembedding(Layer):
+    """Computes weight @ x at each place, with the weight of the model's Embedding, which is its
+    first layer (tied weights; Press and Wolf, 2017): (L, F) to (L, vocabulary).
+    """
+
+    vocabulary: Size
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        return (_require_sequence(self, input_shape)[0], self.vocabulary)
+
+    def forward_flops(self, input_shape: Shape) -> int:
+        return 2 * math.prod(input_shape) * self.vocabulary
+
+
+@dataclass(frozen=True)
+class PositionEmbedding(Layer):
+    """Adds the weight's (L, F) row of each place: (L, F) to (L, F). std: uniform in ±0.05 by
+    default.
+    """
+
+    std: OptionalStd = None
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        return _require_sequence(self, input_shape)
+
+    def parameters(self, input_shape: Shape) -> dict[str, Parameter]:
+        initializer = Uniform(0.05) if self.std is None else Normal(self.std)
+        return {"weight": Parameter(input_shape, initializer)}
+
+
+@dataclass(frozen=True)
+class ClassToken(Layer):
+    """Puts the weight (F,), the same for all examples, before a sequence (Devlin et al., 2019):
+    (L, F) to (L + 1, F). std: zeros by default.
+    """
+
+    std: OptionalStd = None
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        length, features = _require_sequence(self, input_shape)
+        return (length + 1, features)
+
+    def parameters(self, input_shape: Shape) -> dict[str, Parameter]:
+        initializer = Zeros() if self.std is None else Normal(self.std)
+        return {"weight": Parameter(input_shape[-1:], initializer)}
+
+
+@dataclass(frozen=True)
+class FirstOfSequence(Layer):
+    """Takes the first place of a sequence: (L, F) to (F,)."""
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        return _require_sequence(self, input_shape)[1:]
+
+
+@dataclass(frozen=True)
+class MultiHeadAttention(Layer):
+    """Computes softmax(q k' / sqrt(D)) v in each head, with the heads' results joined and then
+    projected (self-attention; Vaswani et al., 2017): (L, F) to (L, F).
+
+    q, k and v are x projected by query_weight, key_weight and value_weight, each (F, F); head h has
+    the features from h * D to (h + 1) * D, where D = F / heads. output_weight (F, F) projects the
+    joined heads. causal: a place attends to itself and those before it alone. bias: whether each
+    projection has one. std, output_std: of the first three weights and of the last; Glorot's
+    uniform by default.
+    """
+
+    heads: Size
+    causal: Boolean
+    bias: Boolean = True
+    std: OptionalStd = None
+    output_std: OptionalStd = None
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        _, features = _require_sequence(self, input_shape)
+        if features % self.heads:
+            raise ValueError(f"{self} cannot share {features} features among its heads")
+        return input_shape
+
+    def parameters(self, input_shape: Shape) -> dict[str, Parameter]:
+        features = input_shape[-1]
+        stds = dict.fromkeys(("query", "key", "value"), self.std) | {"output": self.output_std}
+        found = {}
+        for name, std in stds.items():
+            initializer = _glorot_or_normal(features, features, std)
+            found[f"{name}_weight"] = Parameter((features, features), initializer)
+            if self.bias:
+                found[f"{name}_bias"] = Parameter((features,), Zeros())
+        return found
+
+    def forward_flops(self, input_shape: Shape) -> int:
+        """Count the products with a causal mask whole, masked values too (as the PaLM paper, 2022,
+        appendix B, does).
+        """
+        length, features = input_shape
+        return 2 * length * features * (4 * features + 2 * length)
+
+    def input_gradient_flops(self, input_shape: Shape) -> int:
+        length, features = input_shape
+        return 3 * 2 * length * features * features  # of x before its three projections
 
 
 @dataclass(frozen=True)
@@ -400,6 +571,10 @@ def _output_shape_through(layers: tuple[Layer, ...], shape: Shape) -> Shape:
     for layer in layers:
         shape = layer.output_shape(shape)
     return shape
+
+
+def _glorot_or_normal(fan_in: int, fan_out: int, std: float | None) -> Initializer:
+    return GlorotUniform(fan_in, fan_out) if std is None else Normal(std)
 
 
 def _require_token_ids(layer: Layer, shape: Shape) -> Shape:

@@ -14,7 +14,7 @@ import numpy as np
 from ..checks import SHAPE, Checked, Line, Size, instance_of, integer, optional, short_error, shown
 from ..data.sources import CIFAR10, Source
 from ..errors import SpecError
-from .layers import Embedding, Layer, Layers, OneHot, Parameter, Residual, Shape
+from .layers import Embedding, Layer, Layers, OneHot, Parameter, Residual, Shape, Unembedding
 from .training import Loss, Optimizer
 
 LOSS = instance_of("a loss of crossbench.models.training", Loss)
@@ -81,6 +81,8 @@ class Model(Checked):
         for named in list(self.all_layers())[1:]:
             if isinstance(named.layer, Embedding | OneHot):
                 raise ValueError(f"{named.name} takes token ids: put it first")
+            if isinstance(named.layer, Unembedding):
+                self._check_tied(named, named.layer)
         if not self.trained_parameter_count:
             raise ValueError(f"the model {self.name} has no weights to train")
 
@@ -100,6 +102,17 @@ class Model(Checked):
             raise SpecError(f"{what}: for_vocabulary must return a Model, not {shown(model)}")
         return dataclasses.replace(model, for_vocabulary=None)
 
+    def _check_tied(self, named: NamedLayer, layer: Unembedding) -> None:
+        """Raise ValueError unless the first layer is an Embedding that fits the Unembedding."""
+        if layer not in self.layers:
+            raise ValueError(f"{named.name} cannot be inside of another layer")
+        expected, first = (layer.vocabulary, named.input_shape[-1]), self.layers[0]
+        if not isinstance(first, Embedding) or (first.vocabulary, first.features) != expected:
+            raise ValueError(
+                f"{named.name} shares the weight of the first layer, which must be an Embedding of "
+                f"{expected[0]:,} token ids and {expected[1]:,} features, not {first}"
+            )
+
     def named_layers(self) -> Iterator[NamedLayer]:
         """Yield the layers in order, named by type and number ("conv1", "conv2", "dense1")."""
         return _name_layers(self.layers, self.input_shape, Counter())
@@ -118,8 +131,15 @@ class Model(Checked):
         return self.loss.classes(self.output_shape)
 
     @property
+    def has_accuracy(self) -> bool:
+        """Return whether an example has one class: a language model's accuracy tells little."""
+        return self.classes is not None and not self.label_shape
+
+    @property
     def label_shape(self) -> Shape:
-        """Return the shape of an example's label: () for a class, that of its numbers otherwise."""
+        """Return the shape of an example's label: () for a class, (L,) for one at each place of a
+        sequence, that of its numbers otherwise.
+        """
         return self.loss.label_shape(self.output_shape)
 
     @property
@@ -208,4 +228,9 @@ def _with_inner_layers(layers: Iterator[NamedLayer]) -> Iterator[NamedLayer]:
 
 
 def _as_dict(description: Any) -> dict[str, Any]:
-    return {"type": type(description).__name__, **dataclasses.asdict(description)}
+    """Return the type and the fields of a description, with those of the ones inside of it."""
+    fields = {
+        name: _as_dict(value) if dataclasses.is_dataclass(value) else value
+        for name, value in vars(description).items()
+    }
+    return {"type": type(description).__name__} | fields

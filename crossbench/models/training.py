@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 import numpy as np
 
-from ..checks import Below1, Checked, NotNegative, Over0
+from ..checks import (
+    OVER_0,
+    Below1,
+    Boolean,
+    Checked,
+    NotNegative,
+    Over0,
+    Size,
+    UpTo1,
+    instance_of,
+    optional,
+)
+from .layers import Parameter
 
 
 class Loss:
@@ -32,18 +46,32 @@ class Loss:
 
 
 @dataclass(frozen=True)
-class SoftmaxCrossEntropy(Loss):
-    """Is -log softmax(logits)[label], the mean over the batch. The model ends in logits."""
+class SoftmaxCrossEntropy(Checked, Loss):
+    """Is -log softmax(logits)[label], the mean over the batch, and over the places of a sequence
+    where the model ends in logits for each of them.
+
+    label_smoothing: ε; the label then counts 1 - ε, and each class, the label's too, ε / classes
+    (Szegedy et al., 2016).
+    """
+
+    label_smoothing: Below1 = 0.0
 
     def classes(self, output_shape: tuple[int, ...]) -> int:
         """Return the number of classes; raise ValueError if the model's output does not fit."""
-        if len(output_shape) != 1:
-            raise ValueError(f"{self} takes a vector of logits, not the shape {output_shape}")
-        return output_shape[0]
+        if len(output_shape) not in (1, 2):
+            raise ValueError(
+                f"{self} takes logits of an example or of each place of a sequence, not the shape "
+                f"{output_shape}"
+            )
+        return output_shape[-1]
+
+    def label_shape(self, output_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return () for one class, or (L,) for a class at each place of a sequence."""
+        return output_shape[:-1]
 
     def predictions(self, logits: np.ndarray) -> np.ndarray:
-        """Return the predicted label of each row of logits (n, classes)."""
-        return logits.argmax(1)
+        """Return the predicted label of each row of logits (..., classes)."""
+        return logits.argmax(-1)
 
 
 @dataclass(frozen=True)
@@ -77,14 +105,82 @@ class MeanSquaredError(Loss):
         return output_shape
 
 
+class Schedule(Checked):
+    """Describes how the learning rate changes from step to step."""
+
+    def factor(self, step: int) -> float:
+        """Return what the learning rate is multiplied by in a step, counted from 0."""
+        raise NotImplementedError
+
+    def shortened(self, steps: int) -> Schedule:
+        """Return a schedule that shows all its phases in so few steps, for the proof."""
+        return self
+
+
+@dataclass(frozen=True)
+class InverseTimeDecay(Schedule):
+    """Divides the learning rate by 1 + decay * t in step t, as Keras' `decay` did."""
+
+    decay: NotNegative
+
+    def factor(self, step: int) -> float:
+        return 1 / (1 + self.decay * step)
+
+
+@dataclass(frozen=True)
+class WarmupCosine(Schedule):
+    """Rises linearly, and falls by a cosine to a minimum, as nanoGPT's training loop does.
+
+    In step t, from 0: (t + 1) / (warmup + 1) before step `warmup`; from there m + (1 - m) * (1 +
+    cos(π * (t - warmup) / (steps - warmup))) / 2; and m, the minimum, from step `steps` on.
+    """
+
+    warmup: Size
+    steps: Size
+    minimum: UpTo1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.steps <= self.warmup:
+            raise ValueError(f"{self} must have more steps than warm-up")
+
+    def factor(self, step: int) -> float:
+        if step < self.warmup:
+            return (step + 1) / (self.warmup + 1)
+        part = min(1.0, (step - self.warmup) / (self.steps - self.warmup))
+        return self.minimum + (1 - self.minimum) * (1 + math.cos(math.pi * part)) / 2
+
+    def shortened(self, steps: int) -> Schedule:
+        """Return one whose last step but one lies on the cosine, and whose last is the minimum."""
+        return replace(self, warmup=max(1, steps - 3), steps=steps - 1)
+
+
+SCHEDULE = optional(instance_of("a schedule of crossbench.models.training", Schedule))
+
+
+@dataclass(frozen=True)
 class Optimizer(Checked):
-    """Describes how a gradient g changes a weight; learning_rate is always the first field."""
+    """Describes how a gradient g changes a weight; learning_rate is always the first field.
+
+    clip_norm: where the norm of all gradients together is larger, each is multiplied by clip_norm /
+    norm first (Pascanu et al., 2013); None for never. schedule: None for a constant learning rate.
+    """
 
     learning_rate: NotNegative
+    clip_norm: Annotated[float | None, optional(OVER_0)] = field(default=None, kw_only=True)
+    schedule: Annotated[Schedule | None, SCHEDULE] = field(default=None, kw_only=True)
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate of a step, counted from 0."""
+        return self.learning_rate * (self.schedule.factor(step) if self.schedule else 1)
+
+    def weight_decay_of(self, parameter: Parameter) -> float:
+        """Return by how much, times the learning rate, a step shrinks the parameter."""
+        return 0.0
 
     def with_scaled_learning_rate(self, factor: float) -> Optimizer:
         """Return the same optimizer with its learning rate multiplied by the factor."""
-        return replace(self, learning_rate=self.learning_rate * factor)  # type: ignore[type-var]
+        return replace(self, learning_rate=self.learning_rate * factor)
 
 
 @dataclass(frozen=True)
@@ -94,7 +190,6 @@ class SGD(Optimizer):
     The velocity starts at 0: no dampening, no Nesterov, no weight decay.
     """
 
-    learning_rate: NotNegative
     momentum: Below1 = 0.0
 
 
@@ -105,24 +200,39 @@ class Adam(Optimizer):
     (Kingma and Ba, 2015; m and v start at 0). Keras adds epsilon before it divides by 1 - beta2^t.
     """
 
-    learning_rate: NotNegative
     beta1: Below1
     beta2: Below1
     epsilon: Over0
 
 
 @dataclass(frozen=True)
+class AdamW(Optimizer):
+    """Computes what Adam does, and weight -= learning_rate * weight_decay * weight, with the weight
+    before the step and the learning rate of the step (Loshchilov and Hutter, 2019).
+
+    matrices_only: decay the parameters of two axes or more alone, such as embeddings and kernels,
+    not biases or the weights of norms.
+    """
+
+    beta1: Below1
+    beta2: Below1
+    epsilon: Over0
+    weight_decay: NotNegative
+    matrices_only: Boolean = False
+
+    def weight_decay_of(self, parameter: Parameter) -> float:
+        return 0.0 if self.matrices_only and len(parameter.shape) < 2 else self.weight_decay
+
+
+@dataclass(frozen=True)
 class RMSprop(Optimizer):
     """Computes v = rho * v + (1 - rho) * g²; weight -= learning_rate * g / (sqrt(v) + epsilon).
 
-    v starts at 0. decay: in step t, from 0, the learning rate is learning_rate / (1 + decay * t),
-    as in Keras.
+    v starts at 0.
     """
 
-    learning_rate: NotNegative
     rho: Below1
     epsilon: Over0
-    decay: NotNegative = 0.0
 
 
 @dataclass(frozen=True)
@@ -132,6 +242,5 @@ class Adadelta(Optimizer):
     at 0).
     """
 
-    learning_rate: NotNegative
     rho: Below1
     epsilon: Over0

@@ -17,7 +17,16 @@ from ..results.records import TASKS, TRAIN, CellResult
 from ..results.roofline import intensity
 from ..results.several_runs import common_framework, mean_ratios, run_labels, same_group
 from ..results.statistics import Estimate
-from .formatting import count, integer, joined, number, percent, with_interval
+from .formatting import (
+    count,
+    integer,
+    joined,
+    number,
+    percent,
+    target_name,
+    target_value,
+    with_interval,
+)
 from .sections import by_batch_size, joules_per_epoch
 from .several_runs import mean_words
 from .summary import name_with, row_name, verdicts
@@ -62,7 +71,7 @@ def charts(comparison: Comparison) -> list[Chart]:
             rounds,
             first_epochs,
             losses,
-            accuracy,
+            to_target,
             roofline,
             activity,
             memory,
@@ -234,49 +243,51 @@ def losses(comparison: Comparison) -> Chart | None:
     )
 
 
-def accuracy(comparison: Comparison) -> Chart | None:
-    """Draw the accuracy over the seconds of training, where there was a target."""
+def to_target(comparison: Comparison) -> Chart | None:
+    """Draw the accuracy, or the loss, over the seconds of training, where there was a target."""
+    target = comparison.settings.target
+    if target is None:
+        return None
     values: Values = []
-    cells = []
+    cells, met = [], []
     for result in comparison.results:
         seconds = 0.0
-        for epoch in result.to_accuracy:
+        for epoch in result.to_target:
             seconds += epoch.wall_seconds
             values.append(
-                _labels(comparison, result) | {"seconds": seconds, "accuracy": epoch.accuracy}
+                _labels(comparison, result) | {"seconds": seconds, target.what: epoch.reached}
             )
-        if result.to_accuracy:
-            reached = result.to_accuracy[-1].accuracy
-            cells.append([row_name(comparison, result), number(seconds), percent(reached)])
+        if result.to_target:
+            reached, name = result.to_target[-1].reached, row_name(comparison, result)
+            cells.append([name, number(seconds), target_value(target, reached)])
+            met += [name] if target.met_by(reached) else []
     if not values:
         return None
-    target = comparison.settings.target_accuracy or 0.0
+    is_share = target.what == "accuracy"
+    axis = alt.Axis(format="%" if is_share else "g")
+    tip = alt.Tooltip(f"{target.what}:Q", format=".1%" if is_share else ".3f")
     chart = (
         alt.Chart(_data(values))
         .mark_line(point=True, strokeWidth=2.5)
         .encode(
             x=alt.X("seconds:Q", title="seconds of training"),
-            y=alt.Y("accuracy:Q", title="test accuracy", axis=alt.Axis(format="%")),
+            y=alt.Y(f"{target.what}:Q", title=f"test {target.what}", axis=axis),
             color=_colour(comparison),
             detail="row:N",
-            tooltip=["row:N", _figure("seconds"), alt.Tooltip("accuracy:Q", format=".1%")],
+            tooltip=["row:N", _figure("seconds"), tip],
         )
     )
-    line = alt.Chart(_data([{"accuracy": target}])).mark_rule(strokeDash=[4, 4])
-    there = [row[0] for row, r in zip(cells, _trained(comparison), strict=True) if r >= target]
+    line = alt.Chart(_data([{target.what: target.value}])).mark_rule(strokeDash=[4, 4])
+    goal = f"an accuracy of {target_name(target)}" if is_share else target_name(target)
     return Chart(
-        "accuracy",
-        f"How long until an accuracy of {target:.0%}?",
-        f"{joined(there)} reached it." if there else "No row reached it.",
+        target.what,
+        f"How long until {goal}?",
+        f"{joined(met)} reached it." if met else "No row reached it.",
         "Training from the initial weights, tested after each epoch; the tests do not count.",
-        _specification(alt.layer(line.encode(y="accuracy:Q"), chart)),
-        ["row", "seconds", "accuracy"],
+        _specification(alt.layer(line.encode(y=f"{target.what}:Q"), chart)),
+        ["row", "seconds", target.what],
         cells,
     )
-
-
-def _trained(comparison: Comparison) -> list[float]:
-    return [r.to_accuracy[-1].accuracy for r in comparison.results if r.to_accuracy]
 
 
 def roofline(comparison: Comparison) -> Chart | None:

@@ -54,7 +54,7 @@ def all_details(comparison: Comparison, markdown: bool = False) -> str:
 def _heading(comparison: Comparison) -> list[str]:
     model, data, machine = comparison.model, comparison.data, comparison.machine
     settings = comparison.settings
-    optimizer = ", ".join(f"{k} {v}" for k, v in model["optimizer"].items() if k != "type")
+    optimizer = _fields(model["optimizer"])
     return [
         f"{model['name']}: {model['parameters']:,} parameters, {model['optimizer']['type']} "
         f"({optimizer}), float32, {count(settings.epochs, 'steady epoch')} a round, "
@@ -67,6 +67,15 @@ def _heading(comparison: Comparison) -> list[str]:
         f"{_threads(comparison)}; {_rounds(comparison)}; {comparison.created}; "
         f"crossbench {comparison.crossbench}",
     ]
+
+
+def _fields(description: dict[str, Any]) -> str:
+    """Return the fields of an optimizer, and those of its schedule, without the ones not set."""
+    given = {k: v for k, v in description.items() if k != "type" and v is not None}
+    return ", ".join(
+        f"{k} {v['type']} ({_fields(v)})" if isinstance(v, dict) else f"{k} {v}"
+        for k, v in given.items()
+    )
 
 
 def _threads(comparison: Comparison) -> str:

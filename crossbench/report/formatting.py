@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from tabulate import tabulate
 
 from ..printable import printable
+from ..results.records import Target
 from ..results.statistics import Estimate
 
 EMPTY_CELL = "–"
@@ -84,6 +85,16 @@ def percent(value: float | None) -> str:
     if value is None:
         return EMPTY_CELL
     return f"{value:.1%}" if abs(value) < EXPONENT_FROM else f"{value:.2e}"
+
+
+def target_name(target: Target) -> str:
+    """Return "60%" for an accuracy, and "a loss of 1.6" for a loss."""
+    return f"{target.value:.0%}" if target.what == "accuracy" else f"a loss of {target.value:g}"
+
+
+def target_value(target: Target, value: float | None) -> str:
+    """Return what a training to the target reached: an accuracy in percent, or a loss."""
+    return percent(value) if target.what == "accuracy" or value is None else number(value)
 
 
 def with_interval(estimate: Estimate | None) -> str:

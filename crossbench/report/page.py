@@ -100,7 +100,7 @@ def _run(comparison: Comparison, index: int) -> dict[str, Any]:
 def command(comparison: Comparison) -> str:
     """Return the command line that repeats the run."""
     settings, data = comparison.settings, comparison.data
-    accuracy = settings.target_accuracy
+    accuracy, target = settings.target_accuracy, settings.target
     cells = [r.cell for r in comparison.results]
     words = {
         "frameworks": ",".join(dict.fromkeys(cell.implementation for cell in cells)),
@@ -113,12 +113,13 @@ def command(comparison: Comparison) -> str:
         "examples": data.most_examples,
         "rounds": settings.rounds or "auto",
         "precision": None if settings.rounds else f"{100 * settings.precision:g}%",
-        "max-seconds": None if settings.rounds and not accuracy else settings.max_seconds,
+        "max-seconds": None if settings.rounds and not target else settings.max_seconds,
         "epochs": settings.epochs,
         "seed": settings.seed,
         "threads": ",".join(str(n) for n in dict.fromkeys(cell.threads for cell in cells)),
         "baseline": settings.baseline,
         "target-accuracy": accuracy and f"{100 * accuracy:g}%",
+        "target-loss": settings.target_loss,
         "price": ",".join(f"{k}={v}/h" for k, v in settings.prices.items()) or None,
     }
     given = " ".join(

@@ -1,5 +1,5 @@
 """Draw the tables that follow the main one where they apply: batch sizes, thread scaling, cost,
-time to accuracy and resource usage.
+time to a target and resource usage.
 """
 
 from __future__ import annotations
@@ -11,7 +11,18 @@ from typing import Any
 from ..results.comparison import Comparison
 from ..results.records import TRAIN, CellResult
 from ..results.statistics import Estimate
-from .formatting import EMPTY_CELL, count, grid, integer, lines, number, percent, with_interval
+from .formatting import (
+    EMPTY_CELL,
+    count,
+    grid,
+    integer,
+    lines,
+    number,
+    percent,
+    target_name,
+    target_value,
+    with_interval,
+)
 from .summary import name_with
 
 
@@ -21,7 +32,7 @@ def requested_sections(comparison: Comparison, markdown: bool = False) -> list[s
         batch_sizes(comparison, markdown),
         threads(comparison, markdown),
         cost(comparison, markdown),
-        accuracy(comparison, markdown),
+        to_target(comparison, markdown),
     ]
     return [section for section in tables if section]
 
@@ -142,29 +153,30 @@ def _cost_of_1000_epochs(comparison: Comparison, result: CellResult) -> Estimate
     return cost.scaled(1000) if cost else None
 
 
-def accuracy(comparison: Comparison, markdown: bool = False) -> str | None:
-    """Return the training time until the target accuracy, or None without a target.
+def to_target(comparison: Comparison, markdown: bool = False) -> str | None:
+    """Return the training time until the target accuracy or loss, or None without a target.
 
     The tests between the epochs are not part of it.
     """
-    target = comparison.settings.target_accuracy
+    target = comparison.settings.target
     if target is None:
         return None
     rows = []
     for r in [r for r in comparison.results if r.cell.task == TRAIN]:
-        reached = bool(r.to_accuracy) and r.to_accuracy[-1].accuracy >= target
-        seconds = sum(epoch.wall_seconds for epoch in r.to_accuracy)
-        cpu = sum(epoch.cpu_seconds for epoch in r.to_accuracy)
+        reached = r.to_target[-1].reached if r.to_target else None
+        met = target.met_by(reached)
+        seconds = sum(epoch.wall_seconds for epoch in r.to_target)
+        cpu = sum(epoch.cpu_seconds for epoch in r.to_target)
         rows.append(
             {
                 "framework": name_with(comparison, r, "task", "batch_size"),
                 "device": r.cell.device,
                 "threads": str(r.cell.threads),
-                f"seconds to {target:.0%}": number(seconds) if reached else EMPTY_CELL,
-                "CPU s": number(cpu) if reached else EMPTY_CELL,
-                "epochs": str(len(r.to_accuracy)) if r.to_accuracy else EMPTY_CELL,
-                "accuracy": percent(r.to_accuracy[-1].accuracy if r.to_accuracy else None),
-                "": "" if reached or not r.to_accuracy else f"given up after {number(seconds)} s",
+                f"seconds to {target_name(target)}": number(seconds) if met else EMPTY_CELL,
+                "CPU s": number(cpu) if met else EMPTY_CELL,
+                "epochs": str(len(r.to_target)) if r.to_target else EMPTY_CELL,
+                target.what: target_value(target, reached),
+                "": "" if met or not r.to_target else f"given up after {number(seconds)} s",
             }
         )
     return grid(rows, markdown=markdown)

@@ -82,7 +82,7 @@ def summarize(comparison: Comparison, running: bool = False) -> Summary:
         hidden.add("× idiomatic")
     if all(row.task == TRAIN for row in found):
         hidden |= {LATENCY, LATENCY_P99}
-    if predicts_numbers(comparison) and all(row.test_accuracy is None for row in found):
+    if not has_accuracy(comparison) and all(row.test_accuracy is None for row in found):
         hidden.add("accuracy")
     cells = [{k: v for k, v in _cells(row).items() if k not in hidden} for row in found]
     base = comparison.settings.baseline or "fastest"
@@ -103,9 +103,10 @@ def summarize(comparison: Comparison, running: bool = False) -> Summary:
     )
 
 
-def predicts_numbers(comparison: Comparison) -> bool:
-    """Return whether the model has no classes, so that there is no accuracy."""
-    return "classes" in comparison.model and comparison.model["classes"] is None
+def has_accuracy(comparison: Comparison) -> bool:
+    """Return whether the model has an accuracy: one class for an example."""
+    model = comparison.model
+    return model.get("classes", 1) is not None and len(model.get("output_shape", ())) < 2
 
 
 def _cells(row: Row) -> dict[str, str]:
@@ -339,8 +340,14 @@ def _parity(comparison: Comparison) -> str:
     verb = "do" if len(proved) > 1 else "does"
     return (
         f"{who} {verb} the same work as the NumPy reference: in float64 the largest deviation is "
-        f"{largest:.0e} ({FLOAT64_BOUND:.0e} is allowed)."
+        f"{largest:.0e} ({FLOAT64_BOUND:.0e} is allowed).{_left_out(comparison)}"
     )
+
+
+def _left_out(comparison: Comparison) -> str:
+    """Return a sentence on what the proof has less of than the model, or nothing."""
+    words = comparison.reference.left_out if comparison.reference else []
+    return f" The proof has {joined(words)}." if words else ""
 
 
 def _warnings(comparison: Comparison, running: bool) -> list[str]:

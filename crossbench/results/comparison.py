@@ -20,7 +20,7 @@ from .rows import Value, as_dict, rows
 from .statistics import Estimate, estimate, paired_ratio, round_ratios
 from .validation import check
 
-SCHEMA = 9
+SCHEMA = 10
 PAGE_RESULTS = re.compile(rb'<script [^>]*class="crossbench-results">(.*?)</script>')
 """Where a page holds the results of a run."""
 UNREADABLE = (msgspec.MsgspecError, RecursionError, TypeError, ValueError, OverflowError)

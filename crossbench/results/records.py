@@ -276,12 +276,27 @@ class Predictions:
 
 
 @dataclass(frozen=True)
-class AccuracyEpoch:
-    """Hold one epoch of the training to the target accuracy, and the accuracy after it."""
+class Target:
+    """Say what the test examples must give for a training to be over."""
+
+    what: Literal["accuracy", "loss"]
+    value: float
+
+    def met_by(self, reached: float | None) -> bool:
+        """Return whether an accuracy is as large, or a loss as small."""
+        if reached is None:
+            return False
+        return reached >= self.value if self.what == "accuracy" else reached <= self.value
+
+
+@dataclass(frozen=True)
+class TargetEpoch:
+    """Hold one epoch of the training to the target, and what the test examples gave after it."""
 
     wall_seconds: Over0
     cpu_seconds: Annotated[float, Meta(ge=0)]
-    accuracy: Share
+    reached: float | None
+    """The accuracy, as a fraction, or the mean loss; None where the loss is not finite."""
 
 
 def device_type(device: str) -> str:
@@ -397,8 +412,8 @@ class CellResult:
     """Losses of the first steps with given dropout masks; empty for models without dropouts."""
     changes: dict[str, list[float | None]] = field(default_factory=dict)
     """Change of each parameter in the first steady epoch, from evidence.sketch."""
-    to_accuracy: list[AccuracyEpoch] = field(default_factory=list)
-    """The epochs from the initial weights until the target accuracy or the time limit."""
+    to_target: list[TargetEpoch] = field(default_factory=list)
+    """The epochs from the initial weights until the target or the time limit."""
 
     @property
     def name(self) -> str:
@@ -442,6 +457,8 @@ class Reference:
     """Whether the model has dropouts, so that the losses of training differ by chance."""
     losses: list[ReferenceLosses] = field(default_factory=list)
     """Computed when the first round was timed; empty before."""
+    left_out: list[str] = field(default_factory=list)
+    """What the proof has less of than the model, such as "7 of 27 layers"."""
 
     def losses_of(self, cell: Cell) -> ReferenceLosses | None:
         """Return the losses that the cell must have; None before they are computed."""
@@ -522,4 +539,13 @@ class Settings:
     """Price of an hour, by device."""
     target_accuracy: Annotated[float, Meta(gt=0, le=1)] | None
     """Accuracy on the test examples to train to, as a fraction; None to train the epochs only."""
+    target_loss: Over0 | None
+    """Mean loss of the test examples to train to; None to train the epochs only."""
     trace_memory: bool
+
+    @property
+    def target(self) -> Target | None:
+        """Return what each cell is trained to after the rounds; None for nothing."""
+        if self.target_accuracy is not None:
+            return Target("accuracy", self.target_accuracy)
+        return None if self.target_loss is None else Target("loss", self.target_loss)

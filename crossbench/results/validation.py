@@ -61,7 +61,7 @@ class _Model(msgspec.Struct):
     parameters: Count
     forward_flops: Count
     training_flops: Count
-    optimizer: dict[str, str | int | float | bool | None]
+    optimizer: dict[str, str | int | float | bool | dict[str, str | int | float | bool] | None]
     data: _Source
     layers: list[_Layer]
 

@@ -30,8 +30,8 @@ DEPENDS_ON_MACHINE = ("threads", "data")
 """Arguments that only the machine that runs the job can check."""
 CHANGES_NO_DATA = (
     *("frameworks", "devices", "variants", "task", "rounds", "precision", "max_seconds"),
-    *("epochs", "threads", "baseline", "price", "target_accuracy", "trace_memory", "timeout"),
-    "machine",
+    *("epochs", "threads", "baseline", "price", "target_accuracy", "target_loss", "trace_memory"),
+    *("timeout", "machine"),
 )
 """Arguments whose value does not change which examples are used."""
 DIGEST = re.compile(r"(?:^|-)([0-9a-f]{8})(?:@.*)?$")

@@ -174,9 +174,11 @@ def transformation(optimizer: training.Optimizer) -> Any:
             return optax.sgd(rate, momentum)
         case training.Adam(rate, beta1, beta2, epsilon):
             return optax.adam(rate, beta1, beta2, epsilon)
-        case training.RMSprop(rate, rho, epsilon, decay):
-            schedule = (lambda step: rate / (1 + decay * step)) if decay else rate
+        case training.RMSprop(rate, rho, epsilon, schedule=training.InverseTimeDecay(decay)):
+            schedule = lambda step: rate / (1 + decay * step)  # noqa: E731
             return optax.rmsprop(schedule, rho, epsilon, eps_in_sqrt=False)
+        case training.RMSprop(rate, rho, epsilon):
+            return optax.rmsprop(rate, rho, epsilon, eps_in_sqrt=False)
         case training.Adadelta(rate, rho, epsilon):
             return optax.adadelta(rate, rho, epsilon)
     raise NotImplementedError(f"the Equinox adapter does not support the optimizer {optimizer}")

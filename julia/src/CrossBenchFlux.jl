@@ -13,7 +13,7 @@ using Flux: Optimisers, Zygote, fmap, ignore_derivatives
 using JSON
 using LinearAlgebra: BLAS, mul!
 using MLDataDevices: CPUDevice, cpu_device
-using NNlib: NNlib, gelu_erf, sigmoid_fast, tanh_fast
+using NNlib: NNlib, gelu_erf, gelu_tanh, make_causal_mask, sigmoid_fast, tanh_fast
 using PrecompileTools: @compile_workload, @setup_workload
 using Random: Xoshiro, seed!
 using SpecialFunctions: SpecialFunctions  # loads NNlib's gelu_erf

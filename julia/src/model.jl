@@ -11,8 +11,12 @@ function build_chain(layers, T)
         translate(Val(Symbol(layer["type"])), layer, T, activation...) for
         (layer, activation) in fuse_activations(layers)
     ]
+    translated = [tied(layer, first(translated)) for layer in translated]
     return length(translated) > MAX_TUPLE_LAYERS ? Chain(translated) : Chain(translated...)
 end
+
+"""Return the layer, or, in place of `Unembedding`, one that shares the weight of the first."""
+tied(layer, _) = layer
 
 """
 How many layers a `Chain` holds in a tuple at most. Julia compiles a tuple of layers as a
@@ -30,7 +34,7 @@ function, such as `(relu,)`, as Flux users write it: `Conv(k, in => out, relu)`.
 function fuse_activations(layers)
     pairs = Tuple{Any,Tuple}[]
     for layer in layers
-        activation = get(ACTIVATIONS, layer["type"], nothing)
+        activation = activation_of(Val(Symbol(layer["type"])), layer)
         if !isnothing(activation) && !isempty(pairs) && takes_activation(pairs[end]...)
             pairs[end] = (pairs[end][1], (activation,))
         else
@@ -40,8 +44,10 @@ function fuse_activations(layers)
     return pairs
 end
 
-"""Flux's functions for the layers that are an activation, by type; `gelu` approximates."""
-const ACTIVATIONS = Dict("ReLU" => relu, "GELU" => gelu_erf)
+"""Return Flux's function for a layer that is an activation; `nothing` for another one."""
+activation_of(::Val, _) = nothing
+activation_of(::Val{:ReLU}, _) = relu
+activation_of(::Val{:GELU}, layer) = layer["tanh"] ? gelu_tanh : gelu_erf
 
 takes_activation(layer, activation) =
     isempty(activation) && layer["type"] in ("Conv", "Dense", "BatchNorm")
@@ -76,13 +82,24 @@ translate(::Val{:MaxPool}, layer, T) =
 width_height(pair) = (Int(pair[2]), Int(pair[1]))
 
 translate(::Val{:ReLU}, layer, T) = x -> relu.(x)
-translate(::Val{:GELU}, layer, T) = x -> gelu_erf.(x)
+function translate(type::Val{:GELU}, layer, T)
+    activation = activation_of(type, layer)
+    return x -> activation.(x)
+end
 
 # (W, H, C, N) flattens column by column, which is the canonical C, H, W row by row.
 translate(::Val{:Flatten}, layer, T) = Flux.flatten
 
-translate(::Val{:Dense}, layer, T, activation...) =
-    Dense(layer["input_shape"][1] => layer["features"], activation...; init = zeros_init)
+# (W, H, C, N) to (C, W * H, N): the canonical order of the places is row by row, as W, H is here.
+translate(::Val{:ToSequence}, layer, T) = to_sequence
+to_sequence(x) = permutedims(reshape(x, :, size(x, 3), size(x, 4)), (2, 1, 3))
+
+translate(::Val{:Dense}, layer, T, activation...) = Dense(
+    layer["input_shape"][end] => layer["features"],
+    activation...;
+    bias = layer["bias"],
+    init = zeros_init,
+)
 
 # Flux's momentum is the weight of the new value, the description's of the running value.
 function translate(::Val{:BatchNorm}, layer, T, activation...)
@@ -93,6 +110,23 @@ function translate(::Val{:BatchNorm}, layer, T, activation...)
         momentum = T(1 - layer["momentum"]),
     )
 end
+
+# Flux adds the square of its eps to the variance.
+function translate(::Val{:LayerNorm}, layer, T)
+    features = layer["input_shape"][end]
+    scale = Flux.Scale(features; bias = layer["bias"])
+    return LayerNorm(identity, scale, T(sqrt(layer["epsilon"])), (features,), true)
+end
+
+"""Divide by the root of the mean square of the features, which Flux has no layer for."""
+struct RMSNorm{W,T}
+    weight::W
+    epsilon::T
+end
+Flux.@layer RMSNorm
+(norm::RMSNorm)(x) = norm.weight .* x ./ sqrt.(mean(abs2, x; dims = 1) .+ norm.epsilon)
+translate(::Val{:RMSNorm}, layer, T) =
+    RMSNorm(ones(Float32, layer["input_shape"][end]), T(layer["epsilon"]))
 
 translate(::Val{:Dropout}, layer, T) = Dropout(layer["rate"])
 
@@ -105,6 +139,54 @@ sequence_mean(x) = dropdims(mean(x; dims = 2); dims = 2)
 
 translate(::Val{:Embedding}, layer, T) =
     Flux.Embedding(layer["vocabulary"] => layer["features"]; init = zeros_init)
+
+"""Multiply by the weight of an embedding, which is the model's own array."""
+struct Unembedding{E}
+    embedding::E
+end
+Flux.@layer Unembedding
+function (layer::Unembedding)(x)
+    weight = layer.embedding.weight
+    return reshape(weight' * reshape(x, size(x, 1), :), :, size(x)[2:end]...)
+end
+tied(::Unembedding{Nothing}, embedding) = Unembedding(embedding)
+translate(::Val{:Unembedding}, layer, T) = Unembedding(nothing)
+
+"""Add a weight for each place of a sequence."""
+struct PositionEmbedding{W}
+    weight::W
+end
+Flux.@layer PositionEmbedding
+(layer::PositionEmbedding)(x) = x .+ layer.weight
+translate(::Val{:PositionEmbedding}, layer, T) =
+    PositionEmbedding(zeros_init(reverse(layer["input_shape"])...))
+
+"""Put the same weight before each sequence."""
+struct ClassToken{W}
+    weight::W
+end
+Flux.@layer ClassToken
+(layer::ClassToken)(x) = hcat(repeat(layer.weight, 1, 1, size(x, 3)), x)
+translate(::Val{:ClassToken}, layer, T) = ClassToken(zeros_init(layer["input_shape"][end]))
+
+translate(::Val{:FirstOfSequence}, layer, T) = first_of_sequence
+first_of_sequence(x) = x[:, 1, :]
+
+"""Attend with a causal mask, or with none, and return no scores."""
+struct SelfAttention{A}
+    attention::A
+    causal::Bool
+end
+Flux.@layer SelfAttention
+function (layer::SelfAttention)(x)
+    mask = ignore_derivatives(() -> layer.causal ? make_causal_mask(x; dims = 2) : nothing)
+    return first(layer.attention(x; mask))
+end
+function translate(::Val{:MultiHeadAttention}, layer, T)
+    features, bias = layer["input_shape"][end], layer["bias"]
+    attention = MultiHeadAttention(features; nheads = layer["heads"], bias, init = zeros_init)
+    return SelfAttention(attention, layer["causal"])
+end
 
 translate(::Val{:OneHot}, layer, T) = OneHot{T}(1:layer["vocabulary"])
 
@@ -186,6 +268,15 @@ function dropout_paths(layers)
     )
 end
 
+"""Return the paths of the other places of a parameter in the `Chain`, by its full name."""
+function tied_paths(layers)
+    paths = [
+        (path..., :embedding, :weight) for
+        (layer, path) in layer_paths(layers) if layer["type"] == "Unembedding"
+    ]
+    return isempty(paths) ? Dict{String,Any}() : Dict{String,Any}("embedding1.weight" => paths)
+end
+
 """
     inner_paths(Val(type), layer) -> (name => path, ...)
 
@@ -194,7 +285,21 @@ Return the path of each parameter from its layer on, by its name in the descript
 inner_paths(::Val, layer) = ()
 inner_paths(::Val{:Conv}, layer) =
     layer["bias"] ? ("weight" => (:weight,), "bias" => (:bias,)) : ("weight" => (:weight,),)
-inner_paths(::Val{:Dense}, layer) = ("weight" => (:weight,), "bias" => (:bias,))
+inner_paths(::Val{:Dense}, layer) =
+    layer["bias"] ? ("weight" => (:weight,), "bias" => (:bias,)) : ("weight" => (:weight,),)
+inner_paths(::Val{:LayerNorm}, layer) =
+    layer["bias"] ? ("weight" => (:diag, :scale), "bias" => (:diag, :bias)) :
+    ("weight" => (:diag, :scale),)
+inner_paths(::Val{:RMSNorm}, layer) = ("weight" => (:weight,),)
+inner_paths(::Val{:PositionEmbedding}, layer) = ("weight" => (:weight,),)
+inner_paths(::Val{:ClassToken}, layer) = ("weight" => (:weight,),)
+function inner_paths(::Val{:MultiHeadAttention}, layer)
+    projections =
+        ("query" => :q_proj, "key" => :k_proj, "value" => :v_proj, "output" => :out_proj)
+    paths(parameter) =
+        ("$(name)_$parameter" => (:attention, p, Symbol(parameter)) for (name, p) in projections)
+    return layer["bias"] ? (paths("weight")..., paths("bias")...) : (paths("weight")...,)
+end
 inner_paths(::Val{:Embedding}, layer) = ("weight" => (:weight,),)
 inner_paths(::Val{:BatchNorm}, layer) =
     ("weight" => (:γ,), "bias" => (:β,), "running_mean" => (:μ,), "running_var" => (:σ²,))
@@ -231,7 +336,9 @@ loss, for a model with this number of outputs.
 function targets_function(loss, outputs, T)
     loss["type"] == "MeanSquaredError" && return identity
     loss["type"] == "BinaryCrossEntropy" && return labels -> reshape(T.(labels), 1, :)
-    return labels -> Flux.onehotbatch(labels, 0:(outputs-1))
+    smoothing, one_hot = T(loss["label_smoothing"]), Base.Fix2(Flux.onehotbatch, 0:(outputs-1))
+    return smoothing == 0 ? one_hot :
+           labels -> Flux.label_smoothing(T.(one_hot(labels)), smoothing)
 end
 
 """Return the rule of Optimisers.jl for the described optimizer."""
@@ -243,6 +350,8 @@ function rule(::Val{:SGD}, o)
     return Momentum(o["learning_rate"], o["momentum"])
 end
 rule(::Val{:Adam}, o) = Adam(o["learning_rate"], (o["beta1"], o["beta2"]), o["epsilon"])
+rule(::Val{:AdamW}, o) =
+    AdamW(o["learning_rate"], (o["beta1"], o["beta2"]), o["weight_decay"], o["epsilon"])
 rule(::Val{:RMSprop}, o) = RMSProp(o["learning_rate"], o["rho"], o["epsilon"])
 # AdaDelta has no learning rate of its own.
 rule(::Val{:Adadelta}, o) =
@@ -250,6 +359,25 @@ rule(::Val{:Adadelta}, o) =
 
 """Return the learning rate as a function of the step (from 0), or `nothing` if constant."""
 function schedule(optimizer)
-    decay = get(optimizer, "decay", 0)
-    return decay == 0 ? nothing : t -> optimizer["learning_rate"] / (1 + decay * t)
+    described = optimizer["schedule"]
+    isnothing(described) && return nothing
+    factor = schedule_factor(Val(Symbol(described["type"])), described)
+    return t -> optimizer["learning_rate"] * factor(t)
+end
+
+schedule_factor(::Val{type}, _) where {type} =
+    error("the Flux adapter does not support the schedule $type")
+schedule_factor(::Val{:InverseTimeDecay}, s) = t -> 1 / (1 + s["decay"] * t)
+function schedule_factor(::Val{:WarmupCosine}, s)
+    warmup, steps, minimum = s["warmup"], s["steps"], s["minimum"]
+    return function (t)
+        t < warmup && return (t + 1) / (warmup + 1)
+        part = min(1, (t - warmup) / (steps - warmup))
+        return minimum + (1 - minimum) * (1 + cospi(part)) / 2
+    end
+end
+
+"""Return whether an array of the model has no weight decay."""
+function decays_not(optimizer, array)
+    return optimizer["type"] == "AdamW" && optimizer["matrices_only"] && ndims(array) < 2
 end

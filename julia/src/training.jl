@@ -5,6 +5,9 @@
 Hold a model on a device, with its loss, its optimizer and the batches of its epoch.
 
   - `parameters`: the path of each parameter in the model, by name ("conv1.weight")
+  - `tied`: the paths of its other places, for a parameter that has several
+  - `not_decaying`: the parameters without weight decay, where others have one
+  - `clip_norm`: the largest norm of all gradients together, or `nothing`
   - `dropouts`: the path of each dropout in the model, by name ("dropout1")
   - `loss`: a function of (outputs, targets)
   - `targets`: the function that turns labels into targets
@@ -19,6 +22,9 @@ Hold a model on a device, with its loss, its optimizer and the batches of its ep
 Base.@kwdef mutable struct Workload
     model::Chain
     parameters::Dict{String,Tuple}
+    tied::Dict{String,Any}
+    not_decaying::Vector{String}
+    clip_norm::Any
     dropouts::Dict{String,Tuple}
     loss::Function
     targets::Function
@@ -52,10 +58,13 @@ function Workload(
         found = eltype(lookup(model, path))
         found == T || error("$name is $found on $device, not $T")
     end
-    outputs = prod(description["output_shape"])
+    outputs = description["output_shape"][end]
     return Workload(;
         model,
         parameters,
+        tied = tied_paths(layers),
+        not_decaying = [n for (n, p) in parameters if decays_not(optimizer, lookup(model, p))],
+        clip_norm = optimizer["clip_norm"],
         dropouts = dropout_paths(layers),
         loss = loss_function(description["loss"]),
         targets = targets_function(description["loss"], outputs, T),
@@ -89,6 +98,9 @@ loaded, and collect the garbage from before.
 """
 function reset_state!(workload)
     workload.state = Flux.setup(workload.rule, workload.model)
+    for name in workload.not_decaying
+        Flux.adjust!(lookup(workload.state, workload.parameters[name]); lambda = 0.0)
+    end
     workload.steps = 0
     names = sort!(collect(keys(workload.dropouts)))
     rngs = [lookup(workload.model, workload.dropouts[name]).rng for name in names]
@@ -211,8 +223,28 @@ function step!(workload, batch::Batch)
     workload.steps += 1
     model = with_masks(workload.model, workload.dropouts, batch.masks)
     value, gradient = differentiate(model, workload.loss, batch.inputs, batch.targets)
-    Flux.update!(workload.state, workload.model, gradient)
+    Flux.update!(workload.state, workload.model, clip(workload, gradient))
     return Float64(value)
+end
+
+"""
+    clip(workload, gradient) -> gradient
+
+Scale the gradient down where the norm of all its arrays is over `workload.clip_norm`. The rule
+`ClipNorm` of Optimisers.jl has a norm for each array. The gradient of a parameter with several
+places is the sum of its parts.
+"""
+function clip(workload, gradient)
+    isnothing(workload.clip_norm) && return gradient
+    arrays = [
+        gradient_array(workload, gradient, name) for
+        (name, path) in workload.parameters if is_trained(workload.model, path)
+    ]
+    norm = sqrt(sum(array -> sum(abs2, array), arrays))
+    norm <= workload.clip_norm && return gradient
+    factor = workload.clip_norm / norm
+    scaled(part) = part isa AbstractArray ? eltype(part)(factor) .* part : part
+    return fmap(scaled, gradient; cache = nothing)
 end
 
 """

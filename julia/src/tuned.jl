@@ -46,7 +46,7 @@ Base.setproperty!(tuned::TunedWorkload, name::Symbol, value) =
     setproperty!(tuned.workload, name, value)
 
 function step!(tuned::TunedWorkload, batch::Batch)
-    tuned.device isa CPUDevice || return step!(tuned.workload, batch)
+    is_idiomatic(tuned) && return step!(tuned.workload, batch)
     isnothing(tuned.pieces) && (tuned.pieces = choose_pieces(tuned, batch))
     isnothing(tuned.schedule) || Flux.adjust!(tuned.state, tuned.schedule(tuned.steps))
     tuned.steps += 1
@@ -57,6 +57,10 @@ function step!(tuned::TunedWorkload, batch::Batch)
     end
     return loss
 end
+
+"""Return whether the steps are the idiomatic ones: those that need all gradients at once are."""
+is_idiomatic(tuned) =
+    !(tuned.device isa CPUDevice) || !isnothing(tuned.clip_norm) || !isempty(tuned.tied)
 
 function clear_batches!(tuned::TunedWorkload)
     tuned.pieces = nothing

@@ -51,17 +51,27 @@ Return the gradients of the trained parameters by name, as canonical arrays on t
 """
 function gradient_arrays(workload, gradient)
     return Dict{String,Array}(
-        name => gradient_array(workload.model, gradient, path) for
+        name => to_array(workload.model, path, gradient_array(workload, gradient, name)) for
         (name, path) in workload.parameters if is_trained(workload.model, path)
     )
 end
 
 is_trained(model, path) = haskey(Flux.trainable(owner(model, path)), last(path))
 
-# Zygote's gradient of a parameter that the loss does not depend on is `nothing`, not zeros.
-function gradient_array(model, gradient, path)
-    array = @something lookup(gradient, path) zero(lookup(model, path))
-    return Array(to_canonical(owner(model, path), cpu(array)))
+to_array(model, path, array) = Array(to_canonical(owner(model, path), cpu(array)))
+
+"""
+    gradient_array(workload, gradient, name) -> array
+
+Return the gradient of a parameter, in the model's own form: the sum over all its places.
+"""
+function gradient_array(workload, gradient, name)
+    path = workload.parameters[name]
+    paths = (path, get(workload.tied, name, ())...)
+    parts = [part for part in (lookup(gradient, p) for p in paths) if !isnothing(part)]
+    # Zygote's gradient of a parameter that the loss does not depend on is `nothing`, not zeros
+    isempty(parts) && return zero(lookup(workload.model, path))
+    return length(parts) == 1 ? only(parts) : sum(parts)
 end
 
 """Copy canonical `values` into the model's parameter of that name ("conv1.weight")."""

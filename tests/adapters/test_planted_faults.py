@@ -11,8 +11,16 @@ import pytest
 from small_models import FITTED, SMALL_MODELS
 
 from crossbench.engine import parity
-from crossbench.models.layers import GELU, BatchNorm, Dropout, Flatten
-from crossbench.models.training import SGD, Adadelta, Adam, RMSprop
+from crossbench.models.layers import GELU, BatchNorm, Dropout, Flatten, LayerNorm, RMSNorm
+from crossbench.models.training import (
+    SGD,
+    Adadelta,
+    Adam,
+    AdamW,
+    InverseTimeDecay,
+    RMSprop,
+    SoftmaxCrossEntropy,
+)
 from crossbench.results.records import FLOAT64_BOUND
 from crossbench.workload import Job
 
@@ -59,7 +67,7 @@ def plant_in_reference(fault, plant):
 
 def dampened(optimizer, gradient, state, t):
     state["velocity"] = 0.9 * state.get("velocity", 0) + 0.1 * gradient
-    return optimizer.learning_rate * state["velocity"]
+    return state["velocity"]
 
 
 def plant_in_torch(fault, plant):
@@ -119,7 +127,7 @@ def plant_in_jax(fault, plant):
         loss = lambda logits, labels: each(logits, labels).sum()  # noqa: E731
         plant.part("loss_function", lambda _: loss)
     else:
-        wrong = lambda d: optax.chain(  # noqa: E731
+        wrong = lambda d, decays: optax.chain(  # noqa: E731
             optax.ema(0.9, debias=False), optax.scale(-d.learning_rate)
         )
         plant.part("transformation", wrong)
@@ -386,10 +394,22 @@ def test_a_fault_in_the_timed_prediction_is_caught(adapter, device, expected, fa
         ("dropped", Dropout, {"rate": 0.26}, "loss|gradient"),
         ("dropped", RMSprop, {"rho": 0.81}, "steps"),
         ("dropped", RMSprop, {"epsilon": 1.01e-4}, "steps"),
-        ("dropped", RMSprop, {"decay": 0.51}, "steps"),
+        ("dropped", RMSprop, {"schedule": InverseTimeDecay(0.51)}, "steps"),
         ("averaged", Adadelta, {"learning_rate": 0.51}, "steps"),
         ("averaged", Adadelta, {"rho": 0.91}, "steps"),
         ("averaged", Adadelta, {"epsilon": 1.01e-5}, "steps"),
+        ("speaking", RMSNorm, {"epsilon": 1.01e-3}, "logits|gradient"),
+        ("speaking", AdamW, {"beta2": 0.991}, "steps"),
+        ("speaking", AdamW, {"weight_decay": 0.303}, "steps"),
+        ("speaking", AdamW, {"matrices_only": False}, "steps"),
+        ("speaking", AdamW, {"clip_norm": lambda bound: 1.01 * bound}, "steps"),
+        ("speaking", AdamW, {"clip_norm": lambda bound: None}, "steps"),
+        ("speaking", AdamW, {"clip_norm": lambda bound: bound / 1e3}, "steps"),
+        ("speaking", AdamW, {"schedule": lambda s: replace(s, warmup=s.warmup + 1)}, "steps"),
+        ("speaking", AdamW, {"schedule": lambda s: replace(s, steps=s.steps + 1)}, "steps"),
+        ("speaking", AdamW, {"schedule": lambda s: replace(s, minimum=0.21)}, "steps"),
+        ("patched", LayerNorm, {"epsilon": 1.01e-3}, "logits|gradient"),
+        ("patched", SoftmaxCrossEntropy, {"label_smoothing": 0.201}, "loss|gradient|steps"),
     ],
     ids=lambda value: str(next(iter(value))) if isinstance(value, dict) else None,
 )
@@ -397,15 +417,19 @@ def test_every_value_of_the_description_counts(adapter, expected, name, part, va
     """The adapter is given another value than the reference was."""
 
     def other(thing):
-        return replace(thing, **values) if type(thing) is part else thing
-
-    model = whole(SMALL_MODELS[name])
-    optimizer = other(SMALL_MODELS[name].optimizer)
-    wrong = replace(model, layers=tuple(map(other, model.layers)), optimizer=optimizer)
+        if type(thing) is not part:
+            return thing
+        changed = {n: v(getattr(thing, n)) if callable(v) else v for n, v in values.items()}
+        return replace(thing, **changed)
 
     def build(job):
+        right = job.model
+        optimizer, loss = other(right.optimizer), other(right.loss)
+        layers = tuple(map(other, right.layers))
+        wrong = replace(right, layers=layers, optimizer=optimizer, loss=loss)
         return adapter.build(replace(job, model=wrong))
 
+    model = whole(SMALL_MODELS[name])
     found = over_the_bound(build, model, expected)
     assert any(word in tensor for tensor in found for word in where.split("|"))
     if where in ("steps", "running"):  # the model itself is right

@@ -11,7 +11,7 @@ from small_models import DROPPED, PLAIN, SMALL_MODELS
 
 from crossbench.engine import dropout, parity
 from crossbench.models.layers import Dropout, ReLU
-from crossbench.models.training import RMSprop
+from crossbench.models.training import Optimizer
 from crossbench.workload import Job
 
 FLOAT32 = {
@@ -135,10 +135,9 @@ def in_torch(fault, plant):
     elif fault == "a schedule one step ahead":
 
         def wrong(description, optimizer):
-            if not isinstance(description, RMSprop):
+            if description.schedule is None:
                 return None
-            decay = description.decay
-            ahead = lambda step: 1 / (1 + decay * (step + 1))  # noqa: E731
+            ahead = lambda step: description.schedule.factor(step + 1)  # noqa: E731
             return torch.optim.lr_scheduler.LambdaLR(optimizer, ahead)
 
         plant.part("schedule", wrong)
@@ -183,27 +182,24 @@ def in_jax(fault, plant):
     elif fault == "products of medium precision":
         pytest.skip("on a CPU XLA's products are always of full precision")
     elif fault == "a weight decay of 1e-6":
-        wrong = lambda d: optax.chain(  # noqa: E731
-            optax.add_decayed_weights(1e-6), transformation(d)
+        wrong = lambda d, decays: optax.chain(  # noqa: E731
+            optax.add_decayed_weights(1e-6), transformation(d, decays)
         )
         plant.part("transformation", wrong)
     elif fault == "gradients clipped at 10":
-        wrong = lambda d: optax.chain(  # noqa: E731
-            optax.clip_by_global_norm(10), transformation(d)
+        wrong = lambda d, decays: optax.chain(  # noqa: E731
+            optax.clip_by_global_norm(10), transformation(d, decays)
         )
         plant.part("transformation", wrong)
     elif fault in SCHEDULED:
-        ahead = 1 if fault == "a schedule one step ahead" else None
+        learning_rate = module.learning_rate
 
         def wrong(d):
-            if not isinstance(d, RMSprop):
-                return transformation(d)
-            rate = d.learning_rate
-            if ahead:
-                rate = lambda step: d.learning_rate / (1 + d.decay * (step + ahead))  # noqa: E731
-            return optax.rmsprop(rate, d.rho, d.epsilon, eps_in_sqrt=False)
+            rate = learning_rate(d)
+            ahead = lambda step: rate(step + 1)  # noqa: E731
+            return d.learning_rate if fault == "no schedule" or not d.schedule else ahead
 
-        plant.part("transformation", wrong)
+        plant.part("learning_rate", wrong)
     else:
         relu6 = lambda n, *o: nnx.relu6 if isinstance(n.layer, ReLU) else original(n, *o)  # noqa: E731
         plant.part("module", relu6)
@@ -262,19 +258,21 @@ def in_keras(fault, plant):
 
         plant.method(module, "optimizer", changed)
     elif fault in SCHEDULED:
+        learning_rate = module.learning_rate
 
-        class OneStepAhead(keras.optimizers.schedules.InverseTimeDecay):
+        class OneStepAhead(keras.optimizers.schedules.LearningRateSchedule):
+            def __init__(self, schedule):
+                self.schedule = schedule
+
             def __call__(self, step):
-                return super().__call__(step + 1)
+                return self.schedule(step + 1)
 
-        def wrong(d):
-            if not isinstance(d, RMSprop):
-                return optimizer(d)
-            with plant.monkeypatch.context() as patch:
-                patch.setattr(keras.optimizers.schedules, "InverseTimeDecay", OneStepAhead)
-                return optimizer(replace(d, decay=0.0) if fault == "no schedule" else d)
+        def wrong(d, exact):
+            if fault == "no schedule" or not d.schedule:
+                return d.learning_rate
+            return OneStepAhead(learning_rate(d, exact))
 
-        plant.method(module, "optimizer", wrong)
+        plant.method(module, "learning_rate", wrong)
     else:
         relu6 = lambda n: (  # noqa: E731
             [keras.layers.ReLU(6)] if isinstance(n.layer, ReLU) else original(n)
@@ -284,7 +282,7 @@ def in_keras(fault, plant):
 
 def in_reference(fault, plant):
     module = plant.package
-    forward, update = module.forward, module.update
+    forward = module.forward
     if fault == "a ReLU that ends at 6":
 
         def ending(layer, named, x, run):
@@ -295,13 +293,12 @@ def in_reference(fault, plant):
 
         plant.part("forward", ending)
     elif fault in SCHEDULED:
+        rate = Optimizer.rate
 
-        def scheduled(optimizer, gradient, state, t):
-            if fault == "no schedule" and isinstance(optimizer, RMSprop):
-                optimizer = replace(optimizer, decay=0.0)
-            return update(optimizer, gradient, state, t + 1)
+        def wrong(optimizer, step):
+            return optimizer.learning_rate if fault == "no schedule" else rate(optimizer, step + 1)
 
-        plant.part("update", scheduled)
+        plant.method(Optimizer, "rate", wrong)
     elif fault == "gradients clipped at 10":
         backward = module.ReferenceWorkload._backward
 

@@ -1,6 +1,7 @@
 """The reference itself, against finite differences and against the definitions."""
 
 import math
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -19,9 +20,24 @@ from crossbench.models.layers import (
     Dropout,
     Flatten,
     GlobalAveragePool,
+    LayerNorm,
     MaxPool,
+    MultiHeadAttention,
+    RMSNorm,
+    ToSequence,
 )
-from crossbench.models.training import SGD, Adadelta, Adam, BinaryCrossEntropy, RMSprop
+from crossbench.models.model import _name_layers
+from crossbench.models.training import (
+    SGD,
+    Adadelta,
+    Adam,
+    AdamW,
+    BinaryCrossEntropy,
+    InverseTimeDecay,
+    RMSprop,
+    SoftmaxCrossEntropy,
+    WarmupCosine,
+)
 from crossbench.workload import Batch, Job
 
 PIECES = replace(
@@ -161,6 +177,115 @@ def test_batch_norm_by_its_definition():
     )
 
 
+def test_gelu_by_tanh_is_the_formula_and_near_the_exact_one():
+    x = np.linspace(-4, 4, 81)[None]
+    named = next(replace(SMALL_MODELS["fitted"], layers=(GELU(tanh=True), Dense(3))).named_layers())
+    y, backward = forward(named.layer, named, x, Pass({}, training=True))
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+    np.testing.assert_allclose(y, x / 2 * (1 + np.tanh(inner)), rtol=1e-13)
+    exact = [v / 2 * (1 + math.erf(v / math.sqrt(2))) for v in x[0]]
+    assert 1e-4 < np.abs(y[0] - exact).max() < 1e-3
+    ends = [forward(named.layer, named, x + s, Pass({}, training=True))[0] for s in (1e-6, -1e-6)]
+    np.testing.assert_allclose(backward(np.ones_like(x)), (ends[0] - ends[1]) / 2e-6, atol=1e-8)
+
+
+def one_layer(layer, shape, **weights):
+    """The layer with its name and shapes, and a pass with its weights."""
+    (named,) = _name_layers((layer,), shape, Counter())
+    return named, Pass({f"{named.name}.{n}": w for n, w in weights.items()}, training=True)
+
+
+def test_attention_by_its_definition():
+    """Head by head and place by place, with a causal mask and without."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(3, 4, 6))
+    names = ("query", "key", "value", "output")
+    weights = {f"{name}_weight": random.normal(size=(6, 6)) for name in names}
+    weights |= {f"{name}_bias": random.normal(size=6) for name in names}
+    for causal in (True, False):
+        named, run = one_layer(MultiHeadAttention(3, causal), (4, 6), **weights)
+        y, _ = forward(named.layer, named, x, run)
+        for example, found in zip(x, y, strict=True):
+            q, k, v = (example @ weights[f"{n}_weight"].T + weights[f"{n}_bias"] for n in names[:3])
+            for place in range(4):
+                seen = range(place + 1 if causal else 4)
+                joined = []
+                for features in (slice(0, 2), slice(2, 4), slice(4, 6)):
+                    scores = [q[place, features] @ k[j, features] / math.sqrt(2) for j in seen]
+                    shares = np.exp(scores) / np.exp(scores).sum()
+                    joined += list(sum(s * v[j, features] for s, j in zip(shares, seen)))  # noqa: B905
+                expected = weights["output_weight"] @ joined + weights["output_bias"]
+                np.testing.assert_allclose(found[place], expected, rtol=1e-12)
+
+
+def test_norms_of_a_place_by_their_definitions():
+    random = np.random.default_rng(0)
+    x, weight, bias = random.normal(size=(2, 3, 5)), random.normal(size=5), random.normal(size=5)
+    named, run = one_layer(LayerNorm(0.1), (3, 5), weight=weight, bias=bias)
+    y, _ = forward(named.layer, named, x, run)
+    root, run_root = one_layer(RMSNorm(0.1), (3, 5), weight=weight)
+    z, _ = forward(root.layer, root, x, run_root)
+    for example, place in np.ndindex(2, 3):
+        values = x[example, place]
+        variance = ((values - values.mean()) ** 2).mean()
+        expected = weight * (values - values.mean()) / math.sqrt(variance + 0.1) + bias
+        np.testing.assert_allclose(y[example, place], expected, rtol=1e-12)
+        expected = weight * values / math.sqrt((values**2).mean() + 0.1)
+        np.testing.assert_allclose(z[example, place], expected, rtol=1e-12)
+
+
+def test_the_places_of_an_image_are_in_order_of_its_rows():
+    image = np.arange(24.0).reshape(1, 2, 3, 4)
+    named, run = one_layer(ToSequence(), (2, 3, 4))
+    y, backward = forward(named.layer, named, image, run)
+    np.testing.assert_array_equal(y[0, :, 0], np.arange(12))
+    np.testing.assert_array_equal(y[0, 5], [5, 17])
+    np.testing.assert_array_equal(backward(y), image)
+
+
+def test_smoothed_labels_over_all_places_by_their_definition():
+    random = np.random.default_rng(0)
+    logits, labels = random.normal(size=(2, 3, 4)), random.integers(0, 4, (2, 3))
+    losses = []
+    for row, label in zip(logits.reshape(6, 4), labels.ravel(), strict=True):
+        logs = np.log(np.exp(row) / np.exp(row).sum())
+        targets = np.full(4, 0.2 / 4) + 0.8 * (np.arange(4) == label)
+        losses.append(-(targets * logs).sum())
+    found, _ = reference.loss_and_gradient(SoftmaxCrossEntropy(0.2), logits, labels)
+    assert found == pytest.approx(np.mean(losses), rel=1e-12)
+
+
+def test_adamw_with_a_bound_and_a_schedule_by_its_definition():
+    """Matrices decay and biases do not; the norm of all gradients is bounded; the rate changes."""
+    optimizer = AdamW(
+        *(0.1, 0.8, 0.9, 1e-3),
+        weight_decay=0.3,
+        matrices_only=True,
+        clip_norm=0.01,
+        schedule=WarmupCosine(warmup=2, steps=4, minimum=0.5),
+    )
+    model = replace(SMALL_MODELS["plain"], optimizer=optimizer)
+    workload, weights, batch = ready(model)
+    rates = [0.1 / 3, 0.2 / 3, 0.1, 0.075, 0.05, 0.05]
+    expected, moments = dict(weights), {name: [0, 0] for name in weights}
+    for t, rate in enumerate(rates):
+        _, gradients = workload.loss_and_gradients(batch)
+        norm = math.sqrt(sum((g**2).sum() for g in gradients.values()))
+        assert norm > 0.01
+        for name, gradient in gradients.items():
+            gradient = gradient * 0.01 / norm
+            m, v = moments[name]
+            m, v = 0.8 * m + 0.2 * gradient, 0.9 * v + 0.1 * gradient**2
+            moments[name] = [m, v]
+            corrected = m / (1 - 0.8 ** (t + 1)), v / (1 - 0.9 ** (t + 1))
+            step = corrected[0] / (np.sqrt(corrected[1]) + 1e-3)
+            decay = 0.3 if gradient.ndim > 1 else 0
+            expected[name] = expected[name] - rate * (step + decay * expected[name])
+        workload.step(batch)
+        for name, array in workload.weights().items():
+            np.testing.assert_allclose(array, expected[name], rtol=1e-11)
+
+
 def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
@@ -263,7 +388,7 @@ def adadelta(w, gradients):
     [
         (SGD(0.1, momentum=0.9), sgd),
         (Adam(0.01, beta1=0.8, beta2=0.9, epsilon=1e-3), adam),
-        (RMSprop(0.01, rho=0.7, epsilon=1e-3, decay=0.5), rmsprop),
+        (RMSprop(0.01, rho=0.7, epsilon=1e-3, schedule=InverseTimeDecay(0.5)), rmsprop),
         (Adadelta(0.5, rho=0.7, epsilon=1e-3), adadelta),
     ],
     ids=["sgd", "adam", "rmsprop", "adadelta"],

@@ -20,28 +20,39 @@ from ...models.layers import (
     GRU,
     LSTM,
     BatchNorm,
+    ClassToken,
     Conv,
     Dense,
     Dropout,
     Embedding,
+    FirstOfSequence,
     Flatten,
     GlobalAveragePool,
+    LayerNorm,
     MaxPool,
+    MultiHeadAttention,
     OneHot,
+    PositionEmbedding,
     ReLU,
     Residual,
+    RMSNorm,
+    ToSequence,
+    Unembedding,
 )
 from ...models.model import NamedLayer, Weights
 from ...models.training import (
     SGD,
     Adadelta,
     Adam,
+    AdamW,
     BinaryCrossEntropy,
+    InverseTimeDecay,
     Loss,
     MeanSquaredError,
     Optimizer,
     RMSprop,
     SoftmaxCrossEntropy,
+    WarmupCosine,
 )
 from ...workload import (
     Adapter,
@@ -93,16 +104,24 @@ def module(named: NamedLayer, options: dict[str, Any], build: Any) -> Any:
             return partial(nnx.max_pool, window_shape=window, strides=stride)
         case ReLU():
             return nnx.relu
-        case GELU():
-            return partial(nnx.gelu, approximate=False)
+        case GELU(tanh):
+            return partial(nnx.gelu, approximate=tanh)
         case Flatten():
             # the canonical order is C, H, W; XLA fuses the transposition with its neighbours
             return lambda x: (x.transpose(0, 3, 1, 2) if x.ndim == 4 else x).reshape(len(x), -1)
-        case Dense(features):
-            return nnx.Linear(named.input_shape[0], features, kernel_init=zeros, **options)
+        case ToSequence():
+            return lambda x: x.reshape(len(x), -1, x.shape[-1])
+        case Dense(features, bias):
+            options = options | {"use_bias": bias, "kernel_init": zeros}
+            return nnx.Linear(named.input_shape[-1], features, **options)
         case BatchNorm(epsilon, momentum):
             features = named.input_shape[0]
             return layers.BatchNorm(features, epsilon=epsilon, momentum=momentum, **options)
+        case LayerNorm(epsilon, bias):
+            options = options | {"use_bias": bias}
+            return nnx.LayerNorm(named.input_shape[-1], epsilon=epsilon, **options)
+        case RMSNorm(epsilon):
+            return nnx.RMSNorm(named.input_shape[-1], epsilon=epsilon, **options)
         case Dropout(rate):
             return layers.Dropout(rate, rngs=options["rngs"])
         case GlobalAveragePool():
@@ -111,6 +130,18 @@ def module(named: NamedLayer, options: dict[str, Any], build: Any) -> Any:
             return nnx.Embed(vocabulary, features, embedding_init=zeros, **options)
         case OneHot(vocabulary):
             return partial(jax.nn.one_hot, num_classes=vocabulary, dtype=options["dtype"])
+        case Unembedding(vocabulary):
+            features = named.input_shape[-1]
+            return layers.Unembedding(vocabulary, features, embedding_init=zeros, **options)
+        case PositionEmbedding():
+            return layers.PositionEmbedding(named.input_shape, options["param_dtype"])
+        case ClassToken():
+            return layers.ClassToken(named.input_shape[-1], options["param_dtype"])
+        case FirstOfSequence():
+            return lambda x: x[:, 0]
+        case MultiHeadAttention(heads, causal, bias):
+            options = options | {"use_bias": bias, "kernel_init": zeros, "keep_rngs": False}
+            return layers.SelfAttention(causal, heads, named.input_shape[-1], **options)
         case LSTM(features, bidirectional) | GRU(features, bidirectional):
             cell = nnx.OptimizedLSTMCell if isinstance(named.layer, LSTM) else nnx.GRUCell
             options = options | {"kernel_init": zeros, "recurrent_kernel_init": zeros}
@@ -125,9 +156,18 @@ def module(named: NamedLayer, options: dict[str, Any], build: Any) -> Any:
 
 def loss_function(loss: Loss) -> Any:
     """Return the loss as a function of (logits, labels): a scalar, the mean over the batch."""
+    import jax
     import optax
 
     match loss:
+        case SoftmaxCrossEntropy(label_smoothing) if label_smoothing:
+
+            def smoothed(logits: Any, labels: Any) -> Any:
+                one_hot = jax.nn.one_hot(labels, logits.shape[-1], dtype=logits.dtype)
+                targets = optax.smooth_labels(one_hot, label_smoothing)
+                return optax.softmax_cross_entropy(logits, targets).mean()
+
+            return smoothed
         case SoftmaxCrossEntropy():
             cross_entropy = optax.softmax_cross_entropy_with_integer_labels
             return lambda logits, labels: cross_entropy(logits, labels).mean()
@@ -139,21 +179,58 @@ def loss_function(loss: Loss) -> Any:
     raise NotImplementedError(f"the JAX adapter does not support the loss {loss}")
 
 
-def transformation(optimizer: Optimizer) -> Any:
-    """Return the optimizer as an optax.GradientTransformation."""
+def transformation(optimizer: Optimizer, decays: Callable[[Any], Any]) -> Any:
+    """Return the optimizer as an optax.GradientTransformation.
+
+    decays: returns whether each parameter of a tree decays, in a tree of the same structure.
+    """
+    import optax
+
+    updates = rule(optimizer, learning_rate(optimizer), decays)
+    if optimizer.clip_norm is None:
+        return updates
+    return optax.chain(optax.clip_by_global_norm(optimizer.clip_norm), updates)
+
+
+def rule(optimizer: Optimizer, rate: Any, decays: Callable[[Any], Any]) -> Any:
+    """Return optax's rule of an optimizer, without its clipping."""
     import optax
 
     match optimizer:
-        case SGD(learning_rate, momentum):
-            return optax.sgd(learning_rate, momentum)
-        case Adam(learning_rate, beta1, beta2, epsilon):
-            return optax.adam(learning_rate, beta1, beta2, epsilon)
-        case RMSprop(learning_rate, rho, epsilon, decay):
-            rate = (lambda step: learning_rate / (1 + decay * step)) if decay else learning_rate
+        case SGD(_, momentum):
+            return optax.sgd(rate, momentum)
+        case Adam(_, beta1, beta2, epsilon):
+            return optax.adam(rate, beta1, beta2, epsilon)
+        case AdamW(_, beta1, beta2, epsilon, decay):
+            return optax.adamw(rate, beta1, beta2, epsilon, weight_decay=decay, mask=decays)
+        case RMSprop(_, rho, epsilon):
             return optax.rmsprop(rate, rho, epsilon, eps_in_sqrt=False)
-        case Adadelta(learning_rate, rho, epsilon):
-            return optax.adadelta(learning_rate, rho, epsilon)
+        case Adadelta(_, rho, epsilon):
+            return optax.adadelta(rate, rho, epsilon)
     raise NotImplementedError(f"the JAX adapter does not support the optimizer {optimizer}")
+
+
+def learning_rate(optimizer: Optimizer) -> Any:
+    """Return the learning rate, or optax's schedule of it."""
+    import optax
+
+    rate = optimizer.learning_rate
+    match optimizer.schedule:
+        case None:
+            return rate
+        case InverseTimeDecay(decay):
+            return lambda step: rate / (1 + decay * step)
+        case WarmupCosine(warmup, steps, minimum):
+            scheduled = optax.warmup_cosine_decay_schedule(
+                init_value=rate / (warmup + 1),
+                peak_value=rate,
+                warmup_steps=warmup,
+                decay_steps=steps,
+                end_value=minimum * rate,
+            )
+            # of an integer optax computes the rate in float32, in a float64 job too
+            return lambda step: scheduled(step.astype(float))
+    raise NotImplementedError(f"the JAX adapter does not support the schedule {optimizer.schedule}")
 
 
 ParameterPath = tuple[str, ...]
@@ -169,6 +246,14 @@ PARAMETER_NAMES: dict[ParameterPath, str] = {
     ("dense_h", "kernel"): "weight_hh",
     ("dense_i", "bias"): "bias",  # a GRU's
     ("dense_h", "bias"): "bias",  # an LSTM's
+    ("query", "kernel"): "query_weight",
+    ("query", "bias"): "query_bias",
+    ("key", "kernel"): "key_weight",
+    ("key", "bias"): "key_bias",
+    ("value", "kernel"): "value_weight",
+    ("value", "bias"): "value_bias",
+    ("out", "kernel"): "output_weight",
+    ("out", "bias"): "output_bias",
 }
 """The canonical name of a parameter, by its path in a Flax layer or recurrent cell."""
 SUFFIXES: dict[ParameterPath, str] = {
@@ -232,7 +317,7 @@ class JaxWorkload:
 
         def create() -> Any:
             options = {"dtype": self.dtype, "param_dtype": self.dtype, "rngs": nnx.Rngs(SEED)}
-            return sequential(job.model.named_layers(), options, self.build_layer)
+            return layers.tied(sequential(job.model.named_layers(), options, self.build_layer))
 
         with jax.default_device(self.device):
             # a single program: each layer by itself compiles several
@@ -243,7 +328,8 @@ class JaxWorkload:
         self.module.train()
         train_graphdef, *_ = nnx.split(self.module, nnx.Param, ...)
         loss = loss_function(job.model.loss)
-        self.optimizer = transformation(job.model.optimizer)
+        self.described = job.model.parameters
+        self.optimizer = transformation(job.model.optimizer, self._decays)
         dropouts = dict(paths(job.model.named_layers()))
 
         def logits(parameters: Any, others: Any, inputs: Any) -> Any:
@@ -279,7 +365,7 @@ class JaxWorkload:
         for path, variable in self._variables(self.module):
             if name := self.names.get(path):
                 array = self._transposed(weights[name], path, TO_FLAX)
-                array = array.astype(self.dtype, order="C")
+                array = array.astype(self.dtype, order="C").reshape(variable.shape)
                 variable.set_value(self.jax.device_put(array, self.device))
         _, self.parameters, others = self.nnx.split(self.module, self.nnx.Param, ...)
         # committed to the device, as the step's results are: otherwise the step compiles twice
@@ -387,10 +473,26 @@ class JaxWorkload:
     def _canonical(self, tree: Any) -> Weights:
         """Return parameters, or their gradients, with canonical names and axes."""
         return {
-            self.names[path]: self._transposed(np.asarray(variable[...]), path, FROM_FLAX)
+            self.names[path]: self._from_flax(np.asarray(variable[...]), path)
             for path, variable in self._variables(tree)
             if path in self.names
         }
+
+    def _from_flax(self, array: np.ndarray, path: ParameterPath) -> np.ndarray:
+        """Return the canonical form of a variable: a MultiHeadAttention's have one axis more."""
+        shape = self.described[self.names[path]].shape
+        if path[-1] == "kernel":
+            shape = tuple(shape[axis] for axis in TO_FLAX[len(shape)])
+        return self._transposed(array.reshape(shape), path, FROM_FLAX)
+
+    def _decays(self, tree: Any) -> Any:
+        """Return a tree like that of the parameters that says which of them decay."""
+        decay_of, described = self.model.optimizer.weight_decay_of, self.described
+        flat = [
+            (path, variable.replace(decay_of(described[self.names[tuple(map(str, path))]]) > 0))
+            for path, variable in self.nnx.to_flat_state(tree)
+        ]
+        return self.nnx.from_flat_state(flat)
 
     def _variables(self, tree: Any) -> Iterator[tuple[ParameterPath, Any]]:
         """Yield the path and the variable of each leaf of a module or of its state."""

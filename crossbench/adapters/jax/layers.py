@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from flax import nnx
 
@@ -44,6 +45,68 @@ class Residual(nnx.Module):
 
     def __call__(self, x: Any) -> Any:
         return self.body(x) + self.shortcut(x)
+
+
+class Unembedding(nnx.Embed):
+    """Return the product with the embedding's weight, which `tied` sets."""
+
+    def __call__(self, sequences: Any) -> Any:
+        return self.attend(sequences)
+
+
+def tied(network: nnx.Sequential) -> nnx.Sequential:
+    """Have each Unembedding in the network share the weight of its first layer."""
+    for _, layer in nnx.iter_modules(network):
+        if isinstance(layer, Unembedding):
+            layer.embedding = network.layers[0].embedding
+    return network
+
+
+class PositionEmbedding(nnx.Module):
+    """Add a weight for each place of a sequence."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
+        self.embedding = nnx.Param(jnp.zeros(shape, dtype))
+
+    def __call__(self, sequences: Any) -> Any:
+        return sequences + self.embedding[...]
+
+
+class ClassToken(nnx.Module):
+    """Put the same weight before each sequence."""
+
+    def __init__(self, features: int, dtype: Any) -> None:
+        self.embedding = nnx.Param(jnp.zeros(features, dtype))
+
+    def __call__(self, sequences: Any) -> Any:
+        weight = self.embedding[...]
+        token = jnp.broadcast_to(weight, (len(sequences), 1, len(weight)))
+        return jnp.concatenate([token, sequences], axis=1)
+
+
+class SelfAttention(nnx.MultiHeadAttention):
+    """Attend with a causal mask, or with none."""
+
+    def __init__(self, causal: bool, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, attention_fn=attention, decode=False, **options)
+        self.causal = causal
+
+    def __call__(self, sequences: Any) -> Any:
+        return super().__call__(sequences, is_causal=self.causal)
+
+
+def attention(query: Any, key: Any, value: Any, is_causal: bool, **unused: Any) -> Any:
+    """Call jax.nn.dot_product_attention on (batch, length, heads, features of a head).
+
+    Its softmax is in float32, whatever the arrays are: a float64 job, which is only ever proved,
+    has the same formula written out.
+    """
+    if query.dtype != jnp.float64:
+        return jax.nn.dot_product_attention(query, key, value, is_causal=is_causal)
+    scores = jnp.einsum("nqhd,nkhd->nhqk", query, key) / query.shape[-1] ** 0.5
+    if is_causal:
+        scores = jnp.where(jnp.tri(scores.shape[-1], dtype=bool), scores, -jnp.inf)
+    return jnp.einsum("nhqk,nkhd->nqhd", jax.nn.softmax(scores), value)
 
 
 class Recurrent(nnx.Module):

@@ -48,16 +48,93 @@ class Dropout(keras.layers.Dropout):
 
 
 class GELU(keras.layers.Layer):
-    """Be Keras' own, not approximate; on TensorFlow its formula with an exact root of 2.
+    """Be Keras' own; on TensorFlow the formula, with constants of the inputs' dtype.
 
-    TensorFlow's has a root in float32, in a float64 job too: an error of 5e-9 (2.21).
+    TensorFlow's constants are in float32, in a float64 job too: an error of 5e-9 (2.21).
     """
+
+    def __init__(self, tanh: bool, **options: Any) -> None:
+        super().__init__(**options)
+        self.tanh = tanh
 
     def call(self, inputs: Any) -> Any:
         if keras.config.backend() != "tensorflow":
-            return keras.activations.gelu(inputs, approximate=False)
-        root = ops.cast(np.sqrt(2), inputs.dtype)
-        return inputs / 2 * (1 + ops.erf(inputs / root))
+            return keras.activations.gelu(inputs, approximate=self.tanh)
+        if not self.tanh:
+            return inputs / 2 * (1 + ops.erf(inputs / ops.cast(np.sqrt(2), inputs.dtype)))
+        root, cubic = (
+            ops.cast(np.float64(c), inputs.dtype) for c in (np.sqrt(2 / np.pi), 0.044715)
+        )
+        return inputs / 2 * (1 + ops.tanh(root * (inputs + cubic * inputs**3)))
+
+
+class PositionEmbedding(keras.layers.Layer):
+    """Add a weight for each place of a sequence."""
+
+    def build(self, input_shape: Any) -> None:
+        self.weight = self.add_weight(shape=input_shape[1:], initializer="zeros")
+
+    def call(self, sequences: Any) -> Any:
+        return sequences + self.weight
+
+
+class ClassToken(keras.layers.Layer):
+    """Put the same weight before each sequence."""
+
+    def build(self, input_shape: Any) -> None:
+        self.weight = self.add_weight(shape=input_shape[-1:], initializer="zeros")
+
+    def call(self, sequences: Any) -> Any:
+        size = ops.shape(sequences)[0]
+        token = ops.broadcast_to(self.weight, (size, 1, sequences.shape[-1]))
+        return ops.concatenate([token, sequences], axis=1)
+
+
+class FirstOfSequence(keras.layers.Layer):
+    """Take the first place of (batch, length, features)."""
+
+    def call(self, sequences: Any) -> Any:
+        return sequences[:, 0]
+
+
+class SelfAttention(keras.layers.MultiHeadAttention):
+    """Attend with a causal mask, or with none.
+
+    The softmax of keras.ops.dot_product_attention is in float32 on TensorFlow and JAX, whatever the
+    tensors are: a float64 job, which is only ever proved, has the same formula written out.
+    """
+
+    def __init__(self, causal: bool, heads: int, width: int, **options: Any) -> None:
+        super().__init__(heads, width, **options)
+        self.causal = causal
+
+    def build(self, input_shape: Any) -> None:
+        super().build(input_shape, input_shape)
+
+    def call(self, sequences: Any) -> Any:
+        return super().call(sequences, sequences, use_causal_mask=self.causal)
+
+    def compute_output_spec(self, sequences: Any) -> Any:
+        return keras.KerasTensor(sequences.shape, dtype=self.compute_dtype)
+
+    def _compute_attention(
+        self, query: Any, key: Any, value: Any, *rest: Any, **options: Any
+    ) -> Any:
+        if self.compute_dtype != "float64":
+            return super()._compute_attention(query, key, value, *rest, **options)
+        scores = ops.einsum("nqhd,nkhd->nhqk", query, key) / np.sqrt(query.shape[-1])
+        if self.causal:
+            length = scores.shape[-1]
+            scores = ops.where(np.tri(length, dtype=bool), scores, -np.inf)
+        return ops.einsum("nhqk,nkhd->nqhd", ops.softmax(scores), value), None
+
+
+class SmoothedCrossEntropy(keras.losses.CategoricalCrossentropy):
+    """Take classes for labels."""
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        one_hot = ops.one_hot(ops.cast(y_true, "int32"), y_pred.shape[-1], dtype=y_pred.dtype)
+        return super().call(one_hot, y_pred)
 
 
 class OneHot(keras.layers.Layer):

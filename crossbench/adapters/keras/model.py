@@ -16,28 +16,39 @@ from ...models.layers import (
     GRU,
     LSTM,
     BatchNorm,
+    ClassToken,
     Conv,
     Dense,
     Dropout,
     Embedding,
+    FirstOfSequence,
     Flatten,
     GlobalAveragePool,
+    LayerNorm,
     MaxPool,
+    MultiHeadAttention,
     OneHot,
+    PositionEmbedding,
     ReLU,
     Residual,
+    RMSNorm,
+    ToSequence,
+    Unembedding,
 )
 from ...models.model import Model, NamedLayer, Weights
 from ...models.training import (
     SGD,
     Adadelta,
     Adam,
+    AdamW,
     BinaryCrossEntropy,
+    InverseTimeDecay,
     Loss,
     MeanSquaredError,
     Optimizer,
     RMSprop,
     SoftmaxCrossEntropy,
+    WarmupCosine,
 )
 from ...workload import Batch, Batches, Job, Unavailable, batches_on_device, versions
 from ..torch.channels_last import is_unsafe_for_onednn
@@ -71,6 +82,9 @@ def chain(named_layers: Iterable[NamedLayer], x: Any, layers: dict[str, Any]) ->
         if isinstance(named.layer, Residual):
             branches = (named.body, named.shortcut)
             x = keras.layers.Add()([chain(branch, x, layers) for branch in branches])
+            continue
+        if isinstance(named.layer, Unembedding):
+            x = layers["embedding1"](x, reverse=True)
             continue
         *before, layer = keras_layers(named)
         for helper in before:
@@ -107,17 +121,23 @@ def keras_layers(named: NamedLayer) -> list[Any]:
             return [keras_own.MaxPooling2D(window, stride)]
         case ReLU():
             return [keras_own.ReLU()]
-        case GELU():
-            return [layers.GELU()]
+        case GELU(tanh):
+            return [layers.GELU(tanh)]
         case Flatten() if len(named.input_shape) == 3:
             # the canonical order is C, H, W
             return [keras_own.Permute((3, 1, 2)), keras_own.Flatten()]
         case Flatten():
             return [keras_own.Flatten()]
-        case Dense(features):
-            return [keras_own.Dense(features, name=named.name, **zeros)]
+        case ToSequence():
+            return [keras_own.Reshape(named.output_shape)]
+        case Dense(features, bias):
+            return [keras_own.Dense(features, use_bias=bias, name=named.name, **zeros)]
         case BatchNorm(epsilon, momentum):
             return [layers.BatchNorm(epsilon=epsilon, momentum=momentum, name=named.name)]
+        case LayerNorm(epsilon, bias):
+            return [keras_own.LayerNormalization(epsilon=epsilon, center=bias, name=named.name)]
+        case RMSNorm(epsilon):
+            return [keras_own.RMSNormalization(epsilon=epsilon, name=named.name)]
         case Dropout(rate):
             return [layers.Dropout(rate, name=named.name)]
         case GlobalAveragePool() if len(named.input_shape) == 3:
@@ -125,7 +145,18 @@ def keras_layers(named: NamedLayer) -> list[Any]:
         case GlobalAveragePool():
             return [keras_own.GlobalAveragePooling1D()]
         case Embedding(vocabulary, features):
-            return [keras_own.Embedding(vocabulary, features, "zeros", name=named.name)]
+            options = {"embeddings_initializer": "zeros", "name": named.name}
+            return [keras_own.ReversibleEmbedding(vocabulary, features, **options)]
+        case PositionEmbedding():
+            return [layers.PositionEmbedding(name=named.name)]
+        case ClassToken():
+            return [layers.ClassToken(name=named.name)]
+        case FirstOfSequence():
+            return [layers.FirstOfSequence()]
+        case MultiHeadAttention(heads, causal, bias):
+            options = {"use_bias": bias, "name": named.name, **zeros}
+            width = named.input_shape[-1] // heads
+            return [layers.SelfAttention(causal, heads, width, **options)]
         case OneHot(vocabulary):
             return [layers.OneHot(vocabulary)]
         case LSTM(features, bidirectional):
@@ -142,7 +173,11 @@ def loss_function(loss: Loss) -> Any:
     """Return the loss, a keras.losses.Loss of labels and logits."""
     from keras import losses
 
+    from .layers import SmoothedCrossEntropy
+
     match loss:
+        case SoftmaxCrossEntropy(label_smoothing) if label_smoothing:
+            return SmoothedCrossEntropy(from_logits=True, label_smoothing=label_smoothing)
         case SoftmaxCrossEntropy():
             return losses.SparseCategoricalCrossentropy(from_logits=True)
         case BinaryCrossEntropy():
@@ -160,19 +195,44 @@ def optimizer(description: Optimizer) -> Any:
 
     # TensorFlow makes float32 of a Python float, in a float64 job too
     exact = np.float64 if keras.config.floatx() == "float64" else float
+    rate = learning_rate(description, exact)
+    clip = None if description.clip_norm is None else exact(description.clip_norm)
     match description:
-        case SGD(rate, momentum):
-            return optimizers.SGD(rate, exact(momentum))
-        case Adam(rate, beta1, beta2, epsilon):
-            return optimizers.Adam(rate, exact(beta1), exact(beta2), epsilon)
-        case RMSprop(rate, rho, epsilon, decay) if decay:
-            decayed = keras.optimizers.schedules.InverseTimeDecay(exact(rate), 1, exact(decay))
-            return optimizers.RMSprop(decayed, rho, epsilon=epsilon)
-        case RMSprop(rate, rho, epsilon):
-            return optimizers.RMSprop(rate, rho, epsilon=epsilon)
-        case Adadelta(rate, rho, epsilon):
-            return optimizers.Adadelta(rate, rho, epsilon)
+        case SGD(_, momentum):
+            return optimizers.SGD(rate, exact(momentum), global_clipnorm=clip)
+        case Adam(_, beta1, beta2, epsilon):
+            betas = exact(beta1), exact(beta2)
+            return optimizers.Adam(rate, *betas, epsilon, global_clipnorm=clip)
+        case AdamW(_, beta1, beta2, epsilon, decay):
+            betas = exact(beta1), exact(beta2)
+            return optimizers.AdamW(rate, exact(decay), *betas, epsilon, global_clipnorm=clip)
+        case RMSprop(_, rho, epsilon):
+            return optimizers.RMSprop(rate, rho, epsilon=epsilon, global_clipnorm=clip)
+        case Adadelta(_, rho, epsilon):
+            return optimizers.Adadelta(rate, rho, epsilon, global_clipnorm=clip)
     raise NotImplementedError(f"the Keras adapter does not support the optimizer {description}")
+
+
+def learning_rate(description: Optimizer, exact: Any) -> Any:
+    """Return the learning rate, or Keras' schedule of it. exact: the type of its numbers."""
+    from keras.optimizers import schedules
+
+    rate = description.learning_rate
+    match description.schedule:
+        case None:
+            return rate
+        case InverseTimeDecay(decay):
+            return schedules.InverseTimeDecay(exact(rate), 1, exact(decay))
+        case WarmupCosine(warmup, steps, minimum):
+            return schedules.CosineDecay(
+                exact(rate / (warmup + 1)),
+                steps - warmup,
+                exact(minimum),
+                warmup_target=exact(rate),
+                warmup_steps=warmup,
+            )
+    schedule = description.schedule
+    raise NotImplementedError(f"the Keras adapter does not support the schedule {schedule}")
 
 
 Mapped = tuple[Any, Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray], np.ndarray]]
@@ -202,11 +262,22 @@ def variables(named: NamedLayer, layer: Any) -> dict[str, Mapped]:
             found = {"weight": (layer.kernel, to_keras, back)}
             if named.layer.bias:
                 found["bias"] = (layer.bias, same, same)
-        case Dense():
-            kernel = (layer.kernel, transposed, transposed)
-            found = {"weight": kernel, "bias": (layer.bias, same, same)}
+        case Dense(bias=bias):
+            found = {"weight": (layer.kernel, transposed, transposed)}
+            if bias:
+                found["bias"] = (layer.bias, same, same)
         case Embedding():
             found = {"weight": (layer.embeddings, same, same)}
+        case PositionEmbedding() | ClassToken():
+            found = {"weight": (layer.weight, same, same)}
+        case LayerNorm(bias=bias):
+            found = {"weight": (layer.gamma, same, same)}
+            if bias:
+                found["bias"] = (layer.beta, same, same)
+        case RMSNorm():
+            found = {"weight": (layer.scale, same, same)}
+        case MultiHeadAttention():
+            found = attention_variables(named, layer)
         case BatchNorm():
             found = {
                 "weight": (layer.gamma, same, same),
@@ -221,6 +292,22 @@ def variables(named: NamedLayer, layer: Any) -> dict[str, Mapped]:
         case LSTM() | GRU():
             found = cell_variables(named, layer.cell)
     return {f"{named.name}.{name}": mapped for name, mapped in found.items()}
+
+
+def attention_variables(named: NamedLayer, layer: Any) -> dict[str, Mapped]:
+    """Return the variables of a MultiHeadAttention; its kernels have an axis for the heads."""
+    features = named.input_shape[-1]
+    found: dict[str, Mapped] = {}
+    for name in ("query", "key", "value", "output"):
+        dense = getattr(layer, f"{name}_dense")
+        shape = dense.kernel.shape
+        to_keras = partial(lambda array, shape: array.T.reshape(shape), shape=tuple(shape))
+        back = partial(lambda array, size: array.reshape(size, size).T, size=features)
+        found[f"{name}_weight"] = (dense.kernel, to_keras, back)
+        if named.layer.bias:  # type: ignore[attr-defined]
+            to_bias = partial(np.reshape, shape=tuple(dense.bias.shape))
+            found[f"{name}_bias"] = (dense.bias, to_bias, partial(np.reshape, shape=(features,)))
+    return found
 
 
 def cell_variables(named: NamedLayer, cell: Any) -> dict[str, Mapped]:
@@ -299,15 +386,25 @@ class KerasWorkload:
         self.optimizer = optimizer(job.model.optimizer)
         loss = loss_function(job.model.loss)
         self.model.compile(self.optimizer, loss, jit_compile=self.jit_compile)
-        self.optimizer.build(self.model.trainable_variables)
         self.variables = {
             name: mapped
             for named in all_layers(job.model.named_layers())
             if named.name in layers
             for name, mapped in variables(named, layers[named.name]).items()
         }
+        if isinstance(job.model.optimizer, AdamW):
+            self.optimizer.exclude_from_weight_decay(self._not_decaying(job.model))
+        self.optimizer.build(self.model.trainable_variables)
         self.dropouts = self.model.dropouts
         self.seeds = [np.array(seed) for seed in self._seeds()]
+
+    def _not_decaying(self, model: Model) -> list[Any]:
+        """Return the variables that have no weight decay."""
+        return [
+            self.variables[name][0]
+            for name, parameter in model.parameters.items()
+            if not model.optimizer.weight_decay_of(parameter)
+        ]
 
     def prepare(self, job: Job) -> None:
         """Set what the backend must know before Keras is imported or used."""

@@ -24,10 +24,12 @@ def dense(gradient: Any) -> Any:
 
 
 class DenseGradients(keras.optimizers.Optimizer):
-    """Mixed into an optimizer, make each gradient a tensor of the variable's shape."""
+    """Mixed into an optimizer, make each gradient a tensor of the variable's shape: before they are
+    clipped, because the norm of the parts of a row is not that of their sum.
+    """
 
-    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        super().update_step(dense(gradient), variable, learning_rate)
+    def _clip_gradients(self, grads: Any) -> Any:
+        return super()._clip_gradients([dense(gradient) for gradient in grads])
 
 
 class SGD(DenseGradients, keras.optimizers.SGD):
@@ -38,12 +40,14 @@ class Adadelta(DenseGradients, keras.optimizers.Adadelta):
     """Be Keras' own, with dense gradients."""
 
 
-class Adam(DenseGradients, keras.optimizers.Adam):
-    """Add epsilon after the bias correction (Kingma and Ba, 2015); Keras adds it before.
+class EpsilonAfter(keras.optimizers.Optimizer):
+    """Mixed into Adam, add epsilon after the bias correction (Kingma and Ba, 2015); Keras adds it
+    before.
 
     Keras' epsilon stands for epsilon * sqrt(1 - beta2^t), in step t.
     """
 
+    beta_2: Any
     epsilon: Any
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
@@ -54,11 +58,18 @@ class Adam(DenseGradients, keras.optimizers.Adam):
         self.epsilon = epsilon
 
 
-class RMSprop(keras.optimizers.RMSprop):
+class Adam(DenseGradients, EpsilonAfter, keras.optimizers.Adam):
+    """Be Keras' own, with dense gradients and epsilon after the bias correction."""
+
+
+class AdamW(DenseGradients, EpsilonAfter, keras.optimizers.AdamW):
+    """Be Keras' own, with dense gradients and epsilon after the bias correction."""
+
+
+class RMSprop(DenseGradients, keras.optimizers.RMSprop):
     """Add epsilon to the square root; Keras adds it under the root."""
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        gradient = dense(gradient)
         velocity = self._velocities[self._get_variable_index(variable)]
         self.assign(velocity, self.rho * velocity + (1 - self.rho) * ops.square(gradient))
         rate = ops.cast(learning_rate, variable.dtype)

@@ -17,22 +17,31 @@ from ...models.layers import (
     GRU,
     LSTM,
     BatchNorm,
+    ClassToken,
     Conv,
     Dense,
     Dropout,
     Embedding,
+    FirstOfSequence,
     Flatten,
     GlobalAveragePool,
+    LayerNorm,
     MaxPool,
+    MultiHeadAttention,
     OneHot,
+    PositionEmbedding,
     ReLU,
     Residual,
+    RMSNorm,
+    ToSequence,
+    Unembedding,
 )
-from ...models.model import NamedLayer, Weights
+from ...models.model import Model, NamedLayer, Weights
 from ...models.training import (
     SGD,
     Adadelta,
     Adam,
+    AdamW,
     BinaryCrossEntropy,
     Loss,
     MeanSquaredError,
@@ -80,16 +89,22 @@ def module(named: NamedLayer) -> torch.nn.Module:
             return nn.MaxPool2d(window, stride)
         case ReLU():
             return nn.ReLU()
-        case GELU():
-            return nn.GELU()
+        case GELU(tanh):
+            return nn.GELU("tanh" if tanh else "none")
         case Flatten():
             return nn.Flatten()
-        case Dense(features):
-            return nn.Linear(named.input_shape[0], features)
+        case ToSequence():
+            return layers.ToSequence()
+        case Dense(features, bias):
+            return nn.Linear(named.input_shape[-1], features, bias)
         case BatchNorm(epsilon, momentum):
             norm = nn.BatchNorm2d if len(named.input_shape) == 3 else nn.BatchNorm1d
             # torch's momentum is the weight of the new value, the description's of the old one
             return norm(named.input_shape[0], epsilon, 1 - momentum)
+        case LayerNorm(epsilon, bias):
+            return nn.LayerNorm(named.input_shape[-1], epsilon, bias=bias)
+        case RMSNorm(epsilon):
+            return nn.RMSNorm(named.input_shape[-1], epsilon)
         case Dropout(rate):
             return nn.Dropout(rate)
         case GlobalAveragePool() if len(named.input_shape) == 3:
@@ -100,6 +115,16 @@ def module(named: NamedLayer) -> torch.nn.Module:
             return nn.Embedding(vocabulary, features)
         case OneHot(vocabulary):
             return layers.OneHot(vocabulary)
+        case Unembedding(vocabulary):
+            return layers.Unembedding(named.input_shape[-1], vocabulary, bias=False)
+        case PositionEmbedding():
+            return layers.PositionEmbedding(named.input_shape)
+        case ClassToken():
+            return layers.ClassToken(named.input_shape[-1])
+        case FirstOfSequence():
+            return layers.FirstOfSequence()
+        case MultiHeadAttention(heads, causal, bias):
+            return layers.SelfAttention(named.input_shape[-1], heads, causal, bias)
         case LSTM(features, bidirectional) | GRU(features, bidirectional):
             recurrent = (
                 layers.LSTMLastOutput if isinstance(named.layer, LSTM) else layers.GRULastOutput
@@ -111,13 +136,38 @@ def module(named: NamedLayer) -> torch.nn.Module:
     raise NotImplementedError(f"the torch adapter does not support the layer {named.layer}")
 
 
+def tied(network: torch.nn.Module) -> torch.nn.Module:
+    """Have each Unembedding in the network share the weight of its Embedding."""
+    from . import layers
+
+    for part in network.modules():
+        if isinstance(part, layers.Unembedding):
+            part.weight = network.embedding1.weight
+    return network
+
+
 def canonical_name(path: str) -> str:
     """Return the canonical name of a parameter from its path in the module.
 
-    "residual1.body.conv2.weight" is "conv2.weight", "lstm1.bias_ih_l0" is "lstm1.bias".
+    "residual1.body.conv2.weight" is "conv2.weight", "lstm1.bias_ih_l0" is "lstm1.bias", and
+    "multiheadattention1.output.weight" is "multiheadattention1.output_weight".
     """
-    layer, parameter = path.split(".")[-2:]
+    *_, holder, layer, parameter = ("", *path.split("."))
+    if holder.startswith("multiheadattention"):
+        return f"{holder}.{layer}_{parameter}"
     return f"{layer}.{parameter.replace('_l0', '').replace('bias_ih', 'bias')}"
+
+
+def canonical_parts(path: str, tensor: torch.Tensor) -> dict[str, tuple[torch.Tensor, slice]]:
+    """Return the canonical parameters that a tensor of the module holds, each with its rows."""
+    name = canonical_name(path)
+    if "projection_" not in name:
+        return {name: (tensor, slice(None))}
+    size = len(tensor) // 3
+    return {
+        name.replace("projection", part): (tensor, slice(index * size, (index + 1) * size))
+        for index, part in enumerate(("query", "key", "value"))
+    }
 
 
 def criterion(loss: Loss) -> torch.nn.Module:
@@ -127,8 +177,8 @@ def criterion(loss: Loss) -> torch.nn.Module:
     from . import layers
 
     match loss:
-        case SoftmaxCrossEntropy():
-            return nn.CrossEntropyLoss()
+        case SoftmaxCrossEntropy(label_smoothing):
+            return layers.CrossEntropy(label_smoothing=label_smoothing)
         case BinaryCrossEntropy():
             return layers.BinaryCrossEntropy()
         case MeanSquaredError():
@@ -137,9 +187,9 @@ def criterion(loss: Loss) -> torch.nn.Module:
 
 
 def optimizer(
-    description: Optimizer, parameters: Iterable[torch.Tensor], **options: Any
+    description: Optimizer, parameters: Iterable[Any], **options: Any
 ) -> torch.optim.Optimizer:
-    """Build the optimizer of these parameters, without its schedule.
+    """Build the optimizer of these parameters, or of groups of them, without its schedule.
 
     options: further ones, which do not change what it computes, such as fused.
     """
@@ -150,6 +200,9 @@ def optimizer(
             return optim.SGD(parameters, lr=rate, momentum=momentum, **options)
         case Adam(rate, beta1, beta2, epsilon):
             return optim.Adam(parameters, lr=rate, betas=(beta1, beta2), eps=epsilon, **options)
+        case AdamW(rate, beta1, beta2, epsilon, decay):
+            options |= {"betas": (beta1, beta2), "eps": epsilon, "weight_decay": decay}
+            return optim.AdamW(parameters, lr=rate, **options)
         case RMSprop(rate, rho, epsilon):
             return optim.RMSprop(parameters, lr=rate, alpha=rho, eps=epsilon, **options)
         case Adadelta(rate, rho, epsilon):
@@ -163,10 +216,18 @@ def schedule(
     """Build the schedule of the learning rate by step; None if the rate is constant."""
     from torch.optim.lr_scheduler import LambdaLR
 
-    match description:
-        case RMSprop(decay=decay) if decay:
-            return LambdaLR(optimizer, lambda step: 1 / (1 + decay * step))
-    return None
+    return LambdaLR(optimizer, description.schedule.factor) if description.schedule else None
+
+
+def clip(parameters: list[torch.Tensor], clip_norm: float) -> None:
+    """Scale the gradients down where the norm of them all is over clip_norm.
+
+    As torch.nn.utils.clip_grad_norm_ does, but for the 1e-6 that it adds to the norm.
+    """
+    from torch.nn import utils
+
+    norm = utils.get_total_norm([parameter.grad for parameter in parameters])
+    utils.clip_grads_with_norm_(parameters, clip_norm, norm - 1e-6)
 
 
 class TorchWorkload:
@@ -184,24 +245,47 @@ class TorchWorkload:
         self.torch = torch
         self.device = torch.device("cuda" if job.device == "gpu" else "cpu")
         self.dtype = getattr(torch, job.dtype)
-        self.module = sequential(job.model.named_layers())
+        self.module = tied(sequential(job.model.named_layers()))
         self.module.to(self.device, self.dtype).train()
         modules = self.module.named_modules()
         self.dropouts = {p.split(".")[-1]: m for p, m in modules if isinstance(m, torch.nn.Dropout)}
-        state = self.module.state_dict(keep_vars=True)
-        tensors = {canonical_name(path): tensor for path, tensor in state.items()}
-        self.tensors = {name: tensors[name] for name in job.model.parameters}
-        self.trained = {name: t for name, t in self.tensors.items() if t.requires_grad}
+        parts: dict[str, tuple[Any, slice]] = {}
+        for path, tensor in self.module.state_dict(keep_vars=True).items():
+            parts |= canonical_parts(path, tensor)
+        self.tensors = {name: parts[name] for name in job.model.parameters}
+        tensors = {id(t): t for t, _ in self.tensors.values() if t.requires_grad}
+        self.trained = list(tensors.values())
         self.criterion = criterion(job.model.loss)
         self.description = job.model.optimizer
+        self.groups = self._groups(job.model)
+
+    def _groups(self, model: Model) -> list[Any]:
+        """Return the trained tensors, in groups by their weight decay where that differs."""
+        if not isinstance(self.description, AdamW):
+            return self.trained
+        described = model.parameters
+        decaying = {
+            id(tensor)
+            for name, (tensor, _) in self.tensors.items()
+            if self.description.weight_decay_of(described[name])
+        }
+        others = [tensor for tensor in self.trained if id(tensor) not in decaying]
+        return [
+            {"params": [tensor for tensor in self.trained if id(tensor) in decaying]},
+            {"params": others, "weight_decay": 0.0},
+        ]
 
     def load_weights(self, weights: Weights) -> None:
         with self.torch.no_grad():
-            for name, tensor in self.tensors.items():
-                tensor.copy_(self.torch.from_numpy(weights[name]))
-        self.optimizer = optimizer(self.description, self.trained.values())
+            for name, (tensor, rows) in self.tensors.items():
+                tensor[rows].copy_(self.torch.from_numpy(weights[name]))
+        self.optimizer = self.new_optimizer()
         self.schedule = schedule(self.description, self.optimizer)
         self.torch.manual_seed(SEED)
+
+    def new_optimizer(self) -> torch.optim.Optimizer:
+        """Build the optimizer, with no state."""
+        return optimizer(self.description, self.groups)
 
     def place(self, batches: Batches) -> None:
         to_device = partial(self._to_device, streamed=batches.streamed)
@@ -218,10 +302,16 @@ class TorchWorkload:
         self.optimizer.zero_grad()
         loss = self.loss(inputs, labels, masks)
         loss.backward()
+        self.update()
+        return loss.detach()
+
+    def update(self) -> None:
+        """Change the weights by their gradients."""
+        if self.description.clip_norm is not None:
+            clip(self.trained, self.description.clip_norm)
         self.optimizer.step()
         if self.schedule:
             self.schedule.step()
-        return loss.detach()
 
     def predict_epoch(self) -> np.ndarray:
         with self._inference():
@@ -242,16 +332,20 @@ class TorchWorkload:
         inputs, labels, masks = self._to_device(batch)
         with self._restored():
             loss = self.loss(inputs, labels, masks)
-            gradients = self.torch.autograd.grad(loss, list(self.trained.values()))
-        arrays = (gradient.cpu().numpy().copy() for gradient in gradients)
-        return loss.item(), dict(zip(self.trained, arrays, strict=True))
+            gradients = self.torch.autograd.grad(loss, self.trained)
+        by_tensor = dict(zip(map(id, self.trained), gradients, strict=True))
+        return loss.item(), {
+            name: by_tensor[id(tensor)][rows].cpu().numpy().copy()
+            for name, (tensor, rows) in self.tensors.items()
+            if id(tensor) in by_tensor
+        }
 
     def predict(self, inputs: np.ndarray) -> np.ndarray:
         with self._inference():
             return self.module(self._tensor(inputs)).cpu().numpy()
 
     def weights(self) -> Weights:
-        return {n: tensor.detach().cpu().numpy().copy() for n, tensor in self.tensors.items()}
+        return {n: t.detach()[rows].cpu().numpy().copy() for n, (t, rows) in self.tensors.items()}
 
     def peak_memory(self) -> int | None:
         return self.torch.cuda.max_memory_allocated() if self.device.type == "cuda" else None

@@ -29,6 +29,69 @@ class SequenceMean(nn.Module):
         return sequences.mean(1)
 
 
+class ToSequence(nn.Module):
+    """Turn images (batch, channels, height, width) into (batch, height * width, channels)."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images.flatten(2).transpose(1, 2)
+
+
+class Unembedding(nn.Linear):
+    """Share the weight of an nn.Embedding, which the network sets."""
+
+
+class PositionEmbedding(nn.Module):
+    """Add a weight for each place of a sequence."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(shape))
+
+    def forward(self, sequences: Tensor) -> Tensor:
+        return sequences + self.weight
+
+
+class ClassToken(nn.Module):
+    """Put the same weight before each sequence."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(features))
+
+    def forward(self, sequences: Tensor) -> Tensor:
+        token = self.weight.expand(len(sequences), 1, -1)
+        return torch.cat((token, sequences), 1)
+
+
+class FirstOfSequence(nn.Module):
+    """Take the first place of (batch, length, features)."""
+
+    def forward(self, sequences: Tensor) -> Tensor:
+        return sequences[:, 0]
+
+
+class SelfAttention(nn.Module):
+    """Attend by one projection to queries, keys and values, as nanoGPT does, and by PyTorch's fused
+    attention.
+    """
+
+    def __init__(self, features: int, heads: int, causal: bool, bias: bool) -> None:
+        super().__init__()
+        self.heads, self.causal = heads, causal
+        self.projection = nn.Linear(features, 3 * features, bias)
+        self.output = nn.Linear(features, features, bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        queries, keys, values = (
+            part.unflatten(2, (self.heads, -1)).transpose(1, 2)
+            for part in self.projection(x).chunk(3, 2)
+        )
+        joined = nn.functional.scaled_dot_product_attention(
+            queries, keys, values, is_causal=self.causal
+        )
+        return self.output(joined.transpose(1, 2).flatten(2))
+
+
 class Residual(nn.Module):
     """Add the outputs of the body and of the shortcut."""
 
@@ -62,6 +125,13 @@ def one_bias(recurrent: nn.RNNBase) -> nn.RNNBase:
         if name.startswith("bias_hh"):
             nn.init.zeros_(parameter).requires_grad_(False)
     return recurrent
+
+
+class CrossEntropy(nn.CrossEntropyLoss):
+    """Take logits (batch, classes) or, of each place of a sequence, (batch, length, classes)."""
+
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return super().forward(logits.flatten(0, -2), labels.flatten())
 
 
 class BinaryCrossEntropy(nn.BCEWithLogitsLoss):

@@ -13,7 +13,7 @@ What takes the time in the idiomatic loop, by torch.profiler, and what is done a
 - The kernel clears each page of a large tensor that was freed and is allocated anew. The process
   keeps the memory that it frees.
 - Adam goes through the memory of a large embedding once for each term of its formula. PyTorch has a
-  fused kernel for SGD and Adam.
+  fused kernel for SGD, Adam and AdamW.
 
 RMSprop and Adadelta stay as they are: updating in blocks that fit a core's cache, or a share in
 each thread, was no faster. Neither was a ReLU that writes over its input. A convolution and its
@@ -42,7 +42,7 @@ from torch import Tensor, nn
 from ...models.layers import BatchNorm
 from ...models.model import Weights
 from ...models.reordered import pool_before_relu
-from ...models.training import SGD, Adam
+from ...models.training import SGD, Adam, AdamW
 from ...workload import Batches, Job
 from . import SEED, optimizer
 from .channels_last import ChannelsLastWorkload
@@ -69,13 +69,15 @@ class TunedWorkload(ChannelsLastWorkload):
         self.pool = ThreadPoolExecutor(
             max(1, size), initializer=torch.set_num_threads, initargs=(1,)
         )
-        self.parameters = list(self.trained.values())
         self.pieces: int | None = None
+
+    def new_optimizer(self) -> torch.optim.Optimizer:
+        if isinstance(self.description, SGD | Adam | AdamW):
+            return optimizer(self.description, self.groups, fused=True)
+        return super().new_optimizer()
 
     def load_weights(self, weights: Weights) -> None:
         super().load_weights(weights)
-        if isinstance(self.description, SGD | Adam):  # neither has a schedule
-            self.optimizer = optimizer(self.description, self.parameters, fused=True)
         for replica in self.replicas:
             replica.generator.manual_seed(replica.seed)
 
@@ -87,11 +89,9 @@ class TunedWorkload(ChannelsLastWorkload):
         if self.pieces is None:
             self.pieces = self._fastest(inputs, labels, masks)
         loss, gradients = self._gradients(self.pieces, inputs, labels, masks)
-        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+        for parameter, gradient in zip(self.trained, gradients, strict=True):
             parameter.grad = gradient
-        self.optimizer.step()
-        if self.schedule:
-            self.schedule.step()
+        self.update()
         return loss
 
     def details(self) -> dict[str, str]:
@@ -128,7 +128,7 @@ class TunedWorkload(ChannelsLastWorkload):
         """Return the loss of a batch and its gradients, each with the strides of its parameter."""
         if pieces == 1:
             loss = self.loss(inputs, labels, masks)
-            return loss.detach(), self._aligned(torch.autograd.grad(loss, self.parameters))
+            return loss.detach(), self._aligned(torch.autograd.grad(loss, self.trained))
         cut = zip(
             inputs.tensor_split(pieces),
             labels.tensor_split(pieces),
@@ -147,7 +147,7 @@ class TunedWorkload(ChannelsLastWorkload):
         """Return the gradients with the strides of their parameters: a fused kernel needs that."""
         return [
             g if g.stride() == p.stride() else torch.empty_like(p).copy_(g)
-            for g, p in zip(gradients, self.parameters, strict=True)
+            for g, p in zip(gradients, self.trained, strict=True)
         ]
 
 
@@ -167,7 +167,7 @@ class Replica:
 
     def __init__(self, workload: TunedWorkload, seed: int) -> None:
         self.seed, self.generator = seed, torch.Generator(workload.device)
-        self.parameters = list(workload.trained.values())
+        self.parameters = workload.trained
         self.criterion = workload.criterion
         tensors = [*workload.module.parameters(), *workload.module.buffers()]
         self.module = copy.deepcopy(workload.module, {id(tensor): tensor for tensor in tensors})

@@ -1,0 +1,66 @@
+"""Shorten a model for its proof, which trains it in float64 on a CPU: an embedding gets fewer rows,
+and a very large model fewer of its equal blocks and shorter sequences. The timed run trains the
+whole model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from .layers import Embedding, Layer, Unembedding
+from .model import Model
+
+MAX_EMBEDDING_ROWS, MAX_TIED_ROWS = 50_000, 2_000
+"""Rows of an embedding at most: a row that no example uses does nothing. Fewer where the last layer
+shares them: its logits would take gigabytes."""
+MAX_EXAMPLE_FLOPS = 5e10
+"""Where training takes more FLOPs for an example, some of the layers and places are left out."""
+MAX_EQUAL_BLOCKS, MAX_LENGTH = 2, 256
+"""Equal blocks that follow one another, and places of a sequence, that are kept of such a model."""
+
+
+def shortened(model: Model) -> Model:
+    """Return the model that its proof trains."""
+    is_tied = any(isinstance(layer, Unembedding) for layer in model.layers)
+    most_rows = MAX_TIED_ROWS if is_tied else MAX_EMBEDDING_ROWS
+    layers = tuple(
+        replace(layer, vocabulary=min(layer.vocabulary, most_rows))
+        if isinstance(layer, Embedding | Unembedding)
+        else layer
+        for layer in model.layers
+    )
+    smaller = replace(model, layers=layers)
+    if smaller.training_flops <= MAX_EXAMPLE_FLOPS:
+        return smaller
+    smaller = replace(model, layers=without_repetitions(layers))
+    if smaller.training_flops <= MAX_EXAMPLE_FLOPS or model.vocabulary is None:
+        return smaller
+    data: Any = model.data  # each source of token ids has a length
+    length = min(MAX_LENGTH, data.length)
+    return replace(smaller, input_shape=(length,), data=replace(data, length=length))
+
+
+def without_repetitions(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+    """Return the layers with at most MAX_EQUAL_BLOCKS of equal blocks that follow one another."""
+    kept: list[Layer] = []
+    for layer in layers:
+        kept.append(layer)
+        for size in range(1, len(kept) // (MAX_EQUAL_BLOCKS + 1) + 1):
+            blocks = [kept[len(kept) - n * size :][:size] for n in range(1, MAX_EQUAL_BLOCKS + 2)]
+            if all(block == blocks[0] for block in blocks):
+                del kept[-size:]
+                break
+    return tuple(kept)
+
+
+def left_out(model: Model) -> list[str]:
+    """Return what the proof has less of than the model, in a few words each."""
+    smaller, words = shortened(model), list[str]()
+    if len(smaller.layers) < len(model.layers):
+        words.append(f"{len(smaller.layers)} of {len(model.layers)} layers (equal blocks repeat)")
+    if smaller.input_shape != model.input_shape:
+        words.append(f"{smaller.input_shape[0]:,} of {model.input_shape[0]:,} places")
+    if smaller.vocabulary != model.vocabulary:
+        words.append(f"{smaller.vocabulary:,} of {model.vocabulary:,} token ids")
+    return words

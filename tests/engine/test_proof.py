@@ -1,0 +1,77 @@
+"""Test what the proof trains: a model as large as it needs to be, whose every part shows."""
+
+from dataclasses import replace
+
+import pytest
+from samples import comparison, result
+from small_models import PLAIN, SPEAKING
+
+from crossbench import models
+from crossbench.adapters.reference import ReferenceWorkload, global_norm
+from crossbench.engine import parity
+from crossbench.models.layers import Dense, Embedding, ReLU, Residual, Unembedding
+from crossbench.models.shortened import left_out, shortened, without_repetitions
+from crossbench.report.summary import summarize
+from crossbench.results.records import Reference
+from crossbench.workload import Job
+
+
+def test_a_large_model_is_proved_with_two_of_its_equal_blocks_and_on_shorter_sequences():
+    model = models.get("gpt2_small")
+    layers, inputs = shortened(model).layers, parity.proof_batches(shortened(model)).inputs
+    assert inputs.shape[-1] == 256 < model.input_shape[0]
+    assert layers[0] == Embedding(2_000, 768, std=0.02)
+    assert layers[-1] == Unembedding(2_000)
+    assert layers[2:6] == model.layers[2:6]  # two blocks of two residuals
+    assert layers[6] == model.layers[-2]
+    assert left_out(model) == [
+        "8 of 28 layers (equal blocks repeat)",
+        "256 of 1,024 places",
+        "2,000 of 50,257 token ids",
+    ]
+
+
+@pytest.mark.parametrize("name", ["lenet", "gpt_char", "vit_cifar", "resnet63"])
+def test_a_small_model_is_proved_as_it_is(name):
+    model = models.get(name)
+    assert shortened(model).layers == model.layers
+    assert left_out(model) == []
+
+
+def test_blocks_that_differ_are_all_kept():
+    dense, wide = (Dense(3), ReLU()), (Dense(4), ReLU())
+    assert without_repetitions(dense * 5 + wide * 2) == dense * 2 + wide * 2
+    assert without_repetitions(dense + wide + dense + wide) == dense + wide + dense + wide
+    assert without_repetitions((ReLU(),) * 4) == (ReLU(),) * 2
+    inner = (Residual(body=(Dense(3),)),)
+    assert without_repetitions(inner * 3 + dense) == inner * 2 + dense
+
+
+def test_what_the_proof_leaves_out_is_said():
+    c = comparison(result("torch", [9, 2]), result("jax", [9, 2]))
+    c.reference = Reference([], False, left_out=["8 of 28 layers", "2,000 of 50,257 token ids"])
+    sentence = "The proof has 8 of 28 layers and 2,000 of 50,257 token ids."
+    assert summarize(c).parity.endswith(f"(1e-09 is allowed). {sentence}")
+
+
+def test_the_proof_clips_the_gradients_of_one_set_of_steps_alone():
+    model = parity.proof_model(SPEAKING)
+    workload, norms = ReferenceWorkload(Job(model, "cpu", 1, "float64")), []
+    weights = parity.proof_weights(model)
+    for start in (weights, parity.large_weights(model, weights)):
+        workload.load_weights(start)
+        for batch in parity.proof_batches(model):
+            norms.append(global_norm(workload.loss_and_gradients(batch)[1]))
+    bound, steps = model.optimizer.clip_norm, parity.STEPS
+    assert max(norms[:steps]) < bound < min(norms[steps:])
+    assert parity.proof_model(PLAIN).optimizer.clip_norm is None
+
+
+def test_the_proofs_schedule_has_each_of_its_phases():
+    rate = parity.proof_model(SPEAKING).optimizer.rate
+    rates = [rate(step) for step in range(parity.STEPS)]
+    assert len(set(rates)) == parity.STEPS
+    assert rates[-1] == pytest.approx(0.2 * max(rates))
+    steady = replace(SPEAKING, optimizer=replace(SPEAKING.optimizer, schedule=None))
+    rate = parity.proof_model(steady).optimizer.rate
+    assert rate(0) == rate(3) == steady.optimizer.learning_rate * parity.LEARNING_RATE_SCALE
