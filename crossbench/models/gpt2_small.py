@@ -9,10 +9,10 @@ are synthetic. An epoch has two batches.
 import math
 
 from ..data.sources import TokenIds
-from .layers import GELU, Embedding, LayerNorm, PositionEmbedding, Unembedding
+from .layers import GELU
 from .model import Model
-from .training import AdamW, SoftmaxCrossEntropy, WarmupCosine
-from .transformer import EPSILON, STD, Block
+from .training import SoftmaxCrossEntropy
+from .transformer import STD, Block, gpt_layers, nanogpt_optimizer
 
 VOCABULARY, LENGTH, LAYERS, HEADS, FEATURES = 50_257, 1_024, 12, 12, 768
 BLOCK = Block(
@@ -27,24 +27,9 @@ BLOCK = Block(
 MODEL = Model(
     name="gpt2_small",
     input_shape=(LENGTH,),
-    layers=(
-        Embedding(VOCABULARY, FEATURES, STD),
-        PositionEmbedding(STD),
-        *BLOCK.layers() * LAYERS,
-        LayerNorm(EPSILON),
-        Unembedding(VOCABULARY),
-    ),
+    layers=gpt_layers(VOCABULARY, BLOCK, LAYERS),
     loss=SoftmaxCrossEntropy(),
-    optimizer=AdamW(
-        learning_rate=6e-4,
-        beta1=0.9,
-        beta2=0.95,
-        epsilon=1e-8,
-        weight_decay=0.1,
-        matrices_only=True,
-        clip_norm=1.0,
-        schedule=WarmupCosine(warmup=2_000, steps=600_000, minimum=0.1),
-    ),
+    optimizer=nanogpt_optimizer(6e-4, beta2=0.95, warmup=2_000, steps=600_000),
     batch_size=12,
     batches=2,
     data=TokenIds(vocabulary=VOCABULARY, length=LENGTH),

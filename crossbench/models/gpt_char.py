@@ -9,10 +9,10 @@ import dataclasses
 import math
 
 from ..data.sources import RandomPositions, TinyShakespeare
-from .layers import GELU, Embedding, LayerNorm, PositionEmbedding, Unembedding
+from .layers import GELU
 from .model import Model
-from .training import AdamW, SoftmaxCrossEntropy, WarmupCosine
-from .transformer import EPSILON, STD, Block
+from .training import SoftmaxCrossEntropy
+from .transformer import STD, Block, gpt_layers, nanogpt_optimizer
 
 LENGTH, LAYERS, HEADS, FEATURES = 64, 4, 4, 128
 LAST_STD = STD / math.sqrt(2 * LAYERS)
@@ -23,24 +23,9 @@ def for_vocabulary(size: int) -> Model:
     return Model(
         name="gpt_char",
         input_shape=(LENGTH,),
-        layers=(
-            Embedding(size, FEATURES, STD),
-            PositionEmbedding(STD),
-            *BLOCK.layers() * LAYERS,
-            LayerNorm(EPSILON, bias=False),
-            Unembedding(size),
-        ),
+        layers=gpt_layers(size, BLOCK, LAYERS),
         loss=SoftmaxCrossEntropy(),
-        optimizer=AdamW(
-            learning_rate=1e-3,
-            beta1=0.9,
-            beta2=0.99,
-            epsilon=1e-8,
-            weight_decay=0.1,
-            matrices_only=True,
-            clip_norm=1.0,
-            schedule=WarmupCosine(warmup=100, steps=2_000, minimum=0.1),
-        ),
+        optimizer=nanogpt_optimizer(1e-3, beta2=0.99, warmup=100, steps=2_000),
         batch_size=12,
         batches=250,
         data=TinyShakespeare(length=LENGTH, augmentation=RandomPositions()),

@@ -1,10 +1,21 @@
-"""Build the blocks of a transformer, which the GPTs and the vision transformer share."""
+"""Build what the GPTs and the vision transformer share: the blocks, and how nanoGPT trains."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .layers import GELU, Dense, Layer, LayerNorm, MultiHeadAttention, Residual
+from .layers import (
+    GELU,
+    Dense,
+    Embedding,
+    Layer,
+    LayerNorm,
+    MultiHeadAttention,
+    PositionEmbedding,
+    Residual,
+    Unembedding,
+)
+from .training import AdamW, WarmupCosine
 
 EPSILON = 1e-5
 """Of the layer norms: PyTorch's default, and GPT-2's."""
@@ -33,3 +44,28 @@ class Block:
         wide = Dense(4 * self.features, self.bias, STD)
         narrow = Dense(self.features, self.bias, self.last_std)
         return Residual((norm, attention)), Residual((norm, wide, self.gelu, narrow))
+
+
+def gpt_layers(vocabulary: int, block: Block, blocks: int) -> tuple[Layer, ...]:
+    """Return the layers of a GPT, from token ids to logits at each place, with tied weights."""
+    return (
+        Embedding(vocabulary, block.features, STD),
+        PositionEmbedding(STD),
+        *block.layers() * blocks,
+        LayerNorm(EPSILON, block.bias),
+        Unembedding(vocabulary),
+    )
+
+
+def nanogpt_optimizer(learning_rate: float, beta2: float, warmup: int, steps: int) -> AdamW:
+    """Return nanoGPT's optimizer, whose learning rate falls to a tenth (train.py)."""
+    return AdamW(
+        learning_rate,
+        beta1=0.9,
+        beta2=beta2,
+        epsilon=1e-8,
+        weight_decay=0.1,
+        matrices_only=True,
+        clip_norm=1.0,
+        schedule=WarmupCosine(warmup, steps, minimum=0.1),
+    )
