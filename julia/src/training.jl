@@ -275,14 +275,14 @@ end
 unit(name) = endswith(name, "MiB") ? 2.0^-20 : 1e-9
 
 """
-    configure_runtime!(workload, threads)
+    configure_runtime(threads; convolves)
 
 Limit the training to so many threads, and have Julia count its compile time, before the
 first epoch. NNlib spreads a convolution's batch over Julia's threads, where more than one
-BLAS thread would get in the way; BLAS alone spreads everything else.
+BLAS thread would get in the way; BLAS alone spreads everything else. convolves: whether
+convolutions do most of the model's work.
 """
-function configure_runtime!(workload, threads::Integer)
-    convolves = any(layer -> layer isa Conv, Flux.modules(workload.model))
+function configure_runtime(threads::Integer; convolves::Bool)
     BLAS.set_num_threads(convolves && Threads.nthreads() > 1 ? 1 : threads)
     Base.cumulative_compile_timing(true)
     return nothing

@@ -22,7 +22,8 @@ variant showed on two cores (Flux 0.16.9), and what is done about it:
     TunedWorkload(workload)
 
 Train the model of an idiomatic `Workload` by the same steps in less time. On a GPU, where none
-of this was tried, its steps are the idiomatic ones.
+of this was tried, and for a model that clips its gradients or ties a weight, its steps are the
+idiomatic ones.
 
   - `workload`: the idiomatic workload, whose properties are this one's too
   - `pieces`: the `Pieces` into which batches are split, or `nothing` before the first step with
@@ -33,7 +34,7 @@ mutable struct TunedWorkload
     pieces::Any
     function TunedWorkload(workload)
         # the threads of BLAS would wait busily where the tasks run
-        workload.device isa CPUDevice && BLAS.set_num_threads(1)
+        is_idiomatic(workload) || BLAS.set_num_threads(1)
         return new(workload, nothing)
     end
 end
@@ -59,8 +60,10 @@ function step!(tuned::TunedWorkload, batch::Batch)
 end
 
 """Return whether the steps are the idiomatic ones: those that need all gradients at once are."""
-is_idiomatic(tuned) =
-    !(tuned.device isa CPUDevice) || !isnothing(tuned.clip_norm) || !isempty(tuned.tied)
+is_idiomatic(workload) =
+    !(workload.device isa CPUDevice) ||
+    !isnothing(workload.clip_norm) ||
+    !isempty(workload.tied)
 
 function clear_batches!(tuned::TunedWorkload)
     tuned.pieces = nothing

@@ -696,14 +696,12 @@ const OPTIMIZERS = [
     end
 
     @testset "BLAS gets the threads unless convolutions use those of Julia" begin
-        function blas_threads(description)
-            workload = Workload(JSON.json(description), "cpu", "float32")
-            CrossBenchFlux.configure_runtime!(workload, 2)
+        function blas_threads(convolves)
+            CrossBenchFlux.configure_runtime(2; convolves)
             return CrossBenchFlux.BLAS.get_num_threads()
         end
-        @test blas_threads(words()) == 2
-        @test blas_threads(residual()) == (Threads.nthreads() > 1 ? 1 : 2)
-        @test blas_threads(small()) == (Threads.nthreads() > 1 ? 1 : 2)
+        @test blas_threads(false) == 2
+        @test blas_threads(true) == (Threads.nthreads() > 1 ? 1 : 2)
         CrossBenchFlux.BLAS.set_num_threads(1)
     end
 

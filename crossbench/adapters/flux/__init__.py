@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from ...implementation import IDIOMATIC
-from ...models.model import Weights
+from ...models.layers import Conv
+from ...models.model import Model, Weights
 from ...workload import (
     Adapter,
     Batch,
@@ -29,6 +30,13 @@ from ...workload import (
 from . import julia
 
 
+def convolves(model: Model) -> bool:
+    """Return whether convolutions do most of the model's work."""
+    convolutions = (named for named in model.all_layers() if isinstance(named.layer, Conv))
+    flops = sum(named.layer.forward_flops(named.input_shape) for named in convolutions)
+    return 2 * flops > model.forward_flops
+
+
 class FluxWorkload:
     """Train one model in Flux.jl."""
 
@@ -37,7 +45,7 @@ class FluxWorkload:
         description = json.dumps(job.model.description())
         self.device = job.device
         self.workload = self.julia.Workload(description, job.device, job.dtype)
-        self.julia.configure_runtime_b(self.workload, job.threads)
+        self.julia.configure_runtime(job.threads, convolves=convolves(job.model))
 
     def load_weights(self, weights: Weights) -> None:
         for name, array in weights.items():
