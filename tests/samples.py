@@ -92,6 +92,8 @@ def comparison(*results, model=None, **settings):
         model=model
         or {
             "name": "m",
+            "output_shape": [10],
+            "classes": 10,
             "parameters": 9,
             "forward_flops": 400_000,
             "training_flops": 1_000_000,

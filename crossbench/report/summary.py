@@ -106,7 +106,7 @@ def summarize(comparison: Comparison, running: bool = False) -> Summary:
 def has_accuracy(comparison: Comparison) -> bool:
     """Return whether the model has an accuracy: one class for an example."""
     model = comparison.model
-    return model.get("classes", 1) is not None and len(model.get("output_shape", ())) < 2
+    return model["classes"] is not None and len(model["output_shape"]) < 2
 
 
 def _cells(row: Row) -> dict[str, str]:

@@ -58,6 +58,8 @@ class _Model(msgspec.Struct):
     """Hold what is read of a model's description; it may have more fields."""
 
     name: str
+    output_shape: list[Count]
+    classes: Count | None
     parameters: Count
     forward_flops: Count
     training_flops: Count
