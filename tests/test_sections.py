@@ -63,6 +63,9 @@ def test_time_to_a_loss_of_rows_that_reach_it_or_not():
     torch, jax = (line.split() for line in text.splitlines()[-2:])
     assert torch == ["Torch", "cpu", "2", "3.00", "4.50", "2", "1.62"]
     assert jax == ["Jax", "cpu", "2", "–", "–", "1", "–", "given", "up", "after", "2.00", "s"]
+    header, line, *_ = to_target(comparison(there, target_loss=1.7)).splitlines()
+    assert header.split()[-1] == "loss"
+    assert len(line.split()) == 7  # no column for the words that no row has
 
 
 def test_time_to_accuracy_of_rows_that_reach_it_or_not():

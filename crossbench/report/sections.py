@@ -179,7 +179,8 @@ def to_target(comparison: Comparison, markdown: bool = False) -> str | None:
                 "": "" if met or not r.to_target else f"given up after {number(seconds)} s",
             }
         )
-    return grid(rows, markdown=markdown)
+    hidden = () if any(row[""] for row in rows) else ("",)
+    return grid(rows, hidden, markdown=markdown)
 
 
 def usage(comparison: Comparison, markdown: bool = False) -> str:
