@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 import crossbench
 from crossbench import adapters, models
-from crossbench.engine import parity
+from crossbench.engine import parity, rounds, timing
 from crossbench.engine.process import SHARED_CORES, kept_programs_environment
 from crossbench.gpus import find_gpus
 from crossbench.implementation import IDIOMATIC
@@ -91,6 +91,13 @@ class OneVariant:
 
     def build(self, job):
         return self.adapter.build(replace(job, variant=self.variant))
+
+
+@pytest.fixture(autouse=True)
+def short_peak(monkeypatch):
+    """Measure smaller products and copies in the runs of this process: each row takes seconds."""
+    work = timing.PeakWork(512, 2**22, 0.05)
+    monkeypatch.setattr(rounds, "PEAK_WORK", dict.fromkeys(rounds.PEAK_WORK, work))
 
 
 @pytest.fixture

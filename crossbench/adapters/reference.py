@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from scipy.special import erf
 
 from ..models.layers import (
     GELU,
@@ -217,6 +216,8 @@ def _(layer: GELU, named: NamedLayer, x: np.ndarray, run: Pass) -> tuple[np.ndar
         tanh = np.tanh(scale * (x + 0.044715 * x**3))
         below = (1 + tanh) / 2
     else:
+        from scipy.special import erf  # it takes a third of a worker process' start
+
         below = (1 + erf(x / math.sqrt(2))) / 2  # the share of the normal distribution below x
 
     def backward(dy: np.ndarray) -> np.ndarray:

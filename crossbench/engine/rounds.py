@@ -47,6 +47,7 @@ from . import evidence, parity
 from .checked import changed_figures
 from .process import WorkerFailure, WorkerGroup, WorkerProcess
 from .sampler import Sampler
+from .timing import PEAK_WORK
 from .usage import Clock
 from .worker import Assignment, StartReply, epoch_batches
 
@@ -338,7 +339,7 @@ class Measurement:
                 self.progress(f"{result.name}: matrix multiplication and copy once more")
                 with suppress(WorkerFailure), self.worker(result) as worker:
                     worker.ask("start")
-                    measured: Peak = worker.ask("peak")
+                    measured: Peak = worker.ask("peak", PEAK_WORK[result.cell.device_type])
                     result.peak = Peak(
                         max(measured.gflops, before.gflops),
                         max(measured.copy_gigabytes, before.copy_gigabytes),
@@ -440,7 +441,7 @@ class CellRound:
     def measure_peak(self) -> None:
         """Measure the peak after the round was kept, so that a failure costs only the peak."""
         try:
-            self.result.peak = self.worker.ask("peak")
+            self.result.peak = self.worker.ask("peak", PEAK_WORK[self.result.cell.device_type])
         except WorkerFailure as failure:
             self.result.peak_problem = str(failure)
 

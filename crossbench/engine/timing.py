@@ -7,7 +7,7 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import astuple, replace
+from dataclasses import astuple, dataclass, replace
 from statistics import fmean
 from typing import Any, TypeVar
 
@@ -26,6 +26,23 @@ there, and NVML updates its figures only a few times a second."""
 MIN_CPU_SECONDS, MAX_CPU_REPEATS = 0.1, 50
 """Seconds of timed work on a CPU, at least, and the most repetitions: an epoch of a few small steps
 takes milliseconds, and any interruption would be most of it."""
+
+
+@dataclass(frozen=True)
+class PeakWork:
+    """Say how the peak is measured: with what matrices and arrays, and for how long.
+
+    size: rows and columns of the matrices. copied: bytes of the copy; more than any cache holds,
+    and enough to hide the synchronization. seconds: of the calls of each, at least.
+    """
+
+    size: int
+    copied: int
+    seconds: float
+
+
+PEAK_WORK = {"cpu": PeakWork(2048, 2**28, 0.5), "gpu": PeakWork(8192, 2**31, 0.5)}
+"""The work by the type of the device; a product has 0.02 or 1.1 TFLOP."""
 
 
 def timed_epoch(work: WorkloadTask, gpu: Any, number: int, epoch: int) -> tuple[Epoch, Any]:
@@ -127,14 +144,14 @@ def total_seconds(epochs: Iterable[Epoch]) -> float:
     return sum(epoch.wall_seconds for epoch in epochs)
 
 
-def best_seconds(work: Callable[[], None]) -> float:
+def best_seconds(work: Callable[[], None], at_least: float) -> float:
     """Return the seconds of the fastest call.
 
-    After one warm-up call, it calls for half a second, at least three times.
+    After one warm-up call, it calls for `at_least` seconds, and at least three times.
     """
     work()
     best, total, calls = math.inf, 0.0, 0
-    while calls < 3 or total < 0.5:
+    while calls < 3 or total < at_least:
         _, seconds = timed(work)
         best, total, calls = min(best, seconds), total + seconds, calls + 1
     return best

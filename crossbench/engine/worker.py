@@ -45,6 +45,7 @@ from .tasks import Prediction, Training, WorkloadTask, prediction_loss
 from .timing import (
     MAX_CPU_REPEATS,
     MIN_CPU_SECONDS,
+    PeakWork,
     best_seconds,
     finite_or_none,
     mean_epoch,
@@ -55,10 +56,6 @@ from .timing import (
     total_seconds,
 )
 
-MATRIX_SIZE = {"cpu": 2048, "gpu": 8192}
-"""Rows and columns of the matrices of the peak: 0.02 and 1.1 TFLOP per product."""
-COPY_BYTES = {"cpu": 2**28, "gpu": 2**31}
-"""Bytes of the copy: more than any cache holds, and enough to hide the synchronization."""
 MAX_TRACEBACK = 2**16
 """Characters that are kept of the end of a traceback."""
 
@@ -272,20 +269,17 @@ class Worker:
         reached = self._accuracy() if what == "accuracy" else self._test_loss()
         return TargetEpoch(epoch.wall_seconds, epoch.cpu_seconds, reached)
 
-    def peak(self) -> Peak:
+    def peak(self, work: PeakWork) -> Peak:
         """Return the fastest matrix multiplication and copy of the framework, without a model."""
-        size, copied = (
-            MATRIX_SIZE[self.assignment.job.device],
-            COPY_BYTES[self.assignment.job.device],
-        )
+        workload, seconds = self.workload, work.seconds
         try:
-            product = best_seconds(self.workload.matrix_multiplication(size))
+            product = best_seconds(workload.matrix_multiplication(work.size), seconds)
             check_seconds("matrix_multiplication()", product)
-            self.workload.free_memory()
-            copy = check_seconds("copy()", best_seconds(self.workload.copy(copied)))
+            workload.free_memory()
+            copy = check_seconds("copy()", best_seconds(workload.copy(work.copied), seconds))
         finally:
-            self.workload.free_memory()
-        return Peak(2 * size**3 / product / 1e9, 2 * copied / copy / 1e9)
+            workload.free_memory()
+        return Peak(2 * work.size**3 / product / 1e9, 2 * work.copied / copy / 1e9)
 
     def allocated(self) -> Count | None:
         """Return the bytes that an epoch allocates; None where the framework cannot tell."""
