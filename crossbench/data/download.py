@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import pooch
-
 from ..errors import DataError
 from ..locked_directory import locked_directory, remove_abandoned_directories
 from . import files
@@ -34,6 +32,8 @@ def cache_directory() -> Path:
     """
     if named := os.environ.get("CROSSBENCH_CACHE"):
         return Path(named)
+    import pooch  # a worker process, which needs no cache, starts without it
+
     try:
         return Path(pooch.os_cache("crossbench"))
     except RuntimeError:
@@ -153,6 +153,7 @@ def _download_file(url: str, sha256: str, directory: Path) -> None:
 
     Raise OSError if it cannot be written, and DataUnavailable for every other failure.
     """
+    import pooch
     import requests
 
     downloader = pooch.HTTPDownloader(progressbar=True, timeout=(CONNECT_SECONDS, STALL_SECONDS))
