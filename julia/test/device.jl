@@ -31,13 +31,13 @@ NNlib's generic ones do not run on JLArrays.
 """
 dense() = model(
     [
-        layer("Dense", "dense1", [6]; features = 7),
+        dense_layer(1, 6, 7),
         norm(1, [7]),
         layer("ReLU", "relu1", [7]),
         layer("Dropout", "dropout1", [7]; rate = 0.4),
-        layer("Dense", "dense2", [7]; features = 6),
+        dense_layer(2, 7, 6),
         layer("Dropout", "dropout2", [6]; rate = 0.25),
-        layer("Dense", "dense3", [6]; features = 3),
+        dense_layer(3, 6, 3),
     ],
     3,
 )

@@ -26,15 +26,34 @@ layer(type, name, shape; rest...) = Dict{String,Any}(
     (String(k) => v for (k, v) in rest)...,
 )
 
-const SGD = Dict("type" => "SGD", "learning_rate" => 0.1, "momentum" => 0.9)
+"""Describe an optimizer, without clipping and with a constant rate unless `rest` has others."""
+optimizer(type, learning_rate; clip_norm = nothing, schedule = nothing, rest...) =
+    Dict{String,Any}(
+        "type" => type,
+        "learning_rate" => learning_rate,
+        "clip_norm" => clip_norm,
+        "schedule" => schedule,
+        (String(k) => v for (k, v) in rest)...,
+    )
 
-model(layers, outputs; loss = "SoftmaxCrossEntropy", optimizer = SGD) = Dict{String,Any}(
+const SGD = optimizer("SGD", 0.1; momentum = 0.9)
+
+model(
+    layers,
+    output_shape...;
+    loss = "SoftmaxCrossEntropy",
+    label_smoothing = 0.0,
+    optimizer = SGD,
+) = Dict{String,Any}(
     "layers" => layers,
-    "output_shape" => [outputs],
-    "loss" => Dict("type" => loss),
+    "output_shape" => collect(output_shape),
+    "loss" => Dict("type" => loss, "label_smoothing" => label_smoothing),
     "optimizer" => optimizer,
 )
 
+dense_layer(number, inputs, features; bias = true) =
+    layer("Dense", "dense$number", [inputs]; features, bias)
+gelu_layer(number, shape; tanh = false) = layer("GELU", "gelu$number", shape; tanh)
 conv_layer(number, shape, features; kernel, stride, padding, bias = true) =
     layer("Conv", "conv$number", shape; features, kernel, stride, padding, bias)
 
@@ -45,7 +64,7 @@ small(; more = [], optimizer = SGD) = model(
         layer("ReLU", "relu1", [3, 5, 7]),
         layer("MaxPool", "maxpool1", [3, 5, 7]; window = [2, 3], stride = [2, 2]),
         layer("Flatten", "flatten1", [3, 2, 3]),
-        layer("Dense", "dense1", [18]; features = 5),
+        dense_layer(1, 18, 5),
         more...,
     ],
     5;
@@ -81,7 +100,7 @@ function residual()
         layer("Residual", "residual2", [3, 5, 4]; body = body2, shortcut = shortcut2),
         layer("GlobalAveragePool", "globalaveragepool1", [4, 3, 2]),
         norm(3, [4]),
-        layer("Dense", "dense1", [4]; features = 3),
+        dense_layer(1, 4, 3),
     ]
     return model(layers, 3)
 end
@@ -95,7 +114,7 @@ words() = model(
         layer("Embedding", "embedding1", [6]; vocabulary = 7, features = 4),
         recurrent("LSTM", 1, [6, 4]; bidirectional = true),
         layer("Dropout", "dropout1", [6]; rate = 0.4),
-        layer("Dense", "dense1", [6]; features = 1),
+        dense_layer(1, 6, 1),
     ],
     1;
     loss = "BinaryCrossEntropy",
@@ -106,7 +125,7 @@ characters() = model(
     [
         layer("OneHot", "onehot1", [6]; vocabulary = 5),
         recurrent("GRU", 1, [6, 5]),
-        layer("Dense", "dense1", [3]; features = 5),
+        dense_layer(1, 3, 5),
     ],
     5,
 )
@@ -116,7 +135,7 @@ bag() = model(
     [
         layer("Embedding", "embedding1", [6]; vocabulary = 7, features = 4),
         layer("GlobalAveragePool", "globalaveragepool1", [6, 4]),
-        layer("Dense", "dense1", [4]; features = 1),
+        dense_layer(1, 4, 1),
     ],
     1;
     loss = "BinaryCrossEntropy",
@@ -135,24 +154,86 @@ function numbers()
     )
     layers = [
         conv(1, [2, 5, 4], 3, [1, 1]),
-        layer("GELU", "gelu1", [3, 5, 4]),
+        gelu_layer(1, [3, 5, 4]),
         conv(2, [3, 5, 4], 4, [2, 2]),
         norm(1, [4, 3, 2]),
-        layer("GELU", "gelu2", [4, 3, 2]),
+        gelu_layer(2, [4, 3, 2]),
         layer("Flatten", "flatten1", [4, 3, 2]),
-        layer("GELU", "gelu3", [24]),
-        layer("Dense", "dense1", [24]; features = 3),
+        gelu_layer(3, [24]),
+        dense_layer(1, 24, 3),
     ]
     return model(layers, 3; loss = "MeanSquaredError", optimizer = ADAM)
 end
+
+residual_layer(number, shape, body...) =
+    layer("Residual", "residual$number", shape; body = collect(body), shortcut = [])
+layer_norm(number, shape; bias = true) =
+    layer("LayerNorm", "layernorm$number", shape; epsilon = 1e-2, bias)
+attention(number, shape; heads = 2, causal = false, bias = true) =
+    layer("MultiHeadAttention", "multiheadattention$number", shape; heads, causal, bias)
+
+"""
+Describe a causal transformer of token ids, with a label at each place and tied weights, that
+clips its gradients and has a schedule.
+"""
+function sentences()
+    shape = [5, 4]
+    layers = [
+        layer("Embedding", "embedding1", [5]; vocabulary = 7, features = 4),
+        layer("PositionEmbedding", "positionembedding1", shape),
+        residual_layer(
+            1,
+            shape,
+            layer_norm(1, shape; bias = false),
+            attention(1, shape; causal = true, bias = false),
+        ),
+        residual_layer(
+            2,
+            shape,
+            layer_norm(2, shape),
+            layer("Dense", "dense1", shape; features = 6, bias = false),
+            gelu_layer(1, [5, 6]; tanh = true),
+            layer("Dense", "dense2", [5, 6]; features = 4, bias = true),
+        ),
+        layer("RMSNorm", "rmsnorm1", shape; epsilon = 1e-2),
+        layer("Unembedding", "unembedding1", shape; vocabulary = 7),
+    ]
+    rates = (learning_rate = 0.2, weight_decay = 0.01)
+    return model(
+        layers,
+        5,
+        7;
+        optimizer = adamw(true; clip_norm = 0.2, schedule = COSINE, rates...),
+    )
+end
+
+"""Describe a transformer of a picture's patches, with a class token and smoothed labels."""
+patches() = model(
+    [
+        conv_layer(1, [2, 6, 4], 4; kernel = [3, 2], stride = [3, 2], padding = [0, 0]),
+        layer("ToSequence", "tosequence1", [4, 2, 2]),
+        layer("ClassToken", "classtoken1", [4, 4]),
+        layer("PositionEmbedding", "positionembedding1", [5, 4]),
+        residual_layer(1, [5, 4], layer_norm(1, [5, 4]), attention(1, [5, 4])),
+        layer("FirstOfSequence", "firstofsequence1", [5, 4]),
+        dense_layer(1, 4, 3),
+    ],
+    3;
+    label_smoothing = 0.1,
+    optimizer = adamw(false; learning_rate = 0.05, weight_decay = 0.01),
+)
+
+const BUILDS =
+    (small, residual, words, characters, bag, numbers, sentences, patches)
 
 vocabulary(description) = get(description["layers"][1], "vocabulary", nothing)
 
 """Return n examples for a described model, (..., n), and their labels or targets."""
 function examples(description, T, n; shift = 0)
     shape = (reverse(description["layers"][1]["input_shape"])..., n)
-    outputs = only(description["output_shape"])
-    labels = [(shift + i) % max(2, outputs) for i in 1:n]
+    (places..., outputs) = description["output_shape"]
+    size = (places..., n)
+    labels = reshape([(shift + i) % max(2, outputs) for i in 1:prod(size)], size)
     if description["loss"]["type"] == "MeanSquaredError"
         labels = T.(reshape(sin.(shift .+ (1:(outputs*n))), outputs, n))
     end
@@ -239,9 +320,10 @@ function formula(::Val{:Adam}, o, g, s, t)
     m, v = s[1] ./ (1 - o["beta1"]^(t + 1)), s[2] ./ (1 - o["beta2"]^(t + 1))
     return o["learning_rate"] .* m ./ (sqrt.(v) .+ o["epsilon"])
 end
+formula(::Val{:AdamW}, rest...) = formula(Val(:Adam), rest...)
 function formula(::Val{:RMSprop}, o, g, s, t)
     s[1] = o["rho"] .* s[1] .+ (1 - o["rho"]) .* g .^ 2
-    return o["learning_rate"] / (1 + o["decay"] * t) .* g ./ (sqrt.(s[1]) .+ o["epsilon"])
+    return o["learning_rate"] .* g ./ (sqrt.(s[1]) .+ o["epsilon"])
 end
 function formula(::Val{:Adadelta}, o, g, s, t)
     s[1] = o["rho"] .* s[1] .+ (1 - o["rho"]) .* g .^ 2
@@ -250,30 +332,43 @@ function formula(::Val{:Adadelta}, o, g, s, t)
     return o["learning_rate"] .* change
 end
 
-const ADAM = Dict(
-    "type" => "Adam",
-    "learning_rate" => 0.01,
-    "beta1" => 0.8,
-    "beta2" => 0.95,
-    "epsilon" => 1e-2,
+const ADAM = optimizer("Adam", 0.01; beta1 = 0.8, beta2 = 0.95, epsilon = 1e-2)
+const COSINE =
+    Dict("type" => "WarmupCosine", "warmup" => 1, "steps" => 3, "minimum" => 0.25)
+adamw(matrices_only; learning_rate = 0.01, weight_decay = 0.5, rest...) = optimizer(
+    "AdamW",
+    learning_rate;
+    beta1 = 0.8,
+    beta2 = 0.95,
+    epsilon = 1e-2,
+    weight_decay,
+    matrices_only,
+    rest...,
 )
-rmsprop(decay) = Dict(
-    "type" => "RMSprop",
-    "learning_rate" => 0.01,
-    "rho" => 0.8,
-    "epsilon" => 1e-2,
-    "decay" => decay,
-)
+rmsprop(schedule) = optimizer("RMSprop", 0.01; rho = 0.8, epsilon = 1e-2, schedule)
+const DECAYING = rmsprop(Dict("type" => "InverseTimeDecay", "decay" => 0.5))
 
-"""The optimizers to test: every number is large enough to show in the result."""
+"""
+The optimizers to test: every number is large enough to show in the result. The norm of the
+gradients is over the first bound and under the second.
+"""
 const OPTIMIZERS = [
     SGD,
-    Dict("type" => "SGD", "learning_rate" => 0.1, "momentum" => 0.0),
+    optimizer("SGD", 0.1; momentum = 0.0),
     ADAM,
-    rmsprop(0.5),
-    rmsprop(0.0),
-    Dict("type" => "Adadelta", "learning_rate" => 0.7, "rho" => 0.8, "epsilon" => 1e-2),
+    adamw(false; clip_norm = 0.1, schedule = COSINE),
+    adamw(true; clip_norm = 1e3),
+    DECAYING,
+    rmsprop(nothing),
+    optimizer("Adadelta", 0.7; rho = 0.8, epsilon = 1e-2),
 ]
+
+"""Return what the learning rate is multiplied by in a step, from 0."""
+function factor(schedule, t)
+    isnothing(schedule) && return 1.0
+    schedule["type"] == "InverseTimeDecay" && return 1 / (1 + schedule["decay"] * t)
+    return (0.5, 1.0, 0.625, 0.25)[t+1]  # of COSINE
+end
 
 @testset "CrossBenchFlux" begin
     @testset "the chain is one that a Flux user would write" begin
@@ -313,7 +408,7 @@ const OPTIMIZERS = [
     end
 
     @testset "a chain of many layers holds a vector, which compiles faster" begin
-        body(i) = [layer("Dense", "dense$i", [3]; features = 3)]
+        body(i) = [dense_layer(i, 3, 3)]
         block(i) = layer("Residual", "residual$i", [3]; shortcut = [], body = body(i))
         layers = Any[block(i) for i in 1:40]
         long = model([layers; norm(1, [3])], 3)
@@ -348,7 +443,8 @@ const OPTIMIZERS = [
     end
 
     @testset "weights come back as they were loaded" begin
-        for description in (small(), residual(), words(), characters(), bag(), numbers())
+        for build in BUILDS
+            description = build()
             workload, values = ready(description)
             @test weights(workload) == values
         end
@@ -393,7 +489,7 @@ const OPTIMIZERS = [
         layers = [
             norm(1, shape),
             layer("Flatten", "flatten1", shape),
-            layer("Dense", "dense1", [flat]; features = 3),
+            dense_layer(1, flat, 3),
         ]
         description = model(layers, 3)
         workload, values = ready(description)
@@ -457,7 +553,7 @@ const OPTIMIZERS = [
 
         description = characters()
         description["layers"][2] = recurrent(type, 1, [6, 5]; bidirectional = both)
-        description["layers"][3] = layer("Dense", "dense1", [both ? 6 : 3]; features = 5)
+        description["layers"][3] = dense_layer(1, both ? 6 : 3, 5)
         workload, values = ready(description)
         ids, _ = examples(description, Float64, 3)
         function last_output(column, suffix)
@@ -485,9 +581,9 @@ const OPTIMIZERS = [
 
     @testset "an exact GELU and the mean of the squared errors" begin
         layers = [
-            layer("Dense", "dense1", [3]; features = 4),
-            layer("GELU", "gelu1", [4]),
-            layer("Dense", "dense2", [4]; features = 2),
+            dense_layer(1, 3, 4),
+            gelu_layer(1, [4]),
+            dense_layer(2, 4, 2),
         ]
         description = model(layers, 2; loss = "MeanSquaredError")
         workload, values = ready(description)
@@ -499,14 +595,7 @@ const OPTIMIZERS = [
         @test first(loss_and_gradients(workload, x, y)) ≈ sum((outputs .- y) .^ 2) / 10
     end
 
-    @testset "gradients are those of finite differences: $build" for build in (
-        small,
-        residual,
-        words,
-        characters,
-        bag,
-        numbers,
-    )
+    @testset "gradients are those of finite differences: $build" for build in BUILDS
         description = build()
         workload, values = ready(description)
         x, y = examples(description, Float64, 4)
@@ -575,22 +664,29 @@ const OPTIMIZERS = [
         layers = [
             layer("Dropout", "dropout1", [50]; rate = 0.5),
             layer("Dropout", "dropout2", [50]; rate = 0.5),
-            layer("Dense", "dense1", [50]; features = 2),
+            dense_layer(1, 50, 2),
         ]
         workload, _ = ready(model(layers, 2))
         rngs = [workload.model[i].rng for i in 1:2]
         @test rand(rngs[1], 3) != rand(rngs[2], 3)
     end
 
-    @testset "$(optimizer["type"]) by its formula" for optimizer in OPTIMIZERS
-        workload, expected = ready(small(; optimizer))
-        rule = Val(Symbol(optimizer["type"]))
+    @testset "$(o["type"]) by its formula" for o in OPTIMIZERS
+        workload, expected = ready(small(; optimizer = o))
+        rule = Val(Symbol(o["type"]))
         state = Dict(name => Any[zero(a), zero(a)] for (name, a) in expected)
         for t in 0:3
             x, y = examples(small(), Float64, 4; shift = t)
             _, gradients = loss_and_gradients(workload, x, y)
+            norm = sqrt(sum(sum(abs2, g) for g in Base.values(gradients)))
+            bound = something(o["clip_norm"], norm)
+            @test bound == norm || (norm > bound) == (bound < 1)
+            rate = factor(o["schedule"], t)
             for (name, g) in gradients
-                expected[name] -= formula(rule, optimizer, g, state[name], t)
+                decays = o["type"] == "AdamW" && !(o["matrices_only"] && ndims(g) < 2)
+                shrinkage = decays ? o["learning_rate"] * o["weight_decay"] : 0.0
+                change = formula(rule, o, min(1, bound / norm) .* g, state[name], t)
+                expected[name] -= rate .* (change .+ shrinkage .* expected[name])
             end
             step!(workload, x, y)
             @test all(
@@ -600,7 +696,7 @@ const OPTIMIZERS = [
     end
 
     @testset "the decay restarts when weights are loaded" begin
-        workload, values = with_batches(small(; optimizer = OPTIMIZERS[4]))
+        workload, values = with_batches(small(; optimizer = DECAYING))
         losses = train_epoch!(workload)
         train_epoch!(workload)
         load!(workload, values)
@@ -608,7 +704,7 @@ const OPTIMIZERS = [
     end
 
     @testset "training in $precision: $build" for precision in ("float32", "float64"),
-        build in (small, residual, words, characters, bag, numbers)
+        build in BUILDS
 
         T = CrossBenchFlux.ELTYPES[precision]
         workload, values = with_batches(build(), precision)
@@ -632,10 +728,49 @@ const OPTIMIZERS = [
             losses = train_epoch!(workload)
         end
         @test losses[end] < 0.5 * first_loss
-        @test size(predict(workload, x)) == (only(build()["output_shape"]), 4)
+        @test size(predict(workload, x)) == (reverse(build()["output_shape"])..., 4)
         @test Set(keys(workload.figures)) == Set(["allocated MiB", "GC s", "compile s"])
         @test workload.figures["allocated MiB"] > 0
         @test workload.figures["compile s"] == 0  # all was compiled before
+    end
+
+    @testset "attention, causal or not, by its formula" for causal in (false, true)
+        shape = [5, 4]
+        layers = [
+            layer("Embedding", "embedding1", [5]; vocabulary = 7, features = 4),
+            attention(1, shape; causal),
+            layer("Unembedding", "unembedding1", shape; vocabulary = 7),
+        ]
+        description = model(layers, 5, 7)
+        workload, values = ready(description)
+        ids, _ = examples(description, Float64, 1)
+        x = values["embedding1.weight"][:, vec(ids).+1]
+        weight(name) = values["multiheadattention1.$(name)_weight"]
+        bias(name) = values["multiheadattention1.$(name)_bias"]
+        project(name, x) = weight(name)' * x .+ bias(name)
+        q, k, v = (project(name, x) for name in ("query", "key", "value"))
+        joined = similar(x)
+        for h in (1:2, 3:4), i in 1:5
+            seen = 1:(causal ? i : 5)
+            scores = exp.(vec(k[h, seen]' * q[h, i]) ./ sqrt(2))
+            joined[h, i] = v[h, seen] * (scores ./ sum(scores))
+        end
+        logits = values["embedding1.weight"]' * project("output", joined)
+        @test predict(workload, ids)[:, :, 1] ≈ logits
+    end
+
+    @testset "patches, their class token and their positions, in row order" begin
+        workload, values = ready(patches())
+        x, _ = examples(patches(), Float64, 2)
+        pictures = workload.model[1](x)  # W, H, C, N
+        rows = [pictures[w, h, :, 2] for h in 1:2 for w in 1:2]
+        sequence = hcat(values["classtoken1.weight"], rows...)
+        expected = sequence .+ values["positionembedding1.weight"]
+        @test workload.model[1:4](x)[:, :, 2] ≈ expected
+        centred = expected .- sum(expected; dims = 1) ./ 4
+        normal = centred ./ sqrt.(sum(abs2, centred; dims = 1) ./ 4 .+ 1e-2)
+        scaled = values["layernorm1.weight"] .* normal .+ values["layernorm1.bias"]
+        @test workload.model[5].layers[1](reshape(expected, 4, 5, 1))[:, :, 1] ≈ scaled
     end
 
     @testset "streamed batches train like those that are on the device before" begin
