@@ -20,6 +20,7 @@ def report() -> str:
         ("crossbench", f"{__version__}, Python {here.python}, {here.system}"),
         ("CPU", f"{here.cpu}, {here.cpus} usable, {here.memory_bytes / 2**30:.0f} GiB"),
         ("GPU", _gpus(here)),
+        ("allocator", _allocator(here)),
         *((official.title, _data(official)) for official in data.OFFICIAL_FILES),
         *_other_project(),
     ]
@@ -52,6 +53,12 @@ def _other_project() -> list[tuple[str, str]]:
         )
         for version in versions("crossbench").values()
     ]
+
+
+def _allocator(here: Machine) -> str:
+    """Return what the environment sets of how memory is allocated."""
+    settings = [f"{name}={value}" for name, value in here.allocator_settings.items()]
+    return ", ".join(settings) or "the C library's own, nothing set in the environment"
 
 
 def _gpus(here: Machine) -> str:

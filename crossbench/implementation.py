@@ -4,6 +4,8 @@ from __future__ import annotations
 
 IDIOMATIC = "idiomatic"
 """Name of the variant that every framework has: as its tutorials write the training."""
+MALLOC = "malloc"
+"""Name of the variant that is the idiomatic one in a process that keeps the memory it frees."""
 
 
 def full_name(framework: str, variant: str) -> str:

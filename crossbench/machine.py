@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import resource
 import socket
 from contextlib import suppress
 from hashlib import sha256
@@ -14,7 +15,12 @@ from pathlib import Path
 import psutil
 
 from .gpus import find_gpus
+from .printable import printable
 from .results.records import Machine
+
+ALLOCATOR_PREFIXES = ("MALLOC_", "TCMALLOC_", "MIMALLOC_")
+ALLOCATOR_VARIABLES = ("GLIBC_TUNABLES", "LD_PRELOAD", "DYLD_INSERT_LIBRARIES")
+"""Environment variables of allocators, and those that may name one to load."""
 
 
 def usable_cpus() -> list[int]:
@@ -47,7 +53,20 @@ def describe(label: str | None = None) -> Machine:
         python=platform.python_version(),
         libraries={name: metadata.version(name) for name in libraries},
         label=label,
+        page_bytes=resource.getpagesize(),
+        allocator_settings=allocator_settings(),
     )
+
+
+def allocator_settings() -> dict[str, str]:
+    """Return the user's environment variables that set how the C library, or another one that is
+    preloaded, allocates memory.
+    """
+    return {
+        name: printable(value)
+        for name, value in sorted(os.environ.items())
+        if name.startswith(ALLOCATOR_PREFIXES) or name in ALLOCATOR_VARIABLES
+    }
 
 
 def named_for_machine(path: str | Path, label: str | None) -> Path:

@@ -5,12 +5,13 @@ A cell is a framework's variant on a device, with a number of threads, a task an
 
 from __future__ import annotations
 
+import platform
 from dataclasses import replace
 
 from . import adapters
 from .errors import SpecError
 from .gpus import Gpus, find_gpus
-from .implementation import full_name
+from .implementation import MALLOC, full_name
 from .printable import printable
 from .results.records import Cell, Task, device_type
 from .spec import Spec
@@ -112,6 +113,8 @@ def _unavailable_reason(cell: Cell, gpus: Gpus) -> str | None:
             f"{cell.framework} has no variant {cell.variant} on {cell.device}: choose from "
             f"{', '.join(choice)}"
         )
+    if cell.variant == MALLOC and platform.libc_ver()[0] != "glibc":
+        return f"{cell.framework}:{MALLOC} needs glibc: it sets what glibc does with freed memory"
     if cell.on_gpu and (reason := gpus.unavailable_reason(cell.gpu_index)):
         return reason
     try:

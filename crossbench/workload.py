@@ -10,14 +10,14 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from .implementation import IDIOMATIC
+from .implementation import IDIOMATIC, MALLOC
 from .models.model import Model, Weights
 
 DEVICES = ("cpu", "gpu")
@@ -120,11 +120,22 @@ def batches_on_device(batches: Batches, to_device: Callable[[Batch], Any]) -> It
 class Variant:
     """Describes one way to train in a framework.
 
-    summary: what is done, in a line. devices: those that it is for.
+    summary: what is done, in a line. devices: those that it is for. environment: variables of the
+    worker process, which override the user's.
     """
 
     summary: str
     devices: tuple[str, ...] = DEVICES
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+KEEP_FREED_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1)}
+"""Environment in which glibc keeps the memory that a program frees. By default it gives each large
+array back to the kernel, which clears the pages of the next one; M_MMAP_MAX and M_TRIM_THRESHOLD in
+mallopt(3)."""
+MALLOC_VARIANT = Variant(
+    "the idiomatic code; the C library keeps the memory that it frees", ("cpu",), KEEP_FREED_MEMORY
+)
 
 
 @dataclass(frozen=True)
@@ -140,6 +151,34 @@ class Job:
     """"float32" or "float64", of inputs, weights and losses."""
     variant: str = IDIOMATIC
     """One of the adapter's `variants`."""
+
+
+class DeviceArrays(Protocol):
+    """Multiplies and copies arrays on the device, without a model: the limits of the roofline.
+
+    The engine times `multiply` and `copy`, each time with other arrays, and checks the results.
+    """
+
+    def put(self, array: np.ndarray) -> Any:
+        """Return the float32 array in memory of its own on the device, and wait for it."""
+
+    def fetch(self, array: Any, step: int = 1) -> np.ndarray:
+        """Return every step-th row of an array, on the host."""
+
+    def address(self, array: Any) -> int | None:
+        """Return the address of the array's memory; None if the framework does not tell."""
+
+    def multiply(self, a: Any, b: Any, into: Any) -> Any:
+        """Return the product of two matrices (n, n), and wait for the device.
+
+        into: a matrix that is not needed any more: the product may be written there.
+        """
+
+    def copy(self, source: Any, into: Any) -> Any:
+        """Return a copy of an array (n,) in other memory, and wait for the device.
+
+        into: an array that is not needed any more: the copy may be written there.
+        """
 
 
 class Workload(Protocol):
@@ -215,14 +254,8 @@ class Workload(Protocol):
         May train an epoch under a tracer, so it is never timed.
         """
 
-    def matrix_multiplication(self, size: int) -> Callable[[], None]:
-        """Return a function that multiplies two float32 matrices (size, size).
-
-        The function uses the job's number of threads, and waits for the device.
-        """
-
-    def copy(self, size: int) -> Callable[[], None]:
-        """Return a function that copies `size` bytes on the device, and waits for it."""
+    def arrays(self) -> DeviceArrays:
+        """Return the operations on arrays that the peak is measured with, on the job's threads."""
 
     def details(self) -> dict[str, str]:
         """Return what a reader needs to judge the figures: versions, BLAS, device name.
@@ -308,10 +341,10 @@ class VariantModules(Adapter):
     """Mixed into an adapter, builds each of its variants from a module of the adapter's package.
 
     The module has the variant's name and holds a class WORKLOAD, which takes a Job; the idiomatic
-    variant is what the adapter itself builds.
+    variant, and the one in another environment, are what the adapter itself builds.
     """
 
     def build(self, job: Job) -> Any:
-        if job.variant == IDIOMATIC:
+        if job.variant in (IDIOMATIC, MALLOC):
             return super().build(job)  # type: ignore[safe-super]
         return import_module(f".{job.variant}", type(self).__module__).WORKLOAD(job)

@@ -15,7 +15,8 @@ from threadpoolctl import threadpool_limits
 
 import crossbench
 from crossbench import adapters, models
-from crossbench.engine import parity, rounds, timing
+from crossbench.engine import parity, rounds
+from crossbench.engine.peak import PeakWork
 from crossbench.engine.process import SHARED_CORES, kept_programs_environment
 from crossbench.gpus import find_gpus
 from crossbench.implementation import IDIOMATIC
@@ -96,7 +97,7 @@ class OneVariant:
 @pytest.fixture(autouse=True)
 def short_peak(monkeypatch):
     """Measure smaller products and copies in the runs of this process: each row takes seconds."""
-    work = timing.PeakWork(512, 2**22, 0.05)
+    work = PeakWork(512, 2**22, 0.05)
     monkeypatch.setattr(rounds, "PEAK_WORK", dict.fromkeys(rounds.PEAK_WORK, work))
 
 

@@ -7,7 +7,7 @@ from samples import DISAGREES, QUIET, comparison, epoch, result, rows
 
 from crossbench.report.details import all_details as table
 from crossbench.report.remarks import remarks
-from crossbench.results.records import SystemActivity, Usage
+from crossbench.results.records import Peak, SystemActivity, Usage
 
 
 def test_a_row_shows_every_figure():
@@ -21,10 +21,14 @@ def test_a_row_shows_every_figure():
         "min s": "2.00",
         "CPU s": "8.00",
         "cores": "2.00",
+        "kernel": "0.0%",
+        "page faults": "0",
         "examples/s": "250",
         "× fastest": "2.00",
         "GFLOP/s": "0.250",
         "of peak": "–",
+        "own peak": "–",
+        "copy GB/s": "–",
         "loss": "2.300 → not finite",
         "accuracy": "25.0%",
         "deviation": "1.0e-07",
@@ -230,3 +234,62 @@ def test_a_gpu_clock_without_its_mean_has_no_remark():
     cell = result("torch", [9, 2], device="gpu")
     cell.usage = [Usage(1, 9, 0.001, 1.5, 2**30, 0.8, 2**31, 200.0, None, 1450.0, [])]
     assert remarks_on(cell) == []
+
+
+def with_kernel_time(name, system, faults, cpu=2.0):
+    """Return a row whose steady epochs of ten steps take so many CPU seconds, some of them in the
+    kernel, and page faults.
+    """
+    made = result(name, [9, 1, 1, 1])
+    made.epochs = [
+        replace(e, cpu_seconds=cpu, system_cpu_seconds=system, page_faults=faults)
+        for e in made.epochs
+    ]
+    return made
+
+
+@pytest.mark.parametrize(
+    ("system", "faults", "remark"),
+    [
+        (
+            0.9,
+            800_000,
+            "in each step the kernel clears 0.33 GB of pages for it (45% of its CPU time",
+        ),
+        (
+            0.0,
+            130_000,
+            "in each step the kernel clears 0.053 GB of pages for it (0% of its CPU time",
+        ),
+        (0.4, 10_000, "20% of its CPU time is the kernel's, and not for page faults: `strace -cf`"),
+        (0.2, 10_000, None),
+        (0.0, 110_000, None),
+    ],
+)
+def test_what_the_kernel_does_for_a_row_is_said(system, faults, remark):
+    row = with_kernel_time("torch", system, faults)
+    c = comparison(row)
+    found = [line for line in remarks(c, row) if "kernel" in line]
+    assert len(found) == (remark is not None)
+    if remark:
+        assert found[0].startswith(remark)
+        assert remark[:30] in str(c).replace("\n", " ")
+    cells = rows(table(c))["Torch"]
+    assert cells["kernel"] == f"{system / 2:.1%}"
+    assert cells["page faults"] == f"{faults:,}"
+    (figures,) = c.rows()
+    assert figures["system_cpu_seconds"] == system
+    assert figures["system_share"] == pytest.approx(system / 2)
+    assert figures["page_faults"] == faults
+
+
+def test_a_row_whose_own_product_is_far_from_the_best_is_told():
+    torch, jax = result("torch", [9, 2]), result("jax", [9, 4])
+    torch.peak, jax.peak = Peak(224.0, 20.0), Peak(488.0, 30.0)
+    torch.details["BLAS"] = "MKL 2024.2"
+    c = comparison(torch, jax)
+    assert remarks(c, torch)[-1] == (
+        "its own matrix multiplication (MKL 2024.2) reaches 46% of the best one on this processor"
+    )
+    torch.peak = Peak(326.0, 20.0)
+    assert not [line for line in remarks(c, torch) if "multiplication" in line]

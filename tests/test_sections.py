@@ -113,11 +113,13 @@ def test_usage_is_shown_with_a_gpu_or_an_energy_meter():
 
 def test_the_peak_is_the_fastest_matrix_multiplication_on_the_device():
     torch, jax = result("torch", [9, 2]), result("jax", [9, 4])
-    torch.peak, jax.peak = Peak(1.0, 20.0), Peak(0.5, 30.0)
+    torch.peak, jax.peak = Peak(1.0, 20.0, 18.0), Peak(0.5, 30.0, 25.0)
     c = comparison(torch, jax)
     assert c.gflops(torch) == 0.5  # 1,000 images of 1 MFLOP in 2 s
-    assert c.peak(jax) == Peak(1.0, 30.0)
+    assert c.peak(jax) == Peak(1.0, 30.0, 25.0)
     cells = rows(table(c))
     assert cells["Torch"]["of peak"] == "50.0%"
     assert cells["Jax"]["of peak"] == "25.0%"
-    assert "jax cpu 0.500 GFLOP/s, 30.00 GB/s" in table(c)
+    assert cells["Jax"]["own peak"] == "0.500"
+    assert cells["Jax"]["copy GB/s"] == "30.00"
+    assert "the memory itself reaches 25.00 GB/s (cpu)" in table(c)

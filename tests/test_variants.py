@@ -1,8 +1,11 @@
 """Variants of a framework, and adapters in a file: from the name to the row."""
 
+import platform
+
 import pytest
 from samples import comparison, result
 
+import crossbench
 from crossbench import adapters, load, plan
 from crossbench.doctor import report
 from crossbench.errors import SpecError
@@ -63,14 +66,17 @@ def test_a_named_variant_that_the_device_does_not_have_has_a_reason():
     (cell,) = plan.make_plan(make_spec("torch:graphs", "cpu"))
     assert cell.named
     assert cell.unavailable.startswith(
-        "torch has no variant graphs on cpu: choose from idiomatic, compile"
+        "torch has no variant graphs on cpu: choose from idiomatic, malloc, compile"
     )
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"frameworks": "torch:fast"}, "torch has no variant 'fast': choose from idiomatic, comp"),
+        (
+            {"frameworks": "torch:fast"},
+            "torch has no variant 'fast': choose from idiomatic, malloc, comp",
+        ),
         ({"frameworks": "torch:"}, "torch has no variant '': choose from idiomatic"),
         ({"frameworks": "torhc:tuned"}, "there is no framework 'torhc': choose from"),
         ({"frameworks": "torch:tuned:x"}, "torch has no variant 'tuned:x': choose from idiomatic"),
@@ -99,6 +105,31 @@ def test_a_baseline_may_be_a_variant():
     spec = make_spec("torch", variants="idiomatic,tuned", baseline="torch:tuned")
     assert spec.settings.baseline == "torch:tuned"
     assert make_spec("torch", baseline="torch:idiomatic").settings.baseline == "torch"
+
+
+def test_malloc_is_the_idiomatic_code_in_another_environment(monkeypatch):
+    """The large arrays of an epoch are not given back to the kernel."""
+    monkeypatch.setenv("MALLOC_MMAP_MAX_", "65536")  # the row's own value wins
+    if platform.libc_ver()[0] != "glibc":
+        pytest.skip("the C library is not glibc, which the variant needs")
+    asked = {"model": "lenet", "data": "synthetic", "batch_size": 200, "batches": 5, "rounds": 1}
+    found = crossbench.run("torch", "cpu", variants="idiomatic,malloc", **asked)
+    idiomatic, kept = found.results
+    assert found.complete, str(found)
+    assert kept.details == idiomatic.details
+    assert kept.epochs[0].losses == idiomatic.epochs[0].losses
+    given_back, others = (found.page_fault_bytes(r) for r in (idiomatic, kept))
+    assert given_back > 5 * 200 * 16 * 28 * 28 * 4  # the first convolution's outputs in each step
+    assert others < given_back / 10
+    assert found.machine.allocator_settings == {"MALLOC_MMAP_MAX_": "65536"}
+    assert "; MALLOC_MMAP_MAX_=65536" in str(found).replace("\n", " ")
+    assert "MALLOC_MMAP_MAX_=65536" in report()
+
+
+def test_malloc_needs_glibc(monkeypatch):
+    monkeypatch.setattr(plan.platform, "libc_ver", lambda: ("", ""))
+    (cell,) = plan.make_plan(make_spec("torch:malloc", "cpu"))
+    assert cell.unavailable.startswith("torch:malloc needs glibc")
 
 
 def test_an_adapter_in_a_file_is_a_row(own_file, run):

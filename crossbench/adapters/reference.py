@@ -705,6 +705,26 @@ def unsupported_part(model: Model) -> str | None:
     return None
 
 
+class NumpyArrays:
+    """Multiply and copy arrays in NumPy."""
+
+    def put(self, array: np.ndarray) -> np.ndarray:
+        return array.copy()
+
+    def fetch(self, array: np.ndarray, step: int = 1) -> np.ndarray:
+        return array[::step]
+
+    def address(self, array: np.ndarray) -> int:
+        return array.ctypes.data
+
+    def multiply(self, a: np.ndarray, b: np.ndarray, into: np.ndarray) -> np.ndarray:
+        return np.matmul(a, b, out=into)
+
+    def copy(self, source: np.ndarray, into: np.ndarray) -> np.ndarray:
+        np.copyto(into, source)
+        return into
+
+
 class ReferenceWorkload:
     """Train one model in NumPy."""
 
@@ -819,18 +839,8 @@ class ReferenceWorkload:
     def allocated(self) -> int | None:
         return None
 
-    def matrix_multiplication(self, size: int) -> Callable[[], None]:
-        a, b = np.random.default_rng(0).random((2, size, size), np.float32)
-        out = np.empty_like(a)
-
-        def call() -> None:
-            np.matmul(a, b, out=out)
-
-        return call
-
-    def copy(self, size: int) -> Callable[[], None]:
-        source = np.ones(size, np.uint8)
-        return partial(np.copyto, np.empty_like(source), source)
+    def arrays(self) -> NumpyArrays:
+        return NumpyArrays()
 
     def details(self) -> dict[str, str]:
         return versions("numpy")

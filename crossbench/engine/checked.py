@@ -14,15 +14,13 @@ import numpy as np
 from ..checks import shown
 from ..models import Model, Weights
 from ..printable import printable
-from ..workload import Batch, Batches, Workload
+from ..workload import Batch, Batches, DeviceArrays, Workload
 
 MAX_INT = 2**63 - 1
 MAX_CHARACTERS = 500
 """Characters of a name or a value in details() and epoch_figures()."""
 MAX_ENTRIES = 100
 """Entries of details() and of epoch_figures()."""
-MIN_SECONDS = 1e-5
-"""Seconds of a large matrix multiplication or copy: a thousandth of the fastest devices' time."""
 
 
 class AdapterError(Exception):
@@ -89,11 +87,8 @@ class CheckedWorkload:
     def allocated(self) -> int | None:
         return _optional_integer("allocated()", self.workload.allocated(), 0)
 
-    def matrix_multiplication(self, size: int) -> Callable[[], None]:
-        return self.workload.matrix_multiplication(size)
-
-    def copy(self, size: int) -> Callable[[], None]:
-        return self.workload.copy(size)
+    def arrays(self) -> DeviceArrays:
+        return self.workload.arrays()
 
     def details(self) -> dict[str, str]:
         def text(name: str, value: Any) -> str:
@@ -123,13 +118,6 @@ def changed_figures(before: Iterable[str], now: Iterable[str]) -> str | None:
         return None
     names = printable(", ".join(sorted(changed)), MAX_CHARACTERS)
     return f"epoch_figures() of the adapter returned {names!r} in some epochs and not in others"
-
-
-def check_seconds(call: str, seconds: float) -> float:
-    """Return the seconds of a large product or copy; AdapterError where it did nothing."""
-    if seconds < MIN_SECONDS:
-        raise AdapterError(f"{call} of the adapter took {seconds:.1e} s: it did not do the work")
-    return seconds
 
 
 def _array(call: str, array: Any, shape: tuple[int, ...], content: str) -> np.ndarray:

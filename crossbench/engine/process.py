@@ -267,10 +267,12 @@ def _environment(assignment: Assignment) -> dict[str, str]:
     files go to a folder beside the data, and are removed with it.
     """
     job, adapter = assignment.job, adapters.get(assignment.framework, assignment.job.variant)
+    variant = adapters.variants(assignment.framework)[job.variant]
     return (
         adapter.environment(job.device, job.threads)
         | os.environ
         | adapter.required_environment(job.device)
+        | dict(variant.environment)
         | ({} if assignment.gpu is None else find_gpus().environment(assignment.gpu))
         | dict.fromkeys(THREAD_VARIABLES, str(job.threads))
         | {"TMPDIR": str(assignment.data / TEMPORARY_FOLDER)}

@@ -45,9 +45,9 @@ from ..run_directory import no_space_error
 from ..workload import Adapter, Job
 from . import evidence, parity
 from .checked import changed_figures
+from .peak import PEAK_WORK
 from .process import WorkerFailure, WorkerGroup, WorkerProcess
 from .sampler import Sampler
-from .timing import PEAK_WORK
 from .usage import Clock
 from .worker import Assignment, StartReply, epoch_batches
 
@@ -340,10 +340,7 @@ class Measurement:
                 with suppress(WorkerFailure), self.worker(result) as worker:
                     worker.ask("start")
                     measured: Peak = worker.ask("peak", PEAK_WORK[result.cell.device_type])
-                    result.peak = Peak(
-                        max(measured.gflops, before.gflops),
-                        max(measured.copy_gigabytes, before.copy_gigabytes),
-                    )
+                    result.peak = measured.highest(before)
                 self.save(self.comparison)
 
     def train_to(self, target: Target, result: CellResult) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, replace
 from statistics import fmean
 from typing import Any, TypeVar
 
@@ -28,23 +28,6 @@ MIN_CPU_SECONDS, MAX_CPU_REPEATS = 0.1, 50
 takes milliseconds, and any interruption would be most of it."""
 
 
-@dataclass(frozen=True)
-class PeakWork:
-    """Say how the peak is measured: with what matrices and arrays, and for how long.
-
-    size: rows and columns of the matrices. copied: bytes of the copy; more than any cache holds,
-    and enough to hide the synchronization. seconds: of the calls of each, at least.
-    """
-
-    size: int
-    copied: int
-    seconds: float
-
-
-PEAK_WORK = {"cpu": PeakWork(2048, 2**28, 0.5), "gpu": PeakWork(8192, 2**31, 0.5)}
-"""The work by the type of the device; a product has 0.02 or 1.1 TFLOP."""
-
-
 def timed_epoch(work: WorkloadTask, gpu: Any, number: int, epoch: int) -> tuple[Epoch, Any]:
     """Time one epoch from the workload's current state; return it, without losses, and its result.
 
@@ -55,9 +38,22 @@ def timed_epoch(work: WorkloadTask, gpu: Any, number: int, epoch: int) -> tuple[
     clock = usage.Clock.start()
     result = work.run()
     wall, cpu = clock.seconds()
+    system_cpu, page_faults = clock.kernel()
     system_activity = before.activity_until(usage.Counters.read(gpu))
     figures = work.workload.epoch_figures()
-    return Epoch(number, epoch, clock.wall, wall, cpu, [], figures, system_activity), result
+    timed = Epoch(
+        number,
+        epoch,
+        clock.wall,
+        wall,
+        cpu,
+        [],
+        figures,
+        system_activity,
+        system_cpu_seconds=system_cpu,
+        page_faults=page_faults,
+    )
+    return timed, result
 
 
 def finite_or_none(values: Iterable[float]) -> list[float | None]:
@@ -132,6 +128,8 @@ def mean_epoch(epochs: list[Epoch]) -> Epoch:
         first,
         wall_seconds=timed / len(epochs),
         cpu_seconds=fmean(epoch.cpu_seconds for epoch in epochs),
+        system_cpu_seconds=fmean(epoch.system_cpu_seconds or 0.0 for epoch in epochs),
+        page_faults=fmean(epoch.page_faults or 0.0 for epoch in epochs),
         figures={name: fmean(epoch.figures[name] for epoch in epochs) for name in first.figures},
         system_activity=system_activity,
         repeats=len(epochs),
@@ -142,16 +140,3 @@ def mean_epoch(epochs: list[Epoch]) -> Epoch:
 def total_seconds(epochs: Iterable[Epoch]) -> float:
     """Return the wall seconds of the epochs, without those between them."""
     return sum(epoch.wall_seconds for epoch in epochs)
-
-
-def best_seconds(work: Callable[[], None], at_least: float) -> float:
-    """Return the seconds of the fastest call.
-
-    After one warm-up call, it calls for `at_least` seconds, and at least three times.
-    """
-    work()
-    best, total, calls = math.inf, 0.0, 0
-    while calls < 3 or total < at_least:
-        _, seconds = timed(work)
-        best, total, calls = min(best, seconds), total + seconds, calls + 1
-    return best

@@ -33,18 +33,28 @@ in version 1, and the units in a second."""
 
 @dataclass(frozen=True)
 class Clock:
-    """Measure wall and CPU seconds of this process (all its threads) since start()."""
+    """Measure wall and CPU seconds of this process (all its threads) since start(), and what the
+    kernel did for it.
+    """
 
     wall: float
     cpu: float
+    system_cpu: float
+    page_faults: int
 
     @classmethod
     def start(cls) -> Clock:
-        return cls(time.perf_counter(), time.process_time())
+        kernel = resource.getrusage(resource.RUSAGE_SELF)
+        return cls(time.perf_counter(), time.process_time(), kernel.ru_stime, kernel.ru_minflt)
 
     def seconds(self) -> tuple[float, float]:
         """Return the wall and the CPU seconds since start()."""
         return time.perf_counter() - self.wall, time.process_time() - self.cpu
+
+    def kernel(self) -> tuple[float, int]:
+        """Return the CPU seconds in the kernel and the minor page faults since start()."""
+        now = resource.getrusage(resource.RUSAGE_SELF)
+        return max(0.0, now.ru_stime - self.system_cpu), now.ru_minflt - self.page_faults
 
 
 @dataclass(frozen=True)

@@ -40,13 +40,19 @@ from ..results.records import (
 from ..workload import Batches, Job, Unavailable, Workload
 from . import evidence, parity, replies, usage
 from .batches import AugmentedBatches, array_batches, as_inputs
-from .checked import AdapterError, CheckedWorkload, check_seconds
+from .checked import AdapterError, CheckedWorkload
+from .peak import (
+    PeakWork,
+    check_copy,
+    copy_gigabytes,
+    gpu_bandwidth,
+    host_copy_gigabytes,
+    matrix_multiplication_gflops,
+)
 from .tasks import Prediction, Training, WorkloadTask, prediction_loss
 from .timing import (
     MAX_CPU_REPEATS,
     MIN_CPU_SECONDS,
-    PeakWork,
-    best_seconds,
     finite_or_none,
     mean_epoch,
     repeated_epoch,
@@ -271,15 +277,17 @@ class Worker:
 
     def peak(self, work: PeakWork) -> Peak:
         """Return the fastest matrix multiplication and copy of the framework, without a model."""
-        workload, seconds = self.workload, work.seconds
+        arrays, threads = self.workload.arrays(), self.assignment.job.threads
         try:
-            product = best_seconds(workload.matrix_multiplication(work.size), seconds)
-            check_seconds("matrix_multiplication()", product)
-            workload.free_memory()
-            copy = check_seconds("copy()", best_seconds(workload.copy(work.copied), seconds))
+            product = matrix_multiplication_gflops(arrays, work)
+            self.workload.free_memory()
+            copied = copy_gigabytes(arrays, work)
         finally:
-            workload.free_memory()
-        return Peak(2 * work.size**3 / product / 1e9, 2 * work.copied / copy / 1e9)
+            self.workload.free_memory()
+        on_gpu = self.assignment.gpu is not None
+        limit = gpu_bandwidth(self.gpu) if on_gpu else host_copy_gigabytes(work, threads)
+        check_copy(copied, limit)
+        return Peak(product, copied, limit)
 
     def allocated(self) -> Count | None:
         """Return the bytes that an epoch allocates; None where the framework cannot tell."""

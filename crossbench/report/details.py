@@ -21,7 +21,7 @@ from .formatting import (
 )
 from .remarks import remarks
 from .sections import sections
-from .summary import epoch_words, gpu_names
+from .summary import allocator_words, epoch_words, gpu_names
 
 LATENCY, LATENCY_P99 = "latency ms", "99 % ms"
 
@@ -65,7 +65,7 @@ def _heading(comparison: Comparison) -> list[str]:
         f"{machine.memory_bytes / 2**30:.0f} GiB; {gpu_names(comparison)}; "
         f"{machine.system}; Python {machine.python}",
         f"{_threads(comparison)}; {_rounds(comparison)}; {comparison.created}; "
-        f"crossbench {comparison.crossbench}",
+        f"crossbench {comparison.crossbench}{allocator_words(comparison)}",
     ]
 
 
@@ -102,12 +102,15 @@ def _row_labels(result: CellResult) -> dict[str, str]:
 
 def _time_row(comparison: Comparison, result: CellResult) -> dict[str, str]:
     cpu = comparison.steady(result, "cpu_seconds")
+    faults = comparison.steady(result, "page_faults")
     return _row_labels(result) | {
         "first epoch s": with_interval(comparison.first_epoch(result)),
         "steady epoch s": with_interval(comparison.steady(result)),
         "min s": number(min((e.wall_seconds for e in result.steady), default=None)),
         "CPU s": number(cpu.median if cpu else None),
         "cores": number(comparison.cores(result)),
+        "kernel": percent(comparison.system_share(result)),
+        "page faults": integer(faults.median if faults else None),
         "examples/s": number(comparison.examples_per_second(result)),
         LATENCY: with_interval(_milliseconds(comparison.latency(result))),
         LATENCY_P99: with_interval(_milliseconds(comparison.latency(result, "p99_seconds"))),
@@ -124,10 +127,12 @@ def _milliseconds(seconds: Estimate | None) -> Estimate | None:
 def _work_row(comparison: Comparison, result: CellResult) -> dict[str, str]:
     losses = result.epochs[0].losses if result.epochs else []
     gflops, peak = comparison.gflops(result), comparison.peak(result)
-    memory = result.peak_memory
+    memory, own = result.peak_memory, comparison.own_peak(result)
     return _row_labels(result) | {
         "GFLOP/s": number(gflops),
         "of peak": percent(gflops / peak.gflops if gflops and peak else None),
+        "own peak": number(own.gflops if own else None),
+        "copy GB/s": number(own.copy_gigabytes if own else None),
         "loss": f"{_loss(losses[0])} → {_loss(losses[-1])}" if losses else EMPTY_CELL,
         "accuracy": percent(comparison.accuracy(result)),
         "deviation": _deviation(result),
@@ -175,9 +180,10 @@ def _notes(comparison: Comparison) -> list[str]:
         f"{MIN_ROUNDS} rounds, [the range]. ×: ratio of the steady epochs, paired by round; × "
         "idiomatic: to the framework's own idiomatic row. Each round starts a new process.",
         "CPU s: CPU time of all threads in a steady epoch; cores: CPU s divided by the epoch's "
-        "seconds. loss: of the first and the last batch of the first epoch. accuracy: on the test "
-        "examples, after the steady epochs of the first round. min s: the fastest of all steady "
-        "epochs.",
+        "seconds; kernel: the share of them in which the kernel worked for the process; page "
+        "faults: pages of memory that the kernel cleared for it in a steady epoch. loss: of the "
+        "first and the last batch of the first epoch. accuracy: on the test examples, after the "
+        "steady epochs of the first round. min s: the fastest of all steady epochs.",
         _prediction_note(results),
         "deviation: ‖a - b‖ / ‖b‖ in float32 of the tensor that differs most from the reference. "
         "peak MiB: on the CPU the peak of the resident memory; on a GPU the peak of the "
@@ -271,18 +277,19 @@ def _repeats(results: list[CellResult]) -> str:
 
 
 def _peak_note(results: list[CellResult]) -> str:
-    peaks = [
-        f"{r.name} {number(r.peak.gflops)} GFLOP/s, {number(r.peak.copy_gigabytes)} GB/s"
-        for r in results
-        if r.peak
-    ]
-    if not peaks:
+    if not any(r.peak for r in results):
         return ""
+    memory = dict[str, float]()
+    for result in results:
+        if result.peak and result.peak.memory_gigabytes:
+            device = result.cell.device
+            memory[device] = max(memory.get(device, 0.0), result.peak.memory_gigabytes)
+    reached = joined([f"{number(speed)} GB/s ({device})" for device, speed in memory.items()])
     return (
         "GFLOP/s: the model's matrix multiplications and convolutions, forward and, in training, "
-        "backward. of "
-        "peak: relative to the fastest float32 matrix multiplication on the device (matrix "
-        f"multiplication and copy: {'; '.join(peaks)})."
+        "backward. own peak: the framework's own float32 matrix multiplication, in GFLOP/s; of "
+        "peak: relative to the fastest one on the device. copy: the framework's own"
+        + (f"; the memory itself reaches {reached}." if reached else ".")
     )
 
 

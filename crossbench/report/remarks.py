@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from statistics import median, quantiles
 
+from ..implementation import IDIOMATIC, MALLOC
 from ..results.comparison import Comparison
 from ..results.records import CellResult, Epoch
 from ..results.statistics import MIN_ROUNDS
@@ -20,6 +21,14 @@ MIN_COUNTED_SECONDS = 0.1
 processes and the host took."""
 MAX_INTERQUARTILE_RANGE = 0.1
 """Interquartile range of the steady epochs, relative to their median, without a remark."""
+MAX_SYSTEM_SHARE = 0.15
+"""Share of a row's CPU seconds in the kernel without a remark."""
+MAX_FAULT_RATE = 0.25e9
+"""Bytes of new pages for each CPU second of a row without a remark: 61,000 pages of 4 KiB. Each
+took 1.7 microseconds in a PyTorch loop on a virtual machine with two Xeon cores, so these take a
+tenth of the CPU seconds."""
+MIN_PEAK_SHARE = 2 / 3
+"""Share of the best matrix multiplication that a row's own reaches without a remark."""
 MIN_GPU_BUSY = 0.5
 """Share of the time: a GPU that is busy for less of it waits for the host."""
 MIN_GPU_CLOCK = 0.9
@@ -33,8 +42,15 @@ def remarks(comparison: Comparison, result: CellResult) -> list[str]:
 
 
 def problems(comparison: Comparison, result: CellResult) -> list[str]:
-    """Return one line for each problem: failures, threads, GPU, noise."""
-    return [*_status(comparison, result), *_threads(result), *_gpu(result), *_noise(result)]
+    """Return one line for each problem: failures, threads, kernel, peak, GPU, noise."""
+    return [
+        *_status(comparison, result),
+        *_threads(result),
+        *_kernel(comparison, result),
+        *_low_peak(comparison, result),
+        *_gpu(result),
+        *_noise(result),
+    ]
 
 
 def _status(comparison: Comparison, result: CellResult) -> list[str]:
@@ -63,6 +79,40 @@ def _threads(result: CellResult) -> list[str]:
         cpus = count(result.cpus_allowed, "CPU")
         lines.append(f"its threads may run on {cpus} instead of the {cell.threads} requested")
     return lines
+
+
+def _kernel(comparison: Comparison, result: CellResult) -> list[str]:
+    """Tell whether the kernel took much of the steady epochs' CPU time, and for what."""
+    share, given = comparison.system_share(result), comparison.page_fault_bytes(result)
+    cpu = comparison.steady(result, "cpu_seconds")
+    if share is None or given is None or cpu is None or result.cell.on_gpu:
+        return []
+    if given > MAX_FAULT_RATE * cpu.median:
+        step = given / comparison.batches(result) / 1e9
+        return [
+            f"in each step the kernel clears {step:.2g} GB of pages for it ({share:.0%} of its CPU "
+            "time is the kernel's): it gives memory back and takes it anew; compare it with "
+            f"--variants {IDIOMATIC},{MALLOC}"
+        ]
+    if share > MAX_SYSTEM_SHARE and sum(e.cpu_seconds for e in result.steady) > MIN_COUNTED_SECONDS:
+        return [
+            f"{share:.0%} of its CPU time is the kernel's, and not for page faults: `strace -cf` "
+            "tells which system calls it makes"
+        ]
+    return []
+
+
+def _low_peak(comparison: Comparison, result: CellResult) -> list[str]:
+    """Tell whether the framework's own matrix multiplication is far from the best one."""
+    own, best = comparison.own_peak(result), comparison.peak(result)
+    if own is None or best is None or own.gflops >= MIN_PEAK_SHARE * best.gflops:
+        return []
+    blas = result.details.get("BLAS")
+    by = f" ({blas})" if blas else ""
+    return [
+        f"its own matrix multiplication{by} reaches {own.gflops / best.gflops:.0%} of the best one "
+        f"on this {'GPU' if result.cell.on_gpu else 'processor'}"
+    ]
 
 
 def _insignificance(comparison: Comparison, result: CellResult) -> list[str]:

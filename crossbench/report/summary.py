@@ -139,14 +139,21 @@ def _heading(comparison: Comparison) -> list[str]:
     on_gpu = any(r.cell.on_gpu for r in comparison.results)
     gpus = f", {gpu_names(comparison)}" if on_gpu else ""
     threads = sorted({r.cell.threads for r in comparison.results})
+    with_threads = f"{joined(threads)} {'thread' if threads == [1] else 'threads'}"
     return [
         f"{model['name']} on {data.name}: {model['parameters']:,} parameters, "
         f"{epoch_words(comparison)}, {model['optimizer']['type']}, float32; "
         f"{machine.name}, {count(machine.cpus, 'CPU')}{gpus}; "
-        f"{joined(threads)} {'thread' if threads == [1] else 'threads'}; "
+        f"{with_threads}{allocator_words(comparison)}; "
         f"{count(rounds, 'interleaved round')}: {_what_is_shown(rounds)}."
         f"{_what_is_predicted(comparison)}"
     ]
+
+
+def allocator_words(comparison: Comparison) -> str:
+    """Return the environment's settings of memory allocation, to be put after other words."""
+    settings = comparison.machine.allocator_settings.items()
+    return "".join(f"; {name}={value}" for name, value in settings)
 
 
 def epoch_words(comparison: Comparison) -> str:

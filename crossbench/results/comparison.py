@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from functools import reduce
 from statistics import median
 from typing import Any
 
@@ -20,7 +21,7 @@ from .rows import Value, as_dict, rows
 from .statistics import Estimate, estimate, paired_ratio, round_ratios
 from .validation import check
 
-SCHEMA = 10
+SCHEMA = 11
 PAGE_RESULTS = re.compile(rb'<script [^>]*class="crossbench-results">(.*?)</script>')
 """Where a page holds the results of a run."""
 UNREADABLE = (msgspec.MsgspecError, RecursionError, TypeError, ValueError, OverflowError)
@@ -104,6 +105,17 @@ class Comparison:
         """Return the CPU seconds of a steady epoch divided by its wall seconds."""
         cpu = self.seconds(result, "cpu_seconds")
         return median(cpu) / self._median(result) if cpu else None
+
+    def system_share(self, result: CellResult) -> float | None:
+        """Return the share of the steady epochs' CPU seconds in which the kernel worked."""
+        cpu = sum(epoch.cpu_seconds * epoch.repeats for epoch in result.steady)
+        system = sum(epoch.system_cpu_seconds * epoch.repeats for epoch in result.steady)
+        return min(1.0, system / cpu) if cpu else None
+
+    def page_fault_bytes(self, result: CellResult) -> float | None:
+        """Return the bytes of the pages that the kernel gave to the process in a steady epoch."""
+        faults = self.seconds(result, "page_faults")
+        return median(faults) * self.machine.page_bytes if faults else None
 
     def examples_per_second(self, result: CellResult) -> float | None:
         """Return the examples per second of a steady epoch."""
@@ -240,9 +252,19 @@ class Comparison:
         peaks = [
             r.peak for r in self.results if (r.cell.device, r.cell.threads) == place and r.peak
         ]
-        if not peaks:
-            return None
-        return Peak(max(p.gflops for p in peaks), max(p.copy_gigabytes for p in peaks))
+        return reduce(Peak.highest, peaks) if peaks else None
+
+    def own_peak(self, result: CellResult) -> Peak | None:
+        """Return the peak that was measured for the cell, or for one of the same implementation,
+        device and threads: it depends on neither the task nor the batch size.
+        """
+        cell = result.cell
+        place = (cell.implementation, cell.device, cell.threads)
+        for other in (result, *self.results):
+            found = other.cell
+            if other.peak and (found.implementation, found.device, found.threads) == place:
+                return other.peak
+        return None
 
     def cost(self, result: CellResult) -> Estimate | None:
         """Return the cost of a steady epoch at the device's price; None without a price."""

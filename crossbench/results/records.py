@@ -195,6 +195,12 @@ class Epoch:
     wait for a CPU is left out."""
     still_training: bool = False
     """Whether the weights changed after the clock stopped."""
+    system_cpu_seconds: NonNegative = 0.0
+    """The part of cpu_seconds in which the kernel worked for the process, in page faults and other
+    system calls."""
+    page_faults: NonNegative = 0.0
+    """Minor page faults: pages of memory that the kernel gave to the process, and cleared, when it
+    first used them."""
 
     @property
     def timed_seconds(self) -> float:
@@ -250,6 +256,18 @@ class Peak:
     """10^9 FLOPs per second of a large float32 matrix multiplication."""
     copy_gigabytes: Over0
     """10^9 bytes per second of a large copy, reads and writes both counted."""
+    memory_gigabytes: Over0 | None = None
+    """What the memory itself reaches: NumPy's copy on as many threads, or the bandwidth of the
+    GPU's memory by its clock and bus; None where NVML does not tell."""
+
+    def highest(self, other: Peak) -> Peak:
+        """Return the higher value of each of the two."""
+        memory = [p.memory_gigabytes for p in (self, other) if p.memory_gigabytes is not None]
+        return Peak(
+            max(self.gflops, other.gflops),
+            max(self.copy_gigabytes, other.copy_gigabytes),
+            max(memory, default=None),
+        )
 
 
 @dataclass(frozen=True)
@@ -510,6 +528,10 @@ class Machine:
     libraries: dict[str, str]
     label: str | None = None
     """Name that the user gave it."""
+    page_bytes: Positive = 4096
+    """Bytes of a page of memory."""
+    allocator_settings: dict[str, str] = field(default_factory=dict)
+    """Environment variables that set how memory is allocated, such as MALLOC_MMAP_MAX_."""
 
     @property
     def name(self) -> str:

@@ -66,10 +66,22 @@ class Row:
     cpu_seconds: float | None
     """CPU time of all threads in a steady epoch."""
     cores: float | None
+    system_cpu_seconds: float | None
+    """The part of cpu_seconds in which the kernel worked for the process."""
+    system_share: float | None
+    """The same as a share of the CPU seconds of all steady epochs."""
+    page_faults: float | None
+    """Minor page faults of a steady epoch."""
     gpu_speedup: Estimate | None
     """How many times faster the GPU is than the framework's own row on the CPU."""
     gflops_per_second: float | None
     share_of_peak: float | None
+    own_peak_gflops_per_second: float | None
+    """What the framework's own matrix multiplication reached, without a model."""
+    copy_gigabytes_per_second: float | None
+    """What the framework's own copy reached, reads and writes both counted."""
+    memory_gigabytes_per_second: float | None
+    """What the memory itself reaches: NumPy's copy, or the GPU's bandwidth."""
     first_loss: float | None
     last_loss: float | None
     """Losses of the first and the last batch of the first epoch."""
@@ -104,6 +116,8 @@ def row(comparison: Comparison, result: CellResult) -> Row:
     losses = result.epochs[0].losses if result.epochs else []
     gflops, peak = comparison.gflops(result), comparison.peak(result)
     cpu, cost = comparison.steady(result, "cpu_seconds"), comparison.cost(result)
+    system = comparison.steady(result, "system_cpu_seconds")
+    faults, own = comparison.steady(result, "page_faults"), comparison.own_peak(result)
     base = comparison.base(result)
     return Row(
         model=comparison.model["name"],
@@ -134,9 +148,15 @@ def row(comparison: Comparison, result: CellResult) -> Row:
         minimum_epoch_seconds=min((e.wall_seconds for e in result.steady), default=None),
         cpu_seconds=cpu.median if cpu else None,
         cores=comparison.cores(result),
+        system_cpu_seconds=system.median if system else None,
+        system_share=comparison.system_share(result),
+        page_faults=faults.median if faults else None,
         gpu_speedup=comparison.gpu_speedup(result),
         gflops_per_second=gflops,
         share_of_peak=gflops / peak.gflops if gflops and peak else None,
+        own_peak_gflops_per_second=own.gflops if own else None,
+        copy_gigabytes_per_second=own.copy_gigabytes if own else None,
+        memory_gigabytes_per_second=own.memory_gigabytes if own else None,
         first_loss=losses[0] if losses else None,
         last_loss=losses[-1] if losses else None,
         test_accuracy=comparison.accuracy(result),

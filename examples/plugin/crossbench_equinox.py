@@ -7,13 +7,14 @@ convolution, (features, 1, 1), has another shape.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from crossbench.adapters.jax import JaxArrays
 from crossbench.models import NamedLayer, Weights, layers, training
 from crossbench.workload import Adapter, Batch, Batches, Job, Workload, batches_on_device, versions
 
@@ -288,16 +289,8 @@ class EquinoxWorkload(Workload):
     def peak_memory(self) -> int | None:
         return (self.device.memory_stats() or {}).get("peak_bytes_in_use")
 
-    def matrix_multiplication(self, size: int) -> Callable[[], None]:
-        random = np.random.default_rng(0).random((2, size, size), np.float32)
-        a, b = self.jax.device_put(list(random), self.device)
-        product = self.jax.jit(self.jax.numpy.matmul)
-        return lambda: product(a, b).block_until_ready()
-
-    def copy(self, size: int) -> Callable[[], None]:
-        source = self.jax.device_put(np.ones(size // 4, np.float32), self.device)
-        copy = self.jax.jit(self.jax.numpy.copy)
-        return lambda: copy(source).block_until_ready()
+    def arrays(self) -> JaxArrays:
+        return JaxArrays(self.device)
 
     def details(self) -> dict[str, str]:
         return versions(*PACKAGES) | {"device": self.device.device_kind}

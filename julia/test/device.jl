@@ -74,8 +74,10 @@ dense() = model(
     @test isapprox(train_epoch!(there), train_epoch!(here); rtol = sqrt(eps(T)))
     @test all(weights(there)[name] ≈ a for (name, a) in weights(here))
     CrossBenchFlux.free_memory(there.device)
-    @test CrossBenchFlux.matrix_multiplication(there.device, 8)() === nothing
-    @test CrossBenchFlux.array_copy(there.device, 8)() === nothing
+    a, b, product = (CrossBenchFlux.put(there.device, rand(Float32, 8, 8)) for _ in 1:3)
+    CrossBenchFlux.multiply!(there.device, product, a, b)
+    @test CrossBenchFlux.every(product, 3) ≈ (Array(a)*Array(b))[:, 1:3:end]
+    @test Array(CrossBenchFlux.copy_on!(there.device, product, a)) == Array(a)
 end
 
 @testset "a dropout draws from the device's own generator" begin

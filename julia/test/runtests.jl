@@ -821,12 +821,17 @@ end
     end
 
     @testset "the functions of the peak" begin
-        @test CrossBenchFlux.matrix_multiplication(identity, 8)() === nothing
         source, target = rand(Float32, 1001), zeros(Float32, 1001)
-        CrossBenchFlux.copy_all!(target, source)
+        @test CrossBenchFlux.copy_on!(identity, target, source) === target
         @test target == source
+        there = CrossBenchFlux.put(identity, source)
+        @test there == source
+        @test CrossBenchFlux.address(there) != CrossBenchFlux.address(source)
+        a, b, product = rand(Float32, 8, 8), rand(Float32, 8, 8), zeros(Float32, 8, 8)
         before = CrossBenchFlux.BLAS.get_num_threads()
-        CrossBenchFlux.matrix_multiplication(identity, 8)()
+        @test CrossBenchFlux.multiply!(identity, product, a, b) === product
+        @test product ≈ a * b
+        @test CrossBenchFlux.every(product, 3) == product[:, [1, 4, 7]]
         @test CrossBenchFlux.BLAS.get_num_threads() == before
     end
 

@@ -6,12 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from array_faults import Remembers, ReturnsAtOnce, SameBuffer
 from small_models import DROPPED, SMALL_MODELS, make_labels
 
 from crossbench.adapters.reference import ReferenceWorkload
 from crossbench.data.sources import CIFAR10, Augmentation
-from crossbench.engine import evidence, parity
+from crossbench.engine import evidence, parity, peak
 from crossbench.engine.batches import ArrayBatches, StreamedBatches
+from crossbench.engine.checked import AdapterError
+from crossbench.engine.peak import PeakWork
 from crossbench.engine.tasks import Training
 from crossbench.engine.timing import finite_or_none, timed_epoch
 from crossbench.models.layers import Dense, Dropout, Flatten
@@ -23,6 +26,7 @@ from crossbench.results.records import (
 )
 from crossbench.workload import Batch, Job
 
+PEAK_WORK = PeakWork(1024, 2**27, 0.0)
 THREADS = 2  # of every job here; Julia starts with as many
 
 
@@ -318,11 +322,31 @@ def test_what_an_epoch_allocates(adapter, device, small_model, random):
     assert workload.allocated() == pytest.approx(2 * three, rel=0.2)
 
 
-def test_the_peaks_work_returns_nothing_and_can_be_called_again(adapter, device, small_model):
-    workload = adapter.build(Job(small_model, device, THREADS, "float32"))
-    for work in (workload.matrix_multiplication(16), workload.copy(4096)):
-        work()
-        work()
+def test_the_peaks_product_and_copy_are_real(adapter, device, small_model):
+    """Right values, other memory, and not faster than the memory can be."""
+    arrays = adapter.build(Job(small_model, device, THREADS, "float32")).arrays()
+    assert peak.matrix_multiplication_gflops(arrays, PEAK_WORK) > 0
+    copied = peak.copy_gigabytes(arrays, PEAK_WORK)
+    if device == "cpu":
+        peak.check_copy(copied, peak.host_copy_gigabytes(PEAK_WORK, THREADS))
+
+
+@pytest.mark.parametrize("fault", [ReturnsAtOnce, Remembers])
+def test_a_product_that_is_not_computed_in_the_call_is_caught(adapter, device, small_model, fault):
+    arrays = adapter.build(Job(small_model, device, THREADS, "float32")).arrays()
+    with pytest.raises(AdapterError, match="multiply"):
+        peak.matrix_multiplication_gflops(fault(arrays), PEAK_WORK)
+
+
+@pytest.mark.parametrize("fault", [SameBuffer, ReturnsAtOnce, Remembers])
+def test_a_copy_that_is_not_made_in_the_call_is_caught(adapter, device, small_model, fault):
+    """By its address, its values, the time of the next call, or its speed."""
+    arrays = adapter.build(Job(small_model, device, THREADS, "float32")).arrays()
+    with pytest.raises(AdapterError, match="copy"):
+        peak.check_copy(
+            peak.copy_gigabytes(fault(arrays), PEAK_WORK),
+            peak.host_copy_gigabytes(PEAK_WORK, THREADS),
+        )
 
 
 def test_details_are_words(adapter, device, small_model, random):

@@ -7,12 +7,13 @@ import numpy as np
 import nvml
 import pytest
 
-from crossbench.adapters.reference import ReferenceWorkload
+from crossbench.adapters.reference import NumpyArrays, ReferenceWorkload
 from crossbench.data import cifar10
 from crossbench.engine import timing, usage, worker
 from crossbench.engine.batches import ArrayBatches
+from crossbench.engine.peak import PeakWork
 from crossbench.engine.tasks import Training
-from crossbench.engine.timing import best_seconds, mean_epoch, repeated_epoch, timed_epoch
+from crossbench.engine.timing import mean_epoch, repeated_epoch, timed_epoch
 from crossbench.engine.worker import Assignment, Worker, save_arrays
 from crossbench.results.records import Epoch, SystemActivity
 from crossbench.workload import Job
@@ -126,14 +127,6 @@ def test_the_gpu_energy_of_an_epoch_is_measured(workload, monkeypatch):
     assert epoch.system_activity.gpu_joules is None
 
 
-def test_best_seconds_calls_several_times():
-    calls = []
-    assert 0 <= best_seconds(lambda: calls.append(0), 0.0) < 0.5
-    assert len(calls) == 4
-    best_seconds(lambda: calls.append(0), 0.01)
-    assert len(calls) > 8
-
-
 @pytest.fixture
 def answering(tmp_path, cifar_directory, small_model, monkeypatch):
     """A Worker in this process, of the reference, as it is on a GPU or on the CPU."""
@@ -181,14 +174,15 @@ def test_peak_memory_on_a_gpu_is_only_that_of_the_allocator(answering):
 
 
 def test_the_memory_of_the_peak_is_freed_even_after_an_error(answering):
-    made, work = answering(gpu=0), timing.PeakWork(256, 2**22, 0.1)
+    made, work = answering(gpu=0), PeakWork(256, 2**22, 0.1)
     assert made.peak(work).gflops > 0
     assert len(made.freed) == 2
 
-    def too_large(size):
-        raise MemoryError("out of memory")
+    class TooLarge(NumpyArrays):
+        def multiply(self, a, b, into):
+            raise MemoryError("out of memory")
 
-    made.workload.matrix_multiplication = too_large
+    made.workload.arrays = TooLarge
     with pytest.raises(MemoryError):
         made.peak(work)
     assert len(made.freed) == 3

@@ -1,5 +1,6 @@
 """Test the counters and the sampler, with a real process that uses the CPU and a fake NVML."""
 
+import mmap
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 from crossbench.engine import usage
 from crossbench.engine.sampler import Sample, Sampler
 from crossbench.engine.timing import timed_without_delay
-from crossbench.engine.usage import Counters
+from crossbench.engine.usage import Clock, Counters
 from crossbench.results.records import SERIES_POINTS, Epoch, SystemActivity
 
 SPIN = "import time\nend = time.monotonic() + {}\nwhile time.monotonic() < end: pass"
@@ -42,6 +43,21 @@ def test_the_cpu_time_of_this_process_is_not_counted_as_others():
     after = Counters.read(None)
     busy = after.busy_cpu_seconds - before.busy_cpu_seconds
     assert before.activity_until(after).other_processes_cpu_seconds <= max(0, busy - 0.5)
+
+
+def test_the_kernels_work_for_this_process_is_counted():
+    """New pages are touched: the kernel clears each of them."""
+    clock = Clock.start()
+    pages = 20_000
+    with mmap.mmap(-1, pages * mmap.PAGESIZE) as memory:
+        for place in range(0, len(memory), mmap.PAGESIZE):
+            memory[place] = 1
+    seconds, faults = clock.kernel()
+    assert seconds > 0
+    assert pages / 512 < faults < 2 * pages  # huge pages are 512 of them
+    clock = Clock.start()
+    sum(range(100_000))
+    assert clock.kernel()[1] < 100
 
 
 @pytest.mark.skipif(not usage.THREADS.is_dir(), reason="the system does not tell the delay")

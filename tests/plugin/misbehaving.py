@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from crossbench.adapters.reference import ReferenceAdapter, ReferenceWorkload
+from crossbench.adapters.reference import NumpyArrays, ReferenceAdapter, ReferenceWorkload
 from crossbench.workload import Unavailable
 
 
@@ -37,7 +37,7 @@ class Misbehaving(ReferenceAdapter):
             return train_epoch()
 
         workload.train_epoch = misbehave
-        workload.matrix_multiplication = out_of_memory  # a peak takes a second
+        workload.arrays = out_of_memory  # a peak takes seconds
         return workload
 
 
@@ -51,7 +51,7 @@ class Overriding(ReferenceAdapter):
 
     def build(self, job):
         workload = ReferenceWorkload(job)
-        workload.matrix_multiplication = out_of_memory  # a peak takes a second
+        workload.arrays = out_of_memory  # a peak takes seconds
         for name, method in self.methods.items():
             setattr(workload, name, method)
         return workload
@@ -78,13 +78,7 @@ class OnGpu(ReferenceAdapter):
         return None
 
     def build(self, job):
-        workload = ReferenceWorkload(job)
-        product, copy = workload.matrix_multiplication, workload.copy
-        workload.matrix_multiplication = lambda size: product(
-            256
-        )  # a GPU's would take NumPy minutes
-        workload.copy = lambda size: copy(2**22)
-        return workload
+        return ReferenceWorkload(job)
 
 
 class Rounding(OnGpu):
@@ -113,8 +107,23 @@ class WithoutPeak(OnGpu):
 
     def build(self, job):
         workload = super().build(job)
-        workload.matrix_multiplication = lambda size: self.fail()
+        workload.arrays = self.fail
         return workload
+
+
+class IdleArrays(NumpyArrays):
+    """Returns the matrix that it is given to write to."""
+
+    def multiply(self, a, b, into):
+        return into
+
+
+class SlowArrays(NumpyArrays):
+    """Takes seconds for a matrix multiplication."""
+
+    def multiply(self, a, b, into):
+        time.sleep(3.0)
+        return super().multiply(a, b, into)
 
 
 class SlowPeak(ReferenceAdapter):
@@ -123,15 +132,14 @@ class SlowPeak(ReferenceAdapter):
     def build(self, job):
         workload = super().build(job)
         marker = Path(os.environ["SLOW_PEAK_MARKER"])
-        product = workload.matrix_multiplication
 
-        def matrix_multiplication(size):
+        def arrays():
             if marker.exists():
-                return product(size)
+                return NumpyArrays()
             marker.touch()
-            return lambda: time.sleep(5.0)
+            return SlowArrays()
 
-        workload.matrix_multiplication = matrix_multiplication
+        workload.arrays = arrays
         return workload
 
 
@@ -142,14 +150,13 @@ class ShortOfMemory(ReferenceAdapter):
 
     def build(self, job):
         workload = ReferenceWorkload(job)
-        product = workload.matrix_multiplication
 
-        def limited(size):
-            taken = psutil.Process().memory_info().vms + 2**26
+        def limited():
+            taken = psutil.Process().memory_info().vms + 2**20
             resource.setrlimit(resource.RLIMIT_AS, (taken, taken))
-            return product(256)
+            return NumpyArrays()
 
-        workload.matrix_multiplication = limited
+        workload.arrays = limited
         return workload
 
 
@@ -333,7 +340,7 @@ CLOSES = Misbehaving(close_everything)
 FORKS = Misbehaving(return_twice)
 LEAVES_A_CHILD = Misbehaving(leave_a_child)
 MEDDLES = Misbehaving(meddle)
-NO_WORK = Overriding(matrix_multiplication=lambda size: lambda: None)
+NO_WORK = Overriding(arrays=IdleArrays)
 NO_LOSSES = Overriding(train_epoch=lambda: np.array([]))
 GENERATOR = Overriding(train_epoch=lambda: (loss for loss in [1.0]))
 FIGURE_OF_WORDS = Overriding(epoch_figures=lambda: {"GC s": "many"})

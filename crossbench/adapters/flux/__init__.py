@@ -8,15 +8,16 @@ nothing is copied on the way.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from ...implementation import IDIOMATIC
+from ...implementation import IDIOMATIC, MALLOC
 from ...models.layers import Conv
 from ...models.model import Model, Weights
 from ...workload import (
+    MALLOC_VARIANT,
     Adapter,
     Batch,
     Batches,
@@ -109,11 +110,8 @@ class FluxWorkload:
         self.train_epoch()
         return int(self.epoch_figures()["allocated MiB"] * 2**20)
 
-    def matrix_multiplication(self, size: int) -> Callable[[], None]:
-        return self.julia.matrix_multiplication(self.workload.device, size)
-
-    def copy(self, size: int) -> Callable[[], None]:
-        return self.julia.array_copy(self.workload.device, size // 4)
+    def arrays(self) -> FluxArrays:
+        return FluxArrays(self.julia, self.workload.device)
 
     def details(self) -> dict[str, str]:
         found = dict(self.julia.details(self.workload.device))
@@ -133,13 +131,42 @@ class FluxWorkload:
         return function(self.workload, self._wrap(inputs), self._wrap(labels), masks or None)
 
     def _wrap(self, array: np.ndarray) -> Any:
-        """Return a Julia array on the same memory, axes reversed; the caller keeps that alive."""
-        return self.julia.wrap(str(array.dtype), array.ctypes.data, array.shape[::-1])
+        return wrap(self.julia, array)
 
 
 def _canonical(arrays: Any) -> Weights:
     """Return copies of the arrays in a Julia Dict, their axes reversed to C order."""
     return {str(name): np.asarray(array).T.copy() for name, array in dict(arrays).items()}
+
+
+class FluxArrays:
+    """Multiply and copy Julia's arrays on a device; their axes are in reversed order.
+
+    So the product of two matrices is computed as that of the transposed ones, the second first.
+    """
+
+    def __init__(self, julia: Any, device: Any) -> None:
+        self.julia, self.device = julia, device
+
+    def put(self, array: np.ndarray) -> Any:
+        return self.julia.put(self.device, wrap(self.julia, array))
+
+    def fetch(self, array: Any, step: int = 1) -> np.ndarray:
+        return np.array(self.julia.every(array, step)).T
+
+    def address(self, array: Any) -> int:
+        return self.julia.address(array)
+
+    def multiply(self, a: Any, b: Any, into: Any) -> Any:
+        return self.julia.multiply_b(self.device, into, b, a)
+
+    def copy(self, source: Any, into: Any) -> Any:
+        return self.julia.copy_on_b(self.device, into, source)
+
+
+def wrap(julia: Any, array: np.ndarray) -> Any:
+    """Return a Julia array on the same memory, axes reversed; the caller keeps that alive."""
+    return julia.wrap(str(array.dtype), array.ctypes.data, array.shape[::-1])
 
 
 class FluxAdapter(Adapter):
@@ -176,6 +203,7 @@ class FluxAdapter(Adapter):
 
 VARIANTS = {
     IDIOMATIC: Variant("a Flux Chain, withgradient and update!"),
+    MALLOC: MALLOC_VARIANT,
     "tuned": Variant("as fast as Flux can be made; julia/src/tuned.jl says how"),
 }
 

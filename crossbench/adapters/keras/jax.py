@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...workload import Job, versions
+from ..jax import JaxArrays
 from .model import KerasWorkload
 
 
@@ -49,6 +50,9 @@ class JaxWorkload(KerasWorkload):
         if self.device.platform == "cpu":
             return None
         return (self.device.memory_stats() or {}).get("peak_bytes_in_use")
+
+    def arrays(self) -> JaxArrays:
+        return JaxArrays(self.device)
 
     def details(self) -> dict[str, str]:
         details = super().details() | versions("jax", "jaxlib")

@@ -52,6 +52,9 @@ class TensorFlowWorkload(KerasWorkload):
     def threads(self) -> int | None:
         return self.tf.config.threading.get_intra_op_parallelism_threads()
 
+    def arrays(self) -> TensorFlowArrays:
+        return TensorFlowArrays(self)
+
     def details(self) -> dict[str, str]:
         from tensorflow.python.util import _pywrap_util_port
 
@@ -71,6 +74,35 @@ class TensorFlowWorkload(KerasWorkload):
 
     def wait(self, *tensors: Any) -> None:
         self.tf.test.experimental.sync_devices()
+
+
+class TensorFlowArrays:
+    """Multiply and copy tensors on a workload's device; TensorFlow allocates each result."""
+
+    def __init__(self, workload: TensorFlowWorkload) -> None:
+        self.workload, self.tf = workload, workload.tf
+
+    def put(self, array: np.ndarray) -> Any:
+        return self._waited_for(self.workload.put(array))
+
+    def fetch(self, array: Any, step: int = 1) -> np.ndarray:
+        return array[::step].numpy()
+
+    def address(self, array: Any) -> int | None:
+        if self.workload.job.device == "gpu":
+            return None
+        return np.asarray(memoryview(array)).ctypes.data
+
+    def multiply(self, a: Any, b: Any, into: Any) -> Any:
+        return self._waited_for(self.tf.matmul(a, b))
+
+    def copy(self, source: Any, into: Any) -> Any:
+        # tf.identity and keras.ops.copy return the same memory
+        return self._waited_for(self.tf.raw_ops.DeepCopy(x=source))
+
+    def _waited_for(self, tensor: Any) -> Any:
+        self.workload.wait()
+        return tensor
 
 
 WORKLOAD = TensorFlowWorkload

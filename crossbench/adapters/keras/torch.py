@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...workload import Job
+from ..torch import TorchArrays
 from .model import KerasWorkload
 
 
@@ -46,6 +47,9 @@ class TorchWorkload(KerasWorkload):
 
     def threads(self) -> int | None:
         return self.torch.get_num_threads()
+
+    def arrays(self) -> TorchArrays:
+        return TorchArrays(self.device)
 
     def details(self) -> dict[str, str]:
         details = super().details() | {"torch": str(self.torch.__version__)}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...implementation import IDIOMATIC
+from ...implementation import IDIOMATIC, MALLOC
 from ...models.layers import (
     GELU,
     GRU,
@@ -50,6 +50,7 @@ from ...models.training import (
     SoftmaxCrossEntropy,
 )
 from ...workload import (
+    MALLOC_VARIANT,
     Adapter,
     Batch,
     Batches,
@@ -230,6 +231,35 @@ def clip(parameters: list[torch.Tensor], clip_norm: float) -> None:
     utils.clip_grads_with_norm_(parameters, clip_norm, norm - 1e-6)
 
 
+class TorchArrays:
+    """Multiply and copy tensors on a device."""
+
+    def __init__(self, device: torch.device) -> None:
+        import torch
+
+        self.torch, self.device = torch, device
+
+    def put(self, array: np.ndarray) -> torch.Tensor:
+        return self._waited_for(self.torch.tensor(array, device=self.device))
+
+    def fetch(self, array: torch.Tensor, step: int = 1) -> np.ndarray:
+        return array[::step].cpu().numpy()
+
+    def address(self, array: torch.Tensor) -> int:
+        return array.data_ptr()
+
+    def multiply(self, a: torch.Tensor, b: torch.Tensor, into: torch.Tensor) -> torch.Tensor:
+        return self._waited_for(self.torch.mm(a, b, out=into))
+
+    def copy(self, source: torch.Tensor, into: torch.Tensor) -> torch.Tensor:
+        return self._waited_for(into.copy_(source))
+
+    def _waited_for(self, tensor: torch.Tensor) -> torch.Tensor:
+        if self.device.type == "cuda":
+            self.torch.cuda.synchronize()
+        return tensor
+
+
 class TorchWorkload:
     """Train one model in PyTorch."""
 
@@ -371,13 +401,8 @@ class TorchWorkload:
         events = profile.profiler.kineto_results.events()
         return sum(e.nbytes() for e in events if e.name() == "[memory]" and e.nbytes() > 0)
 
-    def matrix_multiplication(self, size: int) -> Callable[[], None]:
-        a, b, out = self.torch.rand((3, size, size), device=self.device)
-        return self._synchronized(lambda: self.torch.mm(a, b, out=out))
-
-    def copy(self, size: int) -> Callable[[], None]:
-        source, target = self.torch.rand((2, size // 4), device=self.device)
-        return self._synchronized(lambda: target.copy_(source))
+    def arrays(self) -> TorchArrays:
+        return TorchArrays(self.device)
 
     def details(self) -> dict[str, str]:
         blas = re.search(
@@ -390,15 +415,6 @@ class TorchWorkload:
                 f"{self.torch.version.cuda}, cuDNN {self.torch.backends.cudnn.version()}"
             )
         return details
-
-    def _synchronized(self, work: Callable[[], Any]) -> Callable[[], None]:
-        """Return a function that does the work and waits for the device."""
-
-        def call() -> None:
-            work()
-            self._synchronize()
-
-        return call
 
     def _synchronize(self) -> None:
         if self.device.type == "cuda":
@@ -478,6 +494,7 @@ class TorchAdapter(Adapter):
 
 VARIANTS = {
     IDIOMATIC: Variant("an nn.Sequential in an ordinary eager loop"),
+    MALLOC: MALLOC_VARIANT,
     "compile": Variant("torch.compile of the model with its loss"),
     "channels_last": Variant("pictures and kernels with their channels last in memory"),
     "tuned": Variant("as fast as PyTorch can be made; adapters/torch/tuned.py says how"),

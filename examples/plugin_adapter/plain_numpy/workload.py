@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -11,6 +11,24 @@ from crossbench.models.training import SGD, SoftmaxCrossEntropy
 from crossbench.workload import Batch, Batches, Job, batches_on_device, versions
 
 from .layers import translate
+
+
+class NumpyArrays:
+    def put(self, array: np.ndarray) -> np.ndarray:
+        return array.copy()
+
+    def fetch(self, array: np.ndarray, step: int = 1) -> np.ndarray:
+        return array[::step]
+
+    def address(self, array: np.ndarray) -> int:
+        return array.ctypes.data
+
+    def multiply(self, a: np.ndarray, b: np.ndarray, into: np.ndarray) -> np.ndarray:
+        return np.matmul(a, b, out=into)
+
+    def copy(self, source: np.ndarray, into: np.ndarray) -> np.ndarray:
+        np.copyto(into, source)
+        return into
 
 
 class PlainNumpyWorkload:
@@ -79,23 +97,8 @@ class PlainNumpyWorkload:
     def allocated(self) -> int | None:
         return None
 
-    def matrix_multiplication(self, size: int) -> Callable[[], None]:
-        a, b = np.random.default_rng(0).random((2, size, size), np.float32)
-        out = np.empty_like(a)
-
-        def multiply() -> None:
-            np.matmul(a, b, out=out)
-
-        return multiply
-
-    def copy(self, size: int) -> Callable[[], None]:
-        source = np.ones(size, np.uint8)
-        target = np.empty_like(source)
-
-        def copy() -> None:
-            np.copyto(target, source)
-
-        return copy
+    def arrays(self) -> NumpyArrays:
+        return NumpyArrays()
 
     def details(self) -> dict[str, str]:
         return versions("numpy")

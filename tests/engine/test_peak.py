@@ -1,0 +1,105 @@
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pynvml
+import pytest
+from array_faults import (
+    LeavesOutTheRest,
+    Remembers,
+    ReturnsAtOnce,
+    SameBuffer,
+    SameBufferInSecret,
+)
+
+from crossbench.adapters.reference import NumpyArrays
+from crossbench.engine import peak
+from crossbench.engine.checked import AdapterError
+from crossbench.engine.peak import PeakWork
+
+WORK = PeakWork(1024, 2**26, 0.0)
+
+
+def test_numpys_own_product_and_copy_pass():
+    assert peak.matrix_multiplication_gflops(NumpyArrays(), WORK) > 1
+    copied = peak.copy_gigabytes(NumpyArrays(), WORK)
+    limit = peak.host_copy_gigabytes(WORK, 1)
+    assert 0.01 < copied / limit < peak.MAX_COPY_RATIO
+    peak.check_copy(copied, limit)
+    peak.check_copy(copied, None)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (Remembers, "multiply() of the adapter returned a product with wrong values"),
+        (LeavesOutTheRest, "multiply() of the adapter returned a product with wrong values"),
+        (ReturnsAtOnce, "multiply() of the adapter was not over when it returned"),
+    ],
+)
+def test_a_product_that_is_not_computed_in_the_call_is_no_peak(fault, message):
+    with pytest.raises(AdapterError, match=re.escape(message)):
+        peak.matrix_multiplication_gflops(fault(NumpyArrays()), WORK)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (SameBuffer, "copy() of the adapter returned the memory of its source"),
+        (Remembers, "copy() of the adapter returned other values than those of its source"),
+        (LeavesOutTheRest, "copy() of the adapter returned other values than those of its source"),
+        (ReturnsAtOnce, "copy() of the adapter was not over when it returned"),
+    ],
+)
+def test_a_copy_that_is_not_made_in_the_call_is_no_peak(fault, message):
+    with pytest.raises(AdapterError, match=re.escape(message)):
+        peak.copy_gigabytes(fault(NumpyArrays()), WORK)
+
+
+def test_a_copy_faster_than_the_memory_is_no_peak():
+    """As where an array cannot be changed and its address is unknown: nothing else can tell."""
+    copied = peak.copy_gigabytes(SameBufferInSecret(NumpyArrays()), WORK)
+    with pytest.raises(AdapterError, match=r"GB/s where the memory reaches .*: it did not copy"):
+        peak.check_copy(copied, peak.host_copy_gigabytes(WORK, 1))
+
+
+def test_a_product_in_a_lower_precision_is_no_peak():
+    """TensorFloat-32 rounds both factors to 10 bits of mantissa."""
+
+    class Rounded(NumpyArrays):
+        def multiply(self, a, b, into):
+            a, b = (((x.view(np.int32) + (1 << 12)) & -(1 << 13)).view("f4") for x in (a, b))
+            return np.matmul(a, b, out=into)
+
+    with pytest.raises(AdapterError, match="a product with wrong values"):
+        peak.matrix_multiplication_gflops(Rounded(), WORK)
+
+
+def test_a_call_is_timed_several_times_with_new_arrays_each():
+    seen = []
+
+    class Seeing(NumpyArrays):
+        def copy(self, source, into):
+            seen.append(source[:4].tolist())
+            return super().copy(source, into)
+
+    peak.copy_gigabytes(Seeing(), PeakWork(8, 2**12, 0.0))
+    assert len(seen) == 1 + peak.MIN_CALLS
+    assert len(set(map(tuple, seen))) == len(seen)
+    peak.copy_gigabytes(Seeing(), PeakWork(8, 2**12, 0.1))
+    assert len(seen) > 3 * peak.MIN_CALLS
+
+
+def test_the_bandwidth_of_a_gpu_follows_from_its_clock_and_bus(monkeypatch):
+    """An H100's data sheet says 3.35 TB/s."""
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMaxClockInfo", lambda gpu, clock: gpu.clock)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryBusWidth", lambda gpu: 5120)
+    assert peak.gpu_bandwidth(SimpleNamespace(clock=2619)) == pytest.approx(3352, abs=1)
+    assert peak.gpu_bandwidth(SimpleNamespace(clock=0)) is None
+    assert peak.gpu_bandwidth(None) is None
+
+    def unknown(gpu):
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryBusWidth", unknown)
+    assert peak.gpu_bandwidth(SimpleNamespace(clock=2619)) is None
