@@ -17,6 +17,7 @@ from ...implementation import IDIOMATIC, MALLOC
 from ...models.layers import Conv
 from ...models.model import Model, Weights
 from ...workload import (
+    KEEP_FREED_MEMORY,
     MALLOC_VARIANT,
     Adapter,
     Batch,
@@ -204,7 +205,10 @@ class FluxAdapter(Adapter):
 VARIANTS = {
     IDIOMATIC: Variant("a Flux Chain, withgradient and update!"),
     MALLOC: MALLOC_VARIANT,
-    "tuned": Variant("as fast as Flux can be made; julia/src/tuned.jl says how"),
+    "tuned": Variant(
+        "as fast as Flux can be made; julia/src/tuned.jl says how",
+        environment=KEEP_FREED_MEMORY,
+    ),
 }
 
 

@@ -55,6 +55,7 @@ from ...models.training import (
     WarmupCosine,
 )
 from ...workload import (
+    KEEP_FREED_MEMORY,
     MALLOC_VARIANT,
     Adapter,
     Batch,
@@ -574,7 +575,10 @@ VARIANTS = {
     IDIOMATIC: Variant("a Flax NNX model and an optax optimizer in one jitted training step"),
     MALLOC: MALLOC_VARIANT,
     "scan": Variant("the whole epoch in one call: lax.scan over the steps"),
-    "tuned": Variant("as fast as JAX can be made; adapters/jax/tuned.py says how"),
+    "tuned": Variant(
+        "as fast as JAX can be made; adapters/jax/tuned.py says how",
+        environment=KEEP_FREED_MEMORY,
+    ),
 }
 
 

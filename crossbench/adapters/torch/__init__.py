@@ -50,6 +50,7 @@ from ...models.training import (
     SoftmaxCrossEntropy,
 )
 from ...workload import (
+    KEEP_FREED_MEMORY,
     MALLOC_VARIANT,
     Adapter,
     Batch,
@@ -497,7 +498,10 @@ VARIANTS = {
     MALLOC: MALLOC_VARIANT,
     "compile": Variant("torch.compile of the model with its loss"),
     "channels_last": Variant("pictures and kernels with their channels last in memory"),
-    "tuned": Variant("as fast as PyTorch can be made; adapters/torch/tuned.py says how"),
+    "tuned": Variant(
+        "as fast as PyTorch can be made; adapters/torch/tuned.py says how",
+        environment=KEEP_FREED_MEMORY,
+    ),
     "graphs": Variant("torch.compile with CUDA graphs (mode reduce-overhead)", ("gpu",)),
 }
 
