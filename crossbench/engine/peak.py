@@ -16,7 +16,7 @@ import pynvml
 
 from ..workload import DeviceArrays
 from .checked import AdapterError
-from .timing import timed, timed_without_delay
+from .timing import timed
 from .usage import Clock
 
 MIN_CALLS = 4
@@ -167,7 +167,7 @@ def _best_seconds(
     while len(seconds) <= MIN_CALLS or clock.seconds()[0] < work.seconds:
         on_device = [arrays.put(array) for array in inputs()]
         into, taken = timed(partial(operation, *on_device, into))
-        first, again = (timed_without_delay(partial(arrays.fetch, into, step))[1] for _ in range(2))
+        first, again = (timed(partial(arrays.fetch, into, step))[1] for _ in range(2))
         check(into, on_device)
         seconds.append(taken)
         late.append(first - again)

@@ -367,6 +367,7 @@ def activity(comparison: Comparison) -> Chart | None:
                 row_name(comparison, result),
                 number(comparison.cores(result)),
                 number(usage.cores_peak),
+                percent(comparison.system_share(result)),
                 busy,
             ]
         )
@@ -392,7 +393,7 @@ def activity(comparison: Comparison) -> Chart | None:
         "Cores in use from one sample to the next, ten a second, over the last steady epoch; of a "
         "row on a GPU also the share of time in which the GPU worked (dashed).",
         _specification(chart),
-        ["row", "cores, mean", "cores, most", "GPU busy"],
+        ["row", "cores, mean", "cores, most", "CPU time in the kernel", "GPU busy"],
         cells,
     )
 
