@@ -132,15 +132,18 @@ class Variant:
 KEEP_FREED_MEMORY = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1),
-    "MALLOC_ARENA_MAX": "1",
 }
 """Environment in which glibc keeps the memory that a program frees. By default it gives each large
 array back to the kernel, which clears the pages of the next one; M_MMAP_MAX and M_TRIM_THRESHOLD in
-mallopt(3). Threads other than the first have arenas of their own, whose heaps glibc gives back all
-the same where they are empty (delete_heap in arena.c): so there is one arena."""
+mallopt(3)."""
 MALLOC_VARIANT = Variant(
-    "the idiomatic code; the C library keeps the memory that it frees", ("cpu",), KEEP_FREED_MEMORY
+    "the idiomatic code; the C library keeps the memory that it frees",
+    ("cpu",),
+    KEEP_FREED_MEMORY | {"MALLOC_ARENA_MAX": "1"},
 )
+"""Variant in that environment. Threads other than the first have arenas of their own, whose heaps
+glibc gives back all the same where they are empty (delete_heap in arena.c): so there is one arena.
+Threads wait for one another there, so a variant that trains in several of them keeps its arenas."""
 
 
 @dataclass(frozen=True)

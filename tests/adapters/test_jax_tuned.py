@@ -59,15 +59,37 @@ def test_pieces_on_two_devices_agree_with_the_reference(
 
 
 def test_a_model_with_a_batch_norm_stays_as_it_is(adapter, tuned):
-    """It is not cut, and its max-pools are Flax's own: bignet was slower with others."""
+    """It is not cut, and its layers are Flax's own: bignet was slower with others."""
     pool = MaxPool((2, 2), (2, 2))
-    for norms, pools in (((), 1), ((BatchNorm(epsilon=1e-3, momentum=0.99),), 0)):
+    for norms, cut in (((), True), ((BatchNorm(epsilon=1e-3, momentum=0.99),), False)):
         layers = (Conv(4, (3, 3)), *norms, pool, Flatten(), Dense(10))
         model = replace(SMALL_MODELS["plain"], layers=layers)
         workload = adapter.build(Job(model, "cpu", 2, "float32", "tuned"))
-        found = [isinstance(layer, tuned.DisjointMaxPool) for layer in workload.module.layers]
-        assert sum(found) == pools
-        assert workload.cuts == bool(pools)
+        assert isinstance(workload.module.layers[0], tuned.PatchConv) == cut
+        assert workload.cuts == cut
+
+
+@pytest.mark.parametrize("size", [(12, 9), (11, 13)])
+@pytest.mark.parametrize("kernel", [(5, 5), (3, 3), (1, 4)])
+@pytest.mark.parametrize("window", [None, (2, 2), (3, 2), (1, 1)])
+def test_patches_give_what_the_convolution_and_the_pool_give(tuned, size, kernel, window):
+    import jax
+    import jax.numpy as jnp
+    from flax import nnx
+
+    random = np.random.default_rng(0)
+    options = {"padding": [(1, 1), (0, 0)], "strides": (1, 1) if window else (2, 1)}
+    layer = tuned.PatchConv(3, 4, kernel, window=window, rngs=nnx.Rngs(0), **options)
+    layer.bias.set_value(jnp.asarray(random.random(4, np.float32)))
+    x = jnp.asarray(random.random((2, *size, 3), np.float32))
+
+    def values_and_gradient():
+        return layer(x), jax.grad(lambda x: (layer(x) ** 2).sum())(x)
+
+    plain = values_and_gradient()
+    layer.in_pieces = True
+    for found, expected in zip(values_and_gradient(), plain, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("pieces", [1, 3, 9])

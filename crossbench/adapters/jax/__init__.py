@@ -97,11 +97,8 @@ def module(named: NamedLayer, options: dict[str, Any], build: Any) -> Any:
     # load_weights sets every parameter: random initial values would cost seconds of compilation
     zeros = nnx.initializers.zeros
     match named.layer:
-        case Conv(features, kernel, stride, padding, bias):
-            pads = [(p, p) for p in padding]
-            shape = {"in_features": named.input_shape[0], "out_features": features}
-            window = {"kernel_size": kernel, "strides": stride, "padding": pads}
-            return nnx.Conv(**shape, **window, use_bias=bias, kernel_init=zeros, **options)
+        case Conv():
+            return convolution(nnx.Conv, named, options)
         case MaxPool(window, stride):
             return partial(nnx.max_pool, window_shape=window, strides=stride)
         case ReLU():
@@ -154,6 +151,23 @@ def module(named: NamedLayer, options: dict[str, Any], build: Any) -> Any:
             branches = (named.body, named.shortcut)
             return layers.Residual(*(sequential(branch, options, build) for branch in branches))
     raise NotImplementedError(f"the JAX adapter does not support the layer {named.layer}")
+
+
+def convolution(kind: Any, named: NamedLayer, options: dict[str, Any]) -> Any:
+    """Build a convolution as a module of this kind, nnx.Conv or one derived from it."""
+    from flax import nnx
+
+    layer: Any = named.layer
+    return kind(
+        in_features=named.input_shape[0],
+        out_features=layer.features,
+        kernel_size=layer.kernel,
+        strides=layer.stride,
+        padding=[(p, p) for p in layer.padding],
+        use_bias=layer.bias,
+        kernel_init=nnx.initializers.zeros,
+        **options,
+    )
 
 
 def loss_function(loss: Loss) -> Any:
@@ -375,16 +389,23 @@ class JaxWorkload:
         def logits(parameters: Any, others: Any, inputs: Any) -> Any:
             return nnx.merge(eval_graphdef, parameters, others)(inputs)
 
-        def objective(parameters: Any, others: Any, inputs: Any, labels: Any, masks: Any) -> Any:
-            """Return the loss, and the running statistics and the dropouts' counters after it."""
-            # copied, since the pass changes `others` in place
-            module = nnx.merge(train_graphdef, parameters, others, copy=True)
-            layers.set_masks(module, {dropouts[name]: mask for name, mask in masks.items()})
-            value = loss(module(inputs), labels)
-            _, _, _, others = nnx.split(module, nnx.Param, layers.Mask, ...)
-            return value, others
+        def objective(graphdef: Any) -> Any:
+            """Return the function of the loss of a batch in training mode."""
 
-        differentiated = jax.value_and_grad(objective, has_aux=True)
+            def batch_loss(
+                parameters: Any, others: Any, inputs: Any, labels: Any, masks: Any
+            ) -> Any:
+                """Return the loss, and the running statistics and dropouts' counters after it."""
+                # copied, since the pass changes `others` in place
+                module = nnx.merge(graphdef, parameters, others, copy=True)
+                layers.set_masks(module, {dropouts[name]: mask for name, mask in masks.items()})
+                value = loss(module(inputs), labels)
+                _, _, _, others = nnx.split(module, nnx.Param, layers.Mask, ...)
+                return value, others
+
+            return batch_loss
+
+        differentiated = jax.value_and_grad(objective(train_graphdef), has_aux=True)
 
         def step(parameters: Any, state: Any, others: Any, *batch: Any) -> Any:
             (value, others), gradients = differentiated(parameters, others, *batch)
@@ -392,7 +413,7 @@ class JaxWorkload:
             return optax.apply_updates(parameters, updates), state, others, value
 
         self.logits = jax.jit(logits)
-        self.differentiated = differentiated
+        self.objective, self.differentiated = objective, differentiated
         self.value_and_grad = jax.jit(differentiated)
         self.untraced_step = step
         self.step = jax.jit(step, donate_argnums=(0, 1))

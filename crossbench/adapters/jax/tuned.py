@@ -27,20 +27,27 @@ is cut; nobody has seen that run yet.
 # mypy: disallow-subclassing-any=False
 from __future__ import annotations
 
+import ctypes
 import time
+from collections.abc import Iterable
 from contextlib import suppress
-from functools import reduce
+from dataclasses import replace
+from functools import partial
+from itertools import accumulate, pairwise
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from flax import nnx
 
-from ...models.layers import BatchNorm, MaxPool
+from ...models.layers import BatchNorm, Conv, MaxPool
 from ...models.model import NamedLayer, Weights
+from ...models.reordered import pool_before_relu
 from ...workload import Batches, Job
-from . import JaxWorkload
+from . import JaxWorkload, convolution
+from .patches import DisjointMaxPool, PatchConv
 
 SIZES = (20, 8)
 """Examples of a piece, about, that are tried beside the whole batch and its halves."""
@@ -48,19 +55,31 @@ ATTEMPTS = 3
 """How often each number of pieces is timed; the fastest counts."""
 DEVICES = 2
 """Devices that the CPU becomes, at most; more of them were never tried."""
+M_ARENA_MAX = -8
+"""The parameter of mallopt(3) that MALLOC_ARENA_MAX sets."""
 
 
-class DisjointMaxPool:
-    """Take the maximum of windows that do not overlap; (N, H, W, C), a rest is left out."""
+def _pooled(layers: Iterable[NamedLayer]) -> dict[str, NamedLayer]:
+    """Return the max-pool, of windows that do not overlap, behind a convolution, by its name."""
+    pools = dict[str, NamedLayer]()
+    for named, behind in pairwise(layers):
+        if isinstance(named.layer, Conv) and named.layer.stride == (1, 1) and _disjoint(behind):
+            pools[named.name] = behind
+    return pools
 
-    def __init__(self, window: tuple[int, int]) -> None:
-        self.window = window
 
-    def __call__(self, x: Any) -> Any:
-        (_, height, width, _), (h, w) = x.shape, self.window
-        x = x[:, : height // h * h, : width // w * w]
-        values = (x[:, row::h, column::w] for row in range(h) for column in range(w))
-        return reduce(lambda a, b: jnp.where(a >= b, a, b), values)
+def share_one_arena() -> None:
+    """Have all threads of JAX, which are yet to start, allocate from glibc's first arena.
+
+    The heaps of the others are given back to the kernel where they are empty, see MALLOC_VARIANT.
+    Pieces of a batch need little memory at a time, and their threads would wait for one another.
+    """
+    with suppress(AttributeError):  # another C library
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
+
+
+def _disjoint(named: NamedLayer) -> bool:
+    return isinstance(named.layer, MaxPool) and named.layer.window == named.layer.stride
 
 
 class TunedWorkload(JaxWorkload):
@@ -70,39 +89,51 @@ class TunedWorkload(JaxWorkload):
         count = min(DEVICES, job.threads)
         with suppress(RuntimeError):  # JAX has its devices already: a worker's second workload
             jax.config.update("jax_num_cpu_devices", count)
-        self.normed = any(isinstance(named.layer, BatchNorm) for named in job.model.all_layers())
-        super().__init__(job)
-        self.cuts = job.device == "cpu" and not self.normed
+        normed = any(isinstance(named.layer, BatchNorm) for named in job.model.all_layers())
+        self.cuts = job.device == "cpu" and not normed
+        if not self.cuts:
+            share_one_arena()
+        model = pool_before_relu(job.model) if self.cuts else job.model
+        self.pools = _pooled(model.named_layers())
+        super().__init__(replace(job, model=model))
         self.devices = jax.devices("cpu")[:count] if self.cuts else [self.device]
         self.pieces: int | None = None
         self.whole_step, self.step = self.step, self._step
+        self.module.set_attributes(PatchConv, in_pieces=True, raise_if_not_found=False)
+        graphdef, *_ = nnx.split(self.module, nnx.Param, ...)
+        self.differentiated = jax.value_and_grad(self.objective(graphdef), has_aux=True)
 
-        def zeros(parameters: Any) -> Any:
-            return jax.tree.map(jnp.zeros_like, (jnp.zeros((), self.dtype), parameters))
+        def share(parameters: Any, others: Any, count: int, *batch: Any) -> Any:
+            """Return `others` after `count` pieces, and the sums of their losses and gradients."""
 
-        def add_piece(
-            parameters: Any, others: Any, sums: Any, index: Any, size: int, *batch: Any
-        ) -> Any:
-            """Add the loss and the gradients of the piece of this index; return `others` too."""
-            piece = jax.tree.map(
-                lambda array: jax.lax.dynamic_slice_in_dim(array, index * size, size), batch
-            )
-            (loss, others), gradients = self.differentiated(parameters, others, *piece)
-            return others, jax.tree.map(jnp.add, sums, (loss, gradients))
+            def add(carry: Any, piece: Any) -> Any:
+                others, sums = carry
+                (loss, others), gradients = self.differentiated(parameters, others, *piece)
+                return (others, jax.tree.map(jnp.add, sums, (loss, gradients))), None
+
+            pieces = jax.tree.map(lambda array: array.reshape(count, -1, *array.shape[1:]), batch)
+            sums = jax.tree.map(jnp.zeros_like, (jnp.zeros((), self.dtype), parameters))
+            return jax.lax.scan(add, (others, sums), pieces)[0]
 
         def update(parameters: Any, state: Any, sums: Any, pieces: Any) -> Any:
             loss, gradients = jax.tree.map(lambda *arrays: sum(arrays) / pieces, *sums)
             updates, state = self.optimizer.update(gradients, state, parameters)
             return optax.apply_updates(parameters, updates), state, loss
 
-        self.zeros = jax.jit(zeros)
-        self.add_piece = jax.jit(add_piece, static_argnums=4, donate_argnums=2)
+        self.share = jax.jit(share, static_argnums=2)
         self.update = jax.jit(update, donate_argnums=(0, 1), static_argnums=3)
 
     def build_layer(self, named: NamedLayer, options: dict[str, Any], build: Any) -> Any:
-        layer = named.layer
-        if isinstance(layer, MaxPool) and layer.window == layer.stride and not self.normed:
-            return DisjointMaxPool(layer.window)
+        if not self.cuts:
+            return super().build_layer(named, options, build)
+        if isinstance(named.layer, Conv):
+            pool: Any = self.pools[named.name].layer if named.name in self.pools else None
+            kind = partial(PatchConv, window=pool and pool.window)
+            return convolution(kind, named, options)
+        if named in self.pools.values():
+            return lambda x: x
+        if _disjoint(named):
+            return DisjointMaxPool(named.layer.window)  # type: ignore[attr-defined]
         return super().build_layer(named, options, build)
 
     def load_weights(self, weights: Weights) -> None:
@@ -137,20 +168,18 @@ class TunedWorkload(JaxWorkload):
 
         Each device gets a share of the pieces. The sums are on the first one.
         """
-        size, others = len(batch[1]) // pieces, list(others)
-        shares = np.array_split(range(pieces), len(self.devices))
-        work = []
-        for device, share in zip(self.devices, shares, strict=True):
-            examples = slice(share[0] * size, (share[-1] + 1) * size) if len(share) else slice(0)
+        size, others, sums = len(batch[1]) // pieces, list(others), []
+        counts = [len(share) for share in np.array_split(range(pieces), len(self.devices))]
+        ends, work = accumulate(counts, initial=0), []
+        for device, (start, end) in zip(self.devices, pairwise(ends), strict=True):
+            examples = slice(start * size, end * size)
             part = jax.tree.map(lambda array, examples=examples: array[examples], batch)
             work.append(jax.device_put((parameters, part), device))
-        sums = [self.zeros(own) for own, _ in work]
-        for index in range(len(shares[0])):
-            for device, (own, part) in enumerate(work):
-                if index < len(shares[device]):
-                    others[device], sums[device] = self.add_piece(
-                        own, others[device], sums[device], index, size, *part
-                    )
+        # only now: a device would cut the batch behind its own share
+        for index, (own, part) in enumerate(work):
+            if counts[index]:
+                others[index], total = self.share(own, others[index], counts[index], *part)
+                sums.append(total)
         return others, jax.device_put(sums, self.device)
 
     def _fastest(self, parameters: Any, others: Any, *batch: Any) -> int:
@@ -163,8 +192,12 @@ class TunedWorkload(JaxWorkload):
         for attempt in range(1 + ATTEMPTS):  # the first one compiles
             for pieces, before in seconds.items():
                 start = time.perf_counter()
-                all_others = [others, *self.more_others]
-                jax.block_until_ready(self._sums(pieces, parameters, all_others, *batch))
+                if pieces == 1:
+                    gradients = self.value_and_grad(parameters, others, *batch)
+                else:
+                    all_others = [others, *self.more_others]
+                    gradients = self._sums(pieces, parameters, all_others, *batch)
+                jax.block_until_ready(gradients)
                 if attempt:
                     seconds[pieces] = min(before, time.perf_counter() - start)
         return min(seconds, key=lambda pieces: seconds[pieces])
