@@ -1,42 +1,64 @@
-"""Measure what each part of torch:tuned brings, alone and together: an adapter with a variant each.
+"""Measure what each part of the tuned variants brings, alone and together: an adapter for each
+framework, with a variant for each part.
 
 Run by hand, the rounds paired in one run:
 
 python -m crossbench --frameworks benchmarks/ladder.py:TORCH --variants all --data synthetic \
-    --model lenet --batches 10 --rounds 6
+    --model lenet --batches 10 --rounds 6 --details
 
-The column × idiomatic is what each part brings; the worker's environment keeps freed memory in the
-rows whose names begin with "kept".
+TORCH, JAX or FLUX. The column × idiomatic is what each part brings. In the rows whose names begin
+with "kept" the C library keeps the memory that it frees; the last of them is the tuned variant.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
+from crossbench.adapters.flux import FluxAdapter
+from crossbench.adapters.jax import JaxAdapter, JaxWorkload, module
 from crossbench.adapters.torch import TorchAdapter, TorchWorkload, optimizer
-from crossbench.implementation import IDIOMATIC
+from crossbench.implementation import IDIOMATIC, MALLOC
+from crossbench.models.layers import MaxPool
 from crossbench.models.reordered import pool_before_relu
 from crossbench.models.training import SGD, Adam, AdamW
 from crossbench.workload import KEEP_FREED_MEMORY, MALLOC_VARIANT, Job, Variant
 
-PARTS = {
-    "channels_last": "pictures and kernels with their channels last",
-    "pool_before_relu": "the max-pool before its ReLU",
-    "fused": "the fused optimizer",
-    "pieces": "torch:tuned: pieces of a batch on each thread, in oneDNN's layout",
-}
+Build = Callable[[Job], Any]
 
 
-KEPT = {
-    f"kept_{name}": Variant(summary, ("cpu",), KEEP_FREED_MEMORY) for name, summary in PARTS.items()
-}
-VARIANTS = {
-    IDIOMATIC: Variant("as torch"),
-    "kept": MALLOC_VARIANT,
-    **{name: Variant(summary, ("cpu",)) for name, summary in PARTS.items()},
-    **KEPT,
-}
+def kept(part: str) -> str:
+    """Return the name of the variant with a part where freed memory is kept."""
+    return f"kept_{part}"
+
+
+def ladder(adapter: type, parts: dict[str, tuple[str, Build]]) -> Any:
+    """Return an adapter whose variants have one of the parts each, or keep freed memory, or both.
+
+    parts: what each is and builds, by name.
+    """
+    found = {IDIOMATIC: Variant("the idiomatic variant"), MALLOC: MALLOC_VARIANT}
+    for name, (summary, _) in parts.items():
+        found[name] = Variant(summary, ("cpu",))
+        found[kept(name)] = Variant(summary, ("cpu",), KEEP_FREED_MEMORY)
+
+    class Ladder(adapter):  # type: ignore[misc]
+        variants = found
+
+        def build(self, job: Job) -> Any:
+            for name, (_, build) in parts.items():
+                if job.variant in (name, kept(name)):
+                    return build(job)
+            return super().build(job)
+
+    return Ladder()
+
+
+def tuned(framework: str) -> Build:
+    """Return what builds the framework's tuned workload; imported in the worker process alone."""
+    return lambda job: import_module(f"crossbench.adapters.{framework}.tuned").WORKLOAD(job)
 
 
 class FusedWorkload(TorchWorkload):
@@ -48,26 +70,66 @@ class FusedWorkload(TorchWorkload):
         return super().new_optimizer()
 
 
-class TorchLadder(TorchAdapter):
-    """Build the workloads with one part of torch:tuned each."""
-
-    variants = VARIANTS
-
-    def build(self, job: Job) -> Any:
-        match job.variant.removeprefix("kept").removeprefix("_"):
-            case "channels_last":
-                from crossbench.adapters.torch.channels_last import ChannelsLastWorkload
-
-                return ChannelsLastWorkload(job)
-            case "pool_before_relu":
-                return TorchWorkload(replace(job, model=pool_before_relu(job.model)))
-            case "fused":
-                return FusedWorkload(job)
-            case "pieces":
-                from crossbench.adapters.torch.tuned import TunedWorkload
-
-                return TunedWorkload(job)
-        return TorchWorkload(job)
+def channels_last(job: Job) -> Any:
+    return import_module("crossbench.adapters.torch.channels_last").WORKLOAD(job)
 
 
-TORCH = TorchLadder()
+class DisjointPools(JaxWorkload):
+    """Train as the idiomatic workload does, with another form of the max-pool."""
+
+    def build_layer(self, named: Any, options: dict[str, Any], build: Any) -> Any:
+        from crossbench.adapters.jax.patches import DisjointMaxPool
+
+        layer = named.layer
+        if isinstance(layer, MaxPool) and layer.window == layer.stride:
+            return DisjointMaxPool(layer.window)
+        return module(named, options, build)
+
+
+def on_one_device(job: Job) -> Any:
+    """Build jax:tuned on the first of the CPU's devices alone."""
+    workload = tuned("jax")(job)
+    workload.devices = workload.devices[:1]
+    return workload
+
+
+def in_one_piece(job: Job) -> Any:
+    """Build flux:tuned with its layers and optimizer, the batch in one piece."""
+    workload = tuned("flux")(job)
+    place = workload.place
+
+    def place_whole(batches: Any) -> None:
+        place(batches)
+        workload.workload.pieces = workload.julia.split_batches(workload.workload, 1)
+
+    workload.place = place_whole
+    return workload
+
+
+TORCH = ladder(
+    TorchAdapter,
+    {
+        "channels_last": ("pictures and kernels with their channels last", channels_last),
+        "pool_before_relu": (
+            "the max-pool before its ReLU",
+            lambda job: TorchWorkload(replace(job, model=pool_before_relu(job.model))),
+        ),
+        "fused": ("the fused optimizer", FusedWorkload),
+        "pieces": ("all, and pieces of a batch in oneDNN's layout", tuned("torch")),
+    },
+)
+JAX = ladder(
+    JaxAdapter,
+    {
+        "disjoint_pool": ("the max-pool as a chain of comparisons", DisjointPools),
+        "one_device": ("pieces of a batch, their convolutions by patches", on_one_device),
+        "pieces": ("the same on two devices of the CPU", tuned("jax")),
+    },
+)
+FLUX = ladder(
+    FluxAdapter,
+    {
+        "one_piece": ("other layers and another update, the batch whole", in_one_piece),
+        "pieces": ("the same in pieces, on all threads", tuned("flux")),
+    },
+)

@@ -1,26 +1,30 @@
 """Train in JAX as fast as it can be made on a CPU.
 
-What was changed, and what each change brought in trials on two cores:
+What takes the time in the idiomatic step, and what is done about it:
 
+- The activations of a large batch do not fit the caches. The batch is cut into pieces, one after
+  the other in a loop of one program, whose gradients are added.
+- XLA's convolution takes a slow path in such a loop, and outside of it the gradient of the kernel
+  is slow. A convolution is a matrix multiplication of patches here, with the windows of the
+  max-pool behind it as features (patches.py).
 - The gradient of a max-pool is XLA's "select and scatter". A max-pool whose windows do not overlap
-  is a chain of comparisons of the values at the same place of each window: the LeNet was 1.3 times
-  as fast, the CNNs 1.1 to 1.3 times. The maximum over two axes of a reshaped array is as fast, but
-  its gradient, which asks which values equal the maximum, was wrong behind two convolutions with
-  batch norms: bignet's gradients were off by 0.7.
-- The activations of a large batch do not fit the caches. The batch is cut into pieces whose
-  gradients are added: with both changes the LeNet was three times as fast, the CNNs 1.6 to 2 times,
-  text_lstm 1.3 times.
+  is a chain of comparisons of the values at the same place of each window. The maximum over two
+  axes of a reshaped array is as fast, but its gradient, which asks which values equal the maximum,
+  was wrong behind two convolutions with batch norms: bignet's gradients were off by 0.7.
 - At the end of each operation one core waits for the other. JAX can make several devices out of one
-  CPU: two of them train on pieces of their own, at the same time. The LeNet was 1.5 times as fast
-  as with one device, mnist_cnn 1.4 times.
+  CPU: two of them train on pieces of their own, at the same time.
+- The kernel clears each page of a large array that was freed and is allocated anew. In the
+  environment of this variant the C library keeps the memory that is freed.
+
+FIGURES
 
 Recurrent layers stay as they are: multiplying all their inputs at once, before the loop, made the
-training slower, and so did unrolling the loop. A max-pool before its ReLU brought nothing: XLA
-computes both at once.
+training slower, and so did unrolling the loop. So did several pieces for each turn of the loop over
+the pieces.
 
 How many pieces are best is tried on the first batch, in the first epoch, which compiles a program
 for each number and device. A model with a batch norm, which needs the whole batch at once, stays as
-it is: it is not cut, and such a max-pool made bignet slower (0.85 times as fast). On a GPU nothing
+it is: it is not cut, and another max-pool made bignet slower (0.85 times as fast). On a GPU nothing
 is cut; nobody has seen that run yet.
 """
 
@@ -57,29 +61,6 @@ DEVICES = 2
 """Devices that the CPU becomes, at most; more of them were never tried."""
 M_ARENA_MAX = -8
 """The parameter of mallopt(3) that MALLOC_ARENA_MAX sets."""
-
-
-def _pooled(layers: Iterable[NamedLayer]) -> dict[str, NamedLayer]:
-    """Return the max-pool, of windows that do not overlap, behind a convolution, by its name."""
-    pools = dict[str, NamedLayer]()
-    for named, behind in pairwise(layers):
-        if isinstance(named.layer, Conv) and named.layer.stride == (1, 1) and _disjoint(behind):
-            pools[named.name] = behind
-    return pools
-
-
-def share_one_arena() -> None:
-    """Have all threads of JAX, which are yet to start, allocate from glibc's first arena.
-
-    The heaps of the others are given back to the kernel where they are empty, see MALLOC_VARIANT.
-    Pieces of a batch need little memory at a time, and their threads would wait for one another.
-    """
-    with suppress(AttributeError):  # another C library
-        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
-
-
-def _disjoint(named: NamedLayer) -> bool:
-    return isinstance(named.layer, MaxPool) and named.layer.window == named.layer.stride
 
 
 class TunedWorkload(JaxWorkload):
@@ -201,6 +182,29 @@ class TunedWorkload(JaxWorkload):
                 if attempt:
                     seconds[pieces] = min(before, time.perf_counter() - start)
         return min(seconds, key=lambda pieces: seconds[pieces])
+
+
+def _pooled(layers: Iterable[NamedLayer]) -> dict[str, NamedLayer]:
+    """Return the max-pool, of windows that do not overlap, behind a convolution, by its name."""
+    pools = dict[str, NamedLayer]()
+    for named, behind in pairwise(layers):
+        if isinstance(named.layer, Conv) and named.layer.stride == (1, 1) and _disjoint(behind):
+            pools[named.name] = behind
+    return pools
+
+
+def share_one_arena() -> None:
+    """Have all threads of JAX, which are yet to start, allocate from glibc's first arena.
+
+    The heaps of the others are given back to the kernel where they are empty, see MALLOC_VARIANT.
+    Pieces of a batch need little memory at a time, and their threads would wait for one another.
+    """
+    with suppress(AttributeError):  # another C library
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
+
+
+def _disjoint(named: NamedLayer) -> bool:
+    return isinstance(named.layer, MaxPool) and named.layer.window == named.layer.stride
 
 
 def _with_other_keys(others: Any, device: Any) -> Any:
