@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from statistics import median, quantiles
 
-from ..implementation import IDIOMATIC, MALLOC
+from ..implementation import MALLOC
 from ..results.comparison import Comparison
 from ..results.records import CellResult, Epoch
 from ..results.statistics import MIN_ROUNDS
@@ -91,8 +91,9 @@ def _kernel(comparison: Comparison, result: CellResult) -> list[str]:
         step = given / comparison.batches(result) / 1e9
         return [
             f"in each step the kernel clears {step:.2g} GB of pages for it ({share:.0%} of its CPU "
-            "time is the kernel's): it gives memory back and takes it anew; compare it with "
-            f"--variants {IDIOMATIC},{MALLOC}"
+            "time is the kernel's): it gives memory back and takes it anew; compare it with its "
+            f"variant {MALLOC}, or, where it has none, set MALLOC_MMAP_MAX_=0 and "
+            "MALLOC_TRIM_THRESHOLD_=2147483647 in the environment"
         ]
     if share > MAX_SYSTEM_SHARE and sum(e.cpu_seconds for e in result.steady) > MIN_COUNTED_SECONDS:
         return [

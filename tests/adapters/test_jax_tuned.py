@@ -109,8 +109,8 @@ def test_the_devices_shares_may_differ(adapter, tuned, monkeypatch, pieces):
 
 
 def test_the_devices_dropouts_draw_masks_of_their_own(adapter, tuned):
-    layers = (Dropout(0.5), Dense(2))
-    model = Model("m", (1000,), layers, SoftmaxCrossEntropy(), SGD(0.1), 2, "a test")
+    layers = (Dropout(0.5), Conv(1, (1, 1)), Flatten(), Dense(2))
+    model = Model("m", (1, 1000, 1), layers, SoftmaxCrossEntropy(), SGD(0.1), 2, "a test")
     workload = adapter.build(Job(model, "cpu", 2, "float32", "tuned"))
     workload.load_weights(model.initial_weights(0))
     nnx = workload.nnx
@@ -128,12 +128,18 @@ def test_a_process_of_its_own_gets_its_devices_by_itself(adapter):
         "from crossbench import adapters, models\n"
         "from crossbench.workload import Job\n"
         "for dtype in ('float64', 'float32'):\n"
-        "    job = Job(models.get('mnist_mlp'), 'cpu', {threads}, dtype, 'tuned')\n"
+        "    job = Job(models.get('{model}'), 'cpu', {threads}, dtype, 'tuned')\n"
         "    print(len(adapters.get('jax').build(job).devices))\n"
     )
     environment = {k: v for k, v in os.environ.items() if k != "JAX_NUM_CPU_DEVICES"}
-    for threads, devices in ((1, "1"), (2, "2"), (5, "2")):
-        command = [sys.executable, "-c", program.format(threads=threads)]
+    asked = (
+        ("mnist_cnn", 1, "1"),
+        ("mnist_cnn", 2, "2"),
+        ("mnist_cnn", 5, "2"),
+        ("mnist_mlp", 2, "1"),
+    )
+    for model, threads, devices in asked:
+        command = [sys.executable, "-c", program.format(model=model, threads=threads)]
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
         assert done.stdout.split() == [devices, devices]
 
