@@ -11,7 +11,7 @@ from small_models import SMALL_MODELS
 
 from crossbench.engine import parity
 from crossbench.engine.batches import ArrayBatches
-from crossbench.models.layers import BatchNorm, Conv, Dense, Dropout, Flatten, MaxPool
+from crossbench.models.layers import BatchNorm, Conv, Dense, Dropout, Flatten, MaxPool, ReLU
 from crossbench.models.model import Model
 from crossbench.models.training import SGD, SoftmaxCrossEntropy
 from crossbench.workload import Job
@@ -39,10 +39,27 @@ def test_a_batch_is_cut_into_equal_pieces_alone(tuned):
     assert tuned._pieces(1, 0) == 1
 
 
+POOLED = replace(
+    SMALL_MODELS["plain"],
+    name="pooled",
+    layers=(
+        Conv(4, (5, 3), padding=(1, 0)),
+        ReLU(),
+        MaxPool((2, 2), (2, 2)),
+        Conv(3, (3, 3)),
+        MaxPool((3, 2), (3, 2)),
+        Flatten(),
+        Dense(10),
+    ),
+)
+"""Its max-pools, whose windows do not overlap, are computed with the convolutions before them."""
+
+
 @pytest.mark.parametrize(
     "model_name",
     [
         "plain",
+        "pooled",
         "dropped",
         "averaged",
         "fitted",
@@ -53,7 +70,7 @@ def test_pieces_on_two_devices_agree_with_the_reference(
     adapter, tuned, monkeypatch, expected, model_name
 ):
     monkeypatch.setattr(tuned.TunedWorkload, "_fastest", lambda *_: 8)
-    model = SMALL_MODELS[model_name]
+    model = POOLED if model_name == "pooled" else SMALL_MODELS[model_name]
     proof = parity.prove(adapter.build, Job(model, "cpu", 2, "float32", "tuned"), expected(model))
     assert proof.agrees, proof.disagreement
 
@@ -83,12 +100,14 @@ def test_patches_give_what_the_convolution_and_the_pool_give(tuned, size, kernel
     layer.bias.set_value(jnp.asarray(random.random(4, np.float32)))
     x = jnp.asarray(random.random((2, *size, 3), np.float32))
 
-    def values_and_gradient():
-        return layer(x), jax.grad(lambda x: (layer(x) ** 2).sum())(x)
+    def values_and_gradients():
+        of_parameters = nnx.grad(lambda layer: (layer(x) ** 2).sum())(layer)
+        of_input = jax.grad(lambda x: (layer(x) ** 2).sum())(x)
+        return layer(x), of_input, *jax.tree.leaves(of_parameters)
 
-    plain = values_and_gradient()
+    plain = values_and_gradients()
     layer.in_pieces = True
-    for found, expected in zip(values_and_gradient(), plain, strict=True):
+    for found, expected in zip(values_and_gradients(), plain, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
