@@ -293,3 +293,11 @@ def test_a_row_whose_own_product_is_far_from_the_best_is_told():
     )
     torch.peak = Peak(326.0, 20.0)
     assert not [line for line in remarks(c, torch) if "multiplication" in line]
+
+
+def test_a_row_above_every_product_says_that_the_peak_is_not_the_devices():
+    row = result("torch", [9, 1.0])
+    c = comparison(row)
+    row.peak = Peak(c.gflops(row) / 1.25, 20.0)
+    (remark,) = [line for line in remarks(c, row) if "multiplication" in line]
+    assert remark.startswith("its layers reach 125% of the best matrix multiplication of this run")

@@ -126,11 +126,11 @@ def _milliseconds(seconds: Estimate | None) -> Estimate | None:
 
 def _work_row(comparison: Comparison, result: CellResult) -> dict[str, str]:
     losses = result.epochs[0].losses if result.epochs else []
-    gflops, peak = comparison.gflops(result), comparison.peak(result)
+    gflops = comparison.gflops(result)
     memory, own = result.peak_memory, comparison.own_peak(result)
     return _row_labels(result) | {
         "GFLOP/s": number(gflops),
-        "of peak": percent(gflops / peak.gflops if gflops and peak else None),
+        "of peak": percent(comparison.peak_share(result)),
         "own peak": number(own.gflops if own else None),
         "copy GB/s": number(own.copy_gigabytes if own else None),
         "loss": f"{_loss(losses[0])} → {_loss(losses[-1])}" if losses else EMPTY_CELL,

@@ -104,8 +104,16 @@ def _kernel(comparison: Comparison, result: CellResult) -> list[str]:
 
 
 def _low_peak(comparison: Comparison, result: CellResult) -> list[str]:
-    """Tell whether the framework's own matrix multiplication is far from the best one."""
+    """Tell whether the framework's own matrix multiplication is far from the best one, or all of
+    them are far from what the processor can do.
+    """
     own, best = comparison.own_peak(result), comparison.peak(result)
+    share = comparison.peak_share(result)
+    if share is not None and share > 1:
+        return [
+            f"its layers reach {share:.0%} of the best matrix multiplication of this run, which so "
+            "is not the best that this device can: no share of the peak here is one of the device"
+        ]
     if own is None or best is None or own.gflops >= MIN_PEAK_SHARE * best.gflops:
         return []
     blas = result.details.get("BLAS")

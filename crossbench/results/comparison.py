@@ -254,6 +254,11 @@ class Comparison:
         ]
         return reduce(Peak.highest, peaks) if peaks else None
 
+    def peak_share(self, result: CellResult) -> float | None:
+        """Return the cell's FLOPs per second, divided by its peak's; None where one is missing."""
+        gflops, peak = self.gflops(result), self.peak(result)
+        return gflops / peak.gflops if gflops and peak else None
+
     def own_peak(self, result: CellResult) -> Peak | None:
         """Return the peak that was measured for the cell, or for one of the same implementation,
         device and threads: it depends on neither the task nor the batch size.

@@ -114,7 +114,7 @@ def row(comparison: Comparison, result: CellResult) -> Row:
     """Return the row of one cell."""
     cell, parity = result.cell, result.parity
     losses = result.epochs[0].losses if result.epochs else []
-    gflops, peak = comparison.gflops(result), comparison.peak(result)
+    gflops = comparison.gflops(result)
     cpu, cost = comparison.steady(result, "cpu_seconds"), comparison.cost(result)
     system = comparison.steady(result, "system_cpu_seconds")
     faults, own = comparison.steady(result, "page_faults"), comparison.own_peak(result)
@@ -153,7 +153,7 @@ def row(comparison: Comparison, result: CellResult) -> Row:
         page_faults=faults.median if faults else None,
         gpu_speedup=comparison.gpu_speedup(result),
         gflops_per_second=gflops,
-        share_of_peak=gflops / peak.gflops if gflops and peak else None,
+        share_of_peak=comparison.peak_share(result),
         own_peak_gflops_per_second=own.gflops if own else None,
         copy_gigabytes_per_second=own.copy_gigabytes if own else None,
         memory_gigabytes_per_second=own.memory_gigabytes if own else None,

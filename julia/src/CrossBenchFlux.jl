@@ -8,6 +8,7 @@ Arrays are shared with Python, not copied: what is C-ordered (N, C, H, W) there 
 """
 module CrossBenchFlux
 
+using Base.Cartesian: @nexprs, @ntuple
 using Flux
 using Flux: Optimisers, Zygote, fmap, ignore_derivatives
 using JSON

@@ -14,8 +14,18 @@ function tune(model, group, piece)
     lowest = layers[something(findfirst(layer -> layer isa WITH_WEIGHTS, layers), 1)]
     replace(layer::BatchNorm) = SyncBatchNorm(layer.γ, layer.β, layer, group, piece)
     replace(layer) = faster(layer, layer === lowest)
-    return fmap(replace, model; exclude = node -> node isa REPLACED)
+    return join_pools(fmap(replace, model; exclude = node -> node isa REPLACED))
 end
+
+"""Return the model with each max-pool directly behind a convolution computed together with it."""
+function join_pools(model)
+    layers = model.layers
+    joins(k) = k in 1:(length(layers)-1) && can_join(layers[k], layers[k+1])
+    joined(k) = joins(k) ? with_pool(layers[k], layers[k+1]) : joins(k - 1) ? identity : layers[k]
+    return Chain(layers isa Tuple ? ntuple(joined, length(layers)) : map(joined, eachindex(layers)))
+end
+
+can_join(layer, pool) = false
 
 """
     faster(layer, is_lowest) -> layer
@@ -28,7 +38,7 @@ faster(layer::Dense, is_lowest) =
     is_lowest ? LowestDense(layer.weight, layer.bias, layer.σ) : layer
 faster(layer::Conv, is_lowest) =
     layer.stride == (1, 1) ?
-    FastConv(layer.weight, layer.bias, layer.σ, layer.pad, Val(is_lowest)) : layer
+    FastConv(layer.weight, layer.bias, layer.σ, layer.pad, Val(is_lowest), nothing) : layer
 faster(layer::MaxPool, _) = FastMaxPool(layer.k, layer.stride)
 faster(layer::LSTM, _) = FastLSTM(layer.cell)
 faster(layer::GRU, _) = FastGRU(layer.cell)
@@ -179,142 +189,368 @@ function leave_on_error(work, group)
     end
 end
 
-# Convolution with a stride of 1. An image is a matrix (pixels, channels) with rows as wide as the
-# padded input. There the patches' pixels at one place of the kernel are one contiguous range. The
-# outputs that this computes beyond the end of each row are dropped.
-
-struct FastConv{W,B,F,P,V}
-    weight::W
-    bias::B
-    σ::F
-    pad::P
-    is_lowest::V
-end
-function (layer::FastConv)(x)
-    y = convolve(x, layer.weight, layer.pad, layer.is_lowest)
-    return NNlib.bias_act!(layer.σ, y, image_bias(layer.bias))
-end
-
-image_bias(bias) = reshape(bias, 1, 1, :, 1)
-image_bias(bias::Bool) = bias  # false: none
-
-function convolve end
-
-Zygote.@adjoint function convolve(x, weight, pad, ::Val{is_lowest}) where {is_lowest}
-    kernel, features = size(weight)[1:2], size(weight, 4)
-    matrix = reshape(reverse(weight; dims = (1, 2)), :, features)
-    padded = (size(x)[1:2] .+ 2 .* pad..., size(x, 3))
-    height = padded[2] - kernel[2] + 1
-    y = similar(x, padded[1] - kernel[1] + 1, height, features, size(x, 4))
-    # the last range ends a few numbers behind the image
-    image = fill!(similar(x, prod(padded) + kernel[1]), 0)
-    patches = similar(x, padded[1] * height, size(matrix, 1))
-    outputs = similar(x, padded[1] * height, features)
-    for n in axes(x, 4)
-        copy_rows!(image, padded, pad, x, n)
-        copy_patches!(patches, image, padded, kernel)
-        mul!(outputs, patches, matrix)
-        take_rows!(y, n, outputs, (padded[1], height), (0, 0))
-    end
-    function back(dy)
-        dmatrix, dx = zero(matrix), is_lowest ? nothing : similar(x)
-        fill!(outputs, 0)
-        for n in axes(x, 4)
-            copy_rows!(image, padded, pad, x, n)
-            copy_patches!(patches, image, padded, kernel)
-            copy_rows!(outputs, (padded[1], height), (0, 0), dy, n)
-            mul!(dmatrix, patches', outputs, true, true)
-            is_lowest && continue
-            mul!(patches, outputs, matrix')
-            add_patches!(fill!(image, 0), patches, padded, kernel)
-            take_rows!(dx, n, image, padded, pad)
-            fill!(image, 0)
-        end
-        dweight = reverse(reshape(dmatrix, size(weight)); dims = (1, 2))
-        return dx, dweight, nothing, nothing
-    end
-    return y, back
-end
-
-function copy_patches!(patches, image, padded, kernel)
-    each_place(padded, kernel) do place, start
-        copyto!(patches, (place - 1) * size(patches, 1) + 1, image, start, size(patches, 1))
-    end
-end
-
-function add_patches!(image, patches, padded, kernel)
-    each_place(padded, kernel) do place, start
-        before = (place - 1) * size(patches, 1)
-        @inbounds @simd ivdep for i in 1:size(patches, 1)
-            image[start+i-1] += patches[before+i]
-        end
-    end
-end
-
-"""Call `f` with the number of each place of the kernel and the index of its first pixel."""
-@inline function each_place(f, (width, height, channels), (kernel_width, kernel_height))
-    place = 0
-    for c in 1:channels, h in 1:kernel_height, w in 1:kernel_width
-        f(place += 1, ((c - 1) * height + h - 1) * width + w)
-    end
-end
-
-"""Copy image `n` of `x` into a larger image, behind a border."""
-copy_rows!(image, size, border, x, n) =
-    each_row((i, j, len) -> copyto!(image, i, x, j, len), size, border, x, n)
-
-"""Copy image `n` of `x` out of a larger image."""
-take_rows!(x, n, image, size, border) =
-    each_row((i, j, len) -> copyto!(x, j, image, i, len), size, border, x, n)
-
-"""Call `f` with the index of each row in the larger image and in `x`, and the row's length."""
-@inline function each_row(f, (width, height), (left, top), x, n)
-    (len, rows, channels) = size(x)
-    for c in 1:channels, h in 1:rows
-        in_image = ((c - 1) * height + top + h - 1) * width + left + 1
-        f(in_image, (((n - 1) * channels + c - 1) * rows + h - 1) * len + 1, len)
-    end
-end
-
-# Max-pool
+# Convolution with a stride of 1, with its activation and the max-pool behind it. Each channel is one
+# range of numbers, in rows as wide as the padded input. There the pixel that a place of the kernel
+# meets lies equally far from every output, so a place multiplies a whole range, and no patches are
+# copied. The outputs that this computes beyond the end of each row are dropped.
 
 """Compute a `MaxPool` that remembers where it found each maximum."""
 struct FastMaxPool{P}
     window::P
     stride::P
 end
-(layer::FastMaxPool)(x) = max_pool(x, layer.window, layer.stride)
+(pool::FastMaxPool)(x) = max_pool(x, pool)
 
-function max_pool end
+pooled(pool::FastMaxPool, area) = (area .- pool.window) .÷ pool.stride .+ 1
 
-Zygote.@adjoint function max_pool(x, window, stride)
-    area = (size(x)[1:2] .- window) .÷ stride .+ 1
-    y = similar(x, area..., size(x, 3), size(x, 4))
-    chosen = similar(y, Int)
-    find_maxima!(flat_planes(y), flat_planes(chosen), flat_planes(x), window, stride)
+"""
+Compute a `Conv` and, where `pool` is a `FastMaxPool`, the maxima of its activation's values.
+"""
+struct FastConv{W,B,F,P,V,M}
+    weight::W
+    bias::B
+    σ::F
+    pad::P
+    is_lowest::V
+    pool::M
+end
+
+"""Activations that never fall: the maxima's values are the maxima of the values."""
+const RISING = Union{typeof(identity),typeof(relu)}
+
+(layer::FastConv)(x) = convolve(layer, layer.σ, x)
+convolve(layer::FastConv, σ::RISING, x) =
+    convolve(x, layer.weight, layer.bias, σ, layer.pad, layer.is_lowest, layer.pool)
+function convolve(layer::FastConv, σ, x)
+    y = convolve(x, layer.weight, false, identity, layer.pad, layer.is_lowest, nothing)
+    return NNlib.bias_act!(σ, y, image_bias(layer.bias))
+end
+
+can_join(layer::FastConv, pool::FastMaxPool) = layer.σ isa RISING
+with_pool(conv, pool) =
+    FastConv(conv.weight, conv.bias, conv.σ, conv.pad, conv.is_lowest, pool)
+
+image_bias(bias) = reshape(bias, 1, 1, :, 1)
+image_bias(bias::Bool) = bias  # false: none
+
+Zygote.@adjoint function convolve(x, weight, bias, σ, pad, is_lowest::Val, pool)
+    kernel, (channels, features) = size(weight)[1:2], size(weight)[3:4]
+    flipped = reverse(weight; dims = (1, 2))
+    padded = size(x)[1:2] .+ 2 .* pad
+    area = padded .- kernel .+ 1
+    reach = (kernel[2] - 1) * padded[1] + kernel[1] - 1
+    pixels = Planes(x, padded, channels, reach; corner = pad[2] * padded[1] + pad[1])
+    outputs = Planes(x, (padded[1], area[2]), features, reach; before = reach)
+    to_pixels = places(pixels, kernel, channels, 1)
+    matrix = coefficients(reshape(flipped, :, features))
+    y = similar(x, pooled(pool, area)..., features, size(x, 4))
+    maxima = isnothing(pool) ? nothing : Maxima(y, outputs.len)
+    for n in axes(x, 4)
+        copy_rows!(pixels, x, n)
+        fill_channels!(outputs, bias)
+        correlate!(outputs, pixels, to_pixels, matrix)
+        take_outputs!(y, n, outputs, σ, pool, maxima)
+    end
     function back(dy)
-        dx = zero(x)
-        @inbounds for i in eachindex(chosen)
-            dx[chosen[i]] += dy[i]
+        dbias, dmatrix = zero_bias(bias), zero(matrix)
+        dx, dpixels = nothing, pixels
+        if is_lowest isa Val{false}
+            dx, dpixels = similar(x), Planes(x, padded, channels, reach; pixels.corner)
         end
-        return dx, nothing, nothing
+        to_outputs = places(outputs, kernel, features, -1)
+        transposed = coefficients(reshape(permutedims(flipped, (1, 2, 4, 3)), :, channels))
+        fill!(outputs.numbers, 0)
+        for n in axes(x, 4)
+            put_gradient!(outputs, dy, y, n, σ, maxima)
+            add_sums!(dbias, outputs)
+            copy_rows!(pixels, x, n)
+            add_correlations!(dmatrix, outputs, pixels, to_pixels)
+            isnothing(dx) && continue
+            fill!(dpixels.numbers, 0)
+            correlate!(dpixels, outputs, to_outputs, transposed)
+            take_rows!(dx, n, dpixels)
+        end
+        dflipped = reshape(dmatrix[1:prod(size(weight)[1:3]), 1:features], size(weight))
+        return dx, reverse(dflipped; dims = (1, 2)), dbias, nothing, nothing, nothing, nothing
     end
     return y, back
 end
 
-flat_planes(x) = reshape(x, size(x, 1), size(x, 2), :)
+zero_bias(bias) = zero(bias)
+zero_bias(::Bool) = nothing
 
-function find_maxima!(y, chosen, x, window, stride)
-    for p in axes(y, 3), h in axes(y, 2), b in 1:window[2], a in 1:window[1]
-        start = ((p - 1) * size(x, 2) + (h - 1) * stride[2] + b - 1) * size(x, 1) + a
-        is_first = a == b == 1
-        @inbounds @simd ivdep for w in axes(y, 1)
-            i = start + (w - 1) * stride[1]
-            is_better = is_first | (x[i] > y[w, h, p])
-            y[w, h, p] = ifelse(is_better, x[i], y[w, h, p])
-            chosen[w, h, p] = ifelse(is_better, i, chosen[w, h, p])
+"""
+Hold the channels of an image, each in one range of `len` numbers. Around a range there are
+zeros, where a kernel meets them.
+
+  - `numbers`: of all channels, of which there are a multiple of `OUTPUTS`
+  - `width`: of a row
+  - `before`: how many zeros lie before each range
+  - `corner`: where in a range the first pixel of the image lies
+"""
+struct Planes{A}
+    numbers::A
+    width::Int
+    before::Int
+    len::Int
+    corner::Int
+end
+
+"""Outputs and places of a kernel that are computed at a time: what vector registers hold."""
+const OUTPUTS, PLACES = 4, 5
+"""Numbers that a vector register holds at most: a range of a multiple leaves no rest."""
+const LANES = 16
+"""Numbers of a range that are computed at a time, few enough for a core's first cache."""
+const BLOCK = 1024
+
+function Planes(like, (width, height), channels, reach; before = 0, corner = 0)
+    len = cld(width * height, LANES) * LANES
+    behind = reach + LANES
+    numbers = similar(like, cld(channels, OUTPUTS) * OUTPUTS * (before + len) + behind)
+    return Planes(fill!(numbers, 0), width, before, len, corner)
+end
+
+range_start(planes, channel) = (channel - 1) * (planes.before + planes.len) + planes.before
+
+"""Return where a place of the kernel meets the first number of a range, for all of them."""
+function places(planes, kernel, channels, sign)
+    starts = vec([
+        range_start(planes, c) + sign * ((v - 1) * planes.width + u - 1) for
+        u in 1:kernel[1], v in 1:kernel[2], c in 1:channels
+    ])
+    return [starts; fill(first(starts), mod(-length(starts), PLACES))]
+end
+
+"""Return the matrix (places, outputs) with zeros up to whole numbers of `PLACES` and `OUTPUTS`."""
+function coefficients(matrix)
+    rows, columns = cld.(size(matrix), (PLACES, OUTPUTS)) .* (PLACES, OUTPUTS)
+    padded = fill!(similar(matrix, rows, columns), 0)
+    padded[axes(matrix)...] = matrix
+    return padded
+end
+
+"""Add to each range of `out` the ranges of `source` from `starts`, times a column of `matrix` each."""
+function correlate!(out, source, starts, matrix)
+    each_block(out, size(matrix)) do outputs, places, first, len
+        from = ntuple(p -> starts[places+p] + first, Val(PLACES))
+        factors = ntuple(Val(OUTPUTS * PLACES)) do i
+            matrix[places+(i-1)%PLACES+1, outputs+(i-1)÷PLACES+1]
+        end
+        into = ntuple(f -> range_start(out, outputs + f) + first, Val(OUTPUTS))
+        add_products!(out.numbers, into, source.numbers, from, factors, len)
+    end
+end
+
+"""Add to each number of `matrix` the product of a range of `out` and one of `source` from `starts`."""
+function add_correlations!(matrix, out, source, starts)
+    each_block(out, size(matrix)) do outputs, places, first, len
+        from = ntuple(p -> starts[places+p] + first, Val(PLACES))
+        into = ntuple(f -> range_start(out, outputs + f) + first, Val(OUTPUTS))
+        sums = inner_products(out.numbers, into, source.numbers, from, len)
+        for f in 1:OUTPUTS, p in 1:PLACES
+            matrix[places+p, outputs+f] += sums[f][p]
         end
     end
+end
+
+@inline function each_block(f, planes, (places, outputs))
+    for first in 0:BLOCK:(planes.len-1)
+        len = min(BLOCK, planes.len - first)
+        for output in 0:OUTPUTS:(outputs-1), place in 0:PLACES:(places-1)
+            f(output, place, first, len)
+        end
+    end
+end
+
+function add_products!(y, into, x, from, factors, len)
+    @nexprs 4 f -> into_f = into[f]
+    @nexprs 5 p -> from_p = from[p]
+    @inbounds @simd ivdep for i in 1:len
+        @nexprs 4 f -> y_f = y[into_f+i]
+        @nexprs 5 p -> begin
+            x_p = x[from_p+i]
+            @nexprs 4 f -> y_f = muladd(factors[5*(f-1)+p], x_p, y_f)
+        end
+        @nexprs 4 f -> y[into_f+i] = y_f
+    end
+end
+
+function inner_products(y, into, x, from, len)
+    @nexprs 4 f -> into_f = into[f]
+    @nexprs 5 p -> from_p = from[p]
+    @nexprs 4 f -> @nexprs 5 p -> sum_f_p = zero(eltype(y))
+    @inbounds @simd for i in 1:len
+        @nexprs 4 f -> y_f = y[into_f+i]
+        @nexprs 5 p -> begin
+            x_p = x[from_p+i]
+            @nexprs 4 f -> sum_f_p = muladd(y_f, x_p, sum_f_p)
+        end
+    end
+    @nexprs 4 f -> sums_f = @ntuple 5 p -> sum_f_p
+    return @ntuple 4 sums
+end
+
+function fill_channels!(planes, bias)
+    for (channel, b) in enumerate(bias)
+        start = range_start(planes, channel)
+        fill!(view(planes.numbers, (start+1):(start+planes.len)), b)
+    end
+end
+fill_channels!(planes, ::Bool) = fill!(planes.numbers, 0)
+
+function add_sums!(dbias, planes)
+    for channel in eachindex(dbias)
+        start = range_start(planes, channel)
+        dbias[channel] += sum(view(planes.numbers, (start+1):(start+planes.len)))
+    end
+end
+add_sums!(::Nothing, planes) = nothing
+
+"""Copy image `n` of `x` into the planes."""
+copy_rows!(planes, x, n) =
+    each_row((i, j, len) -> copyto!(planes.numbers, i, x, j, len), planes, x, n)
+
+"""Copy image `n` of `x` out of the planes."""
+take_rows!(x, n, planes) =
+    each_row((i, j, len) -> copyto!(x, j, planes.numbers, i, len), planes, x, n)
+
+"""Call `f` with the index of each row in the planes and in `x`, and the row's length."""
+@inline function each_row(f, planes, x, n)
+    (len, rows, channels) = size(x)
+    for c in 1:channels, h in 1:rows
+        in_planes = range_start(planes, c) + planes.corner + (h - 1) * planes.width + 1
+        f(in_planes, (((n - 1) * channels + c - 1) * rows + h - 1) * len + 1, len)
+    end
+end
+
+pooled(::Nothing, area) = area
+take_outputs!(y, n, outputs, σ, ::Nothing, ::Nothing) =
+    each_row(outputs, y, n) do i, j, len
+        @inbounds @simd ivdep for k in 0:(len-1)
+            y[j+k] = σ(outputs.numbers[i+k])
+        end
+    end
+put_gradient!(outputs, dy, y, n, σ, ::Nothing) =
+    each_row(outputs, y, n) do i, j, len
+        @inbounds @simd ivdep for k in 0:(len-1)
+            outputs.numbers[i+k] = slope(σ, y[j+k]) * dy[j+k]
+        end
+    end
+
+"""Return the slope of the activation where its value is `y`."""
+slope(::typeof(identity), y) = one(y)
+slope(::typeof(relu), y) = ifelse(y > 0, one(y), zero(y))
+
+# Max-pool
+
+function max_pool end
+
+Zygote.@adjoint function max_pool(x, pool)
+    (width, height, channels, images) = size(x)
+    y = similar(x, pooled(pool, (width, height))..., channels, images)
+    maxima, starts = Maxima(y, width * height), (0:(channels-1)) .* (width * height)
+    for n in 1:images
+        find_maxima!(maxima, y, n, image_of(x, n), starts, width, identity, pool)
+    end
+    function back(dy)
+        dx = zero(x)
+        for n in 1:images
+            spread!(image_of(dx, n), dy, y, n, identity, maxima)
+        end
+        return dx, nothing
+    end
+    return y, back
+end
+
+image_of(x, n) = view(vec(x), numbers_of(x, n))
+
+"""Return the indices of the numbers of image `n`."""
+function numbers_of(x, n)
+    len = length(x) ÷ size(x, 4)
+    return ((n-1)*len+1):(n*len)
+end
+
+"""
+Hold where in an image each maximum was found, and the maxima of parts of rows and of windows in
+one channel, whatever the stride.
+"""
+struct Maxima{V,I}
+    chosen::I
+    rows::V
+    row_at::Vector{Int32}
+    windows::V
+    window_at::Vector{Int32}
+end
+
+function Maxima(y, len)
+    positions() = Vector{Int32}(undef, len)
+    return Maxima(similar(y, Int32), similar(y, len), positions(), similar(y, len), positions())
+end
+
+"""
+Set image `n` of `y` to the activation of the largest number in each window of `x`, whose channels
+begin behind `starts`, in rows of `width`. Windows are computed at every place, whatever the stride:
+that is one loop over a whole channel. Of equal numbers the first is chosen, row by row.
+"""
+function find_maxima!(maxima, y, n, x, starts, width, σ, pool)
+    (; chosen, rows, row_at, windows, window_at) = maxima
+    (right, down) = pool.stride
+    last_window = (size(y, 2) - 1) * down * width + (size(y, 1) - 1) * right + 1
+    last_row = last_window + (pool.window[2] - 1) * width
+    for (c, start) in enumerate(starts)
+        first_numbers!(rows, row_at, x, start, last_row)
+        for a in 1:(pool.window[1]-1)
+            keep_larger!(rows, row_at, x, start + a, last_row)
+        end
+        copyto!(windows, 1, rows, 1, last_window)
+        copyto!(window_at, 1, row_at, 1, last_window)
+        for b in 1:(pool.window[2]-1)
+            keep_larger!(windows, window_at, rows, row_at, b * width, last_window)
+        end
+        @inbounds for h in axes(y, 2), w in axes(y, 1)
+            k = (h - 1) * down * width + (w - 1) * right + 1
+            y[w, h, c, n], chosen[w, h, c, n] = σ(windows[k]), window_at[k]
+        end
+    end
+end
+
+"""Add each gradient of image `n` where its maximum was found."""
+function spread!(dx, dy, y, n, σ, maxima)
+    @inbounds for i in numbers_of(y, n)
+        dx[maxima.chosen[i]] += slope(σ, y[i]) * dy[i]
+    end
+end
+
+function first_numbers!(best, at, x, start, len)
+    @inbounds @simd ivdep for i in 1:len
+        best[i], at[i] = x[start+i], (start + i) % Int32
+    end
+end
+
+function keep_larger!(best, at, x, start, len)
+    @inbounds @simd ivdep for i in 1:len
+        is_larger = x[start+i] > best[i]
+        best[i] = ifelse(is_larger, x[start+i], best[i])
+        at[i] = ifelse(is_larger, (start + i) % Int32, at[i])
+    end
+end
+
+function keep_larger!(best, at, x, x_at, start, len)
+    @inbounds @simd ivdep for i in 1:len
+        is_larger = x[start+i] > best[i]
+        best[i] = ifelse(is_larger, x[start+i], best[i])
+        at[i] = ifelse(is_larger, x_at[start+i], at[i])
+    end
+end
+
+function take_outputs!(y, n, outputs, σ, pool, maxima)
+    starts = (range_start(outputs, c) for c in axes(y, 3))
+    find_maxima!(maxima, y, n, outputs.numbers, starts, outputs.width, σ, pool)
+end
+
+function put_gradient!(outputs, dy, y, n, σ, maxima)
+    fill!(outputs.numbers, 0)
+    spread!(outputs.numbers, dy, y, n, σ, maxima)
 end
 
 # Recurrent layers. Arrays are (features, length, batch), as the inputs are.
