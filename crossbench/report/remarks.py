@@ -111,8 +111,8 @@ def _low_peak(comparison: Comparison, result: CellResult) -> list[str]:
     share = comparison.peak_share(result)
     if share is not None and share > 1:
         return [
-            f"its layers reach {share:.0%} of the best matrix multiplication of this run, which so "
-            "is not the best that this device can: no share of the peak here is one of the device"
+            f"its layers reach {share:.0%} of the best matrix multiplication of this run: the "
+            "device's own peak is higher, and every share of the peak is too large"
         ]
     if own is None or best is None or own.gflops >= MIN_PEAK_SHARE * best.gflops:
         return []

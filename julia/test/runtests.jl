@@ -806,6 +806,45 @@ end
         end
     end
 
+    @testset "the tuned variant has the idiomatic steps for attention alone" begin
+        function stays_idiomatic(layers...)
+            embedding = layer("Embedding", "embedding1", [5]; vocabulary = 7, features = 4)
+            output = layer("Dense", "dense1", [5, 4]; features = 7, bias = true)
+            description = JSON.json(model([embedding, layers..., output], 5, 7))
+            tuned = CrossBenchFlux.TunedWorkload(Workload(description, "cpu", "float32"))
+            return tuned.is_idiomatic
+        end
+        @test !stays_idiomatic()
+        @test stays_idiomatic(residual_layer(1, [5, 4], attention(1, [5, 4])))
+    end
+
+    @testset "the tuned convolution and its max-pool are Flux's" begin
+        for (kernel, pad, window, stride, σ, bias) in (
+            ((3, 2), (0, 1), nothing, nothing, relu, true),
+            ((3, 2), (1, 0), nothing, nothing, identity, false),
+            ((5, 5), (2, 2), nothing, nothing, CrossBenchFlux.gelu_erf, true),
+            ((3, 2), (0, 0), (2, 2), (2, 2), relu, true),
+            ((3, 2), (0, 0), (3, 2), (2, 2), identity, true),
+            ((1, 1), (0, 0), (3, 3), (2, 1), relu, true),
+        )
+            init(shape...) = randn(Float64, shape...)
+            conv = f64(Conv(kernel, 3 => 5, σ; pad, bias, init))
+            # more rows than are computed at a time
+            x = randn(40, 30, 3, 2)
+            pool = isnothing(window) ? nothing : CrossBenchFlux.FastMaxPool(window, stride)
+            whole = isnothing(window) ? conv : Chain(conv, MaxPool(window; stride))
+            fast = CrossBenchFlux.FastConv(conv.weight, conv.bias, σ, conv.pad, Val(false), pool)
+            weights = randn(size(whole(x)))
+            value, (ours, dx) = Flux.withgradient((m, x) -> sum(weights .* m(x)), fast, x)
+            expected, (theirs, dy) = Flux.withgradient((m, x) -> sum(weights .* m(x)), whole, x)
+            theirs = isnothing(window) ? theirs : theirs.layers[1]
+            @test value ≈ expected
+            @test ours.weight ≈ theirs.weight
+            @test !bias || ours.bias ≈ theirs.bias
+            @test dx ≈ dy
+        end
+    end
+
     @testset "an array is wrapped, not copied" begin
         memory = collect(1.0:6.0)
         GC.@preserve memory begin
