@@ -19,9 +19,9 @@ What takes the time in the idiomatic step, and what is done about it:
 Which part matters, by benchmarks/ladder.py on two cores of an AMD EPYC (Zen 5), the seconds of an
 epoch in one run relative to the idiomatic row's: on the LeNet memory that is kept takes 0.33,
 pieces and patches on one device 0.12 to 0.16, on two devices 0.08 to 0.11; on mnist_cnn 0.41, 0.24
-and 0.25, where the second device brings nothing; on text_lstm 0.74, 0.73 to 0.77 and 0.56; on gpt_char
-0.79, 0.77 to 0.80 and 0.68 to 0.72. The max-pool of comparisons alone takes 0.66 of the LeNet's
-time and 0.76 of mnist_cnn's. Pieces keep their memory: there the environment brought little.
+and 0.25, where the second device brings nothing; on text_lstm 0.74, 0.73 to 0.77 and 0.56; on
+gpt_char 0.79, 0.77 to 0.80 and 0.68 to 0.72. The max-pool of comparisons alone takes 0.66 of the
+LeNet's time and 0.76 of mnist_cnn's. Pieces keep their memory: the environment brings little there.
 
 Recurrent layers stay as they are: multiplying all their inputs at once, before the loop, made the
 training slower, and so did unrolling the loop.

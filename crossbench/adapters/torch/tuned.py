@@ -20,12 +20,13 @@ What takes the time in the idiomatic loop, by torch.profiler, and what is done a
   fused kernel for SGD, Adam and AdamW.
 
 Which part matters, by benchmarks/ladder.py on two cores of an AMD EPYC (Zen 5), the seconds of an
-epoch in one run relative to the idiomatic row's: on the LeNet keeping memory brings most (0.35 alone),
-then the layout (0.25 with it) and the pieces (0.18, which keep their memory by themselves); on
-mnist_cnn it is the pieces (0.73 to 0.78; memory alone 0.90), on text_lstm the memory (0.65; pieces
-alone 0.95), on gpt_char the memory and the fused optimizer (0.90 together). On resnet63, which is
-not cut, memory or layout take 0.8 of the time. The pool before the ReLU and the fused optimizer
-brought nothing on the LeNet and mnist_cnn there once memory was kept; on the Xeon the first did.
+epoch in one run relative to the idiomatic row's: on the LeNet keeping memory brings most (0.35
+alone), then the layout (0.25 with it) and the pieces (0.18, which keep their memory by themselves);
+on mnist_cnn it is the pieces (0.73 to 0.78; memory alone 0.90), on text_lstm the memory (0.65;
+pieces alone 0.95), on gpt_char the memory and the fused optimizer (0.90 together). On resnet63,
+which is not cut, memory alone takes 0.81 of the time, all of it 0.95. The pool before the ReLU and
+the fused optimizer brought nothing on the LeNet and mnist_cnn there once memory was kept; on the
+Xeon the first did.
 
 RMSprop and Adadelta stay as they are: updating in blocks that fit a core's cache, or a share in
 each thread, was no faster. Neither was a ReLU that writes over its input. A convolution and its
