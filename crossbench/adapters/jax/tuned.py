@@ -79,7 +79,7 @@ class TunedWorkload(JaxWorkload):
         if self.cuts:
             with suppress(RuntimeError):  # JAX has its devices already: a worker's second workload
                 jax.config.update("jax_num_cpu_devices", count)
-        else:
+        elif any(isinstance(named.layer, Conv) for named in job.model.all_layers()):
             share_one_arena()
         model = pool_before_relu(job.model) if self.cuts else job.model
         self.pools = _pooled(model.named_layers())
@@ -211,7 +211,9 @@ def share_one_arena() -> None:
     """Have all threads of JAX, which are yet to start, allocate from glibc's first arena.
 
     The heaps of the others are given back to the kernel where they are empty, see MALLOC_VARIANT.
-    Pieces of a batch need little memory at a time, and their threads would wait for one another.
+    Pieces of a batch need little memory at a time, and their threads would wait for one another, as
+    those of a model of dense layers do: mlp7_relu took 1.08 [1.03-1.19] times as long with one arena,
+    0.97 [0.93-1.02] times with several.
     """
     with suppress(AttributeError):  # another C library
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
