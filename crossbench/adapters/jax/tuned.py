@@ -212,8 +212,8 @@ def share_one_arena() -> None:
 
     The heaps of the others are given back to the kernel where they are empty, see MALLOC_VARIANT.
     Pieces of a batch need little memory at a time, and their threads would wait for one another, as
-    those of a model of dense layers do: mlp7_relu took 1.08 [1.03-1.19] times as long with one arena,
-    0.97 [0.93-1.02] times with several.
+    those of a model of dense layers do: mlp7_relu took 1.08 [1.03-1.19] times as long with one
+    arena, 0.97 [0.93-1.02] times with several.
     """
     with suppress(AttributeError):  # another C library
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
