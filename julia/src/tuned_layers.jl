@@ -362,6 +362,7 @@ end
     end
 end
 
+# the 4 and the 5 below are `OUTPUTS` and `PLACES`
 function add_products!(y, into, x, from, factors, len)
     @nexprs 4 f -> into_f = into[f]
     @nexprs 5 p -> from_p = from[p]

@@ -828,7 +828,7 @@ end
             ((1, 1), (0, 0), (3, 3), (2, 1), relu, true),
         )
             init(shape...) = randn(Float64, shape...)
-            conv = f64(Conv(kernel, 3 => 5, σ; pad, bias, init))
+            conv = f64(Conv(kernel, 3 => 5, σ; pad, bias = bias && randn(5), init))
             # more rows than are computed at a time
             x = randn(40, 30, 3, 2)
             pool = isnothing(window) ? nothing : CrossBenchFlux.FastMaxPool(window, stride)
