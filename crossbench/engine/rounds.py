@@ -24,7 +24,7 @@ from ..machine import usable_cpus
 from ..models import Model
 from ..models.shortened import left_out
 from ..results.comparison import Comparison
-from ..results.doubts import change_difference
+from ..results.doubts import change_difference, over_peak
 from ..results.records import (
     MAX_CHOICES,
     PREDICT,
@@ -334,7 +334,7 @@ class Measurement:
             for result in self.pending():
                 shared = self.sharing_proof(result)
                 before = next((other.peak for other in shared if other.peak), None)
-                if before is None or (self.comparison.peak_share(result) or 0) <= 1:
+                if before is None or over_peak(self.comparison, result) is None:
                     continue
                 self.progress(f"{result.name}: matrix multiplication and copy once more")
                 with suppress(WorkerFailure), self.worker(result) as worker:
