@@ -26,9 +26,7 @@ from .signals import Stopped
 from .spec import (
     AUTO,
     EPOCHS,
-    MAX_SECONDS,
     MODEL,
-    PRECISION,
     ROUNDS,
     SEED,
     TIMEOUT,
@@ -68,8 +66,8 @@ def run(
     model: str | Model = MODEL,
     data: str | Path = AUTO,
     rounds: int | str = ROUNDS,
-    precision: float = PRECISION,
-    max_seconds: float = MAX_SECONDS,
+    precision: float | None = None,
+    max_seconds: float | None = None,
     epochs: int = EPOCHS,
     batch_size: int | Iterable[int] | None = None,
     batches: int | None = None,
@@ -91,7 +89,8 @@ def run(
 
     A cell is one variant of a framework on one device with one number of threads, one task and one
     batch size: a row of the table. In each round every cell starts a new process, and does a first
-    epoch and then `epochs` steady ones.
+    epoch and then `epochs` steady ones. In one round the epochs are whole; in the others they take
+    the first batches only, where an epoch is long.
 
     frameworks: names such as "torch", "jax", "flux"; "torch:tuned" for a variant; "FILE.py:NAME"
         for an Adapter in a file; None for all that are installed.
@@ -104,10 +103,12 @@ def run(
     model: a name from `python -m crossbench models`, "FILE.py:NAME", or a Model.
     data: "auto" (the data that the model was published with, or synthetic data if that is not
         available), "synthetic", or the path of a directory or file in the published format.
-    rounds: number of rounds; "auto": until the interval of every ratio is narrower than
-        `precision`, or `max_seconds` are used up.
-    precision: width of a ratio's interval, relative to the ratio.
-    max_seconds: limit for rounds="auto", and for each cell's training with a target.
+    rounds: number of rounds; "auto": six, which an interval needs, and more until every ratio is
+        decided or `max_seconds` are used up.
+    precision: width of a ratio's interval, relative to the ratio, at which it is decided. None:
+        5 %, or an interval that lies more than 10 % on one side of 1.
+    max_seconds: limit for rounds="auto", and for each cell's training with a target. None: 60 for
+        each row, and 600 for a training.
     epochs: steady epochs per round; they alternate with those of the other cells.
     batch_size: examples per step, or several numbers to get a cell for each; None for the model's
         own.

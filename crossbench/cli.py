@@ -390,20 +390,21 @@ def _parser() -> Parser:
         "--rounds",
         type=number_or_auto,
         metavar="N|auto",
-        help="number of rounds, each in new processes; auto: until the ratios are precise "
-        "(default: 6)",
+        help="number of rounds, each in new processes; auto: six or more, until the ratios are "
+        "decided (default: auto)",
     )
     add(
         "--precision",
         type=percentage,
         metavar="P%",
-        help="for --rounds auto: relative width of the ratios' intervals (default: 5%%)",
+        help="for --rounds auto: relative width of the ratios' intervals (default: 5%%, or clearly "
+        "on one side of 1)",
     )
     add(
         "--max-seconds",
         type=float,
         metavar="N",
-        help="time limit of --rounds auto and of a target (default: 600)",
+        help="time limit of --rounds auto (default: 60 a row) and of a target (default: 600)",
     )
     add("--epochs", type=whole_number, metavar="N", help="steady epochs per round (default: 1)")
     add(

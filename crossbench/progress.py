@@ -20,10 +20,14 @@ from rich.text import Text
 
 from .output import write_stderr
 from .printable import printable
+from .results.statistics import MIN_ROUNDS
 
 if TYPE_CHECKING:
     from .results.comparison import Comparison
 
+FIRST_ROUNDS = 2
+"""Rounds that take longer than the others: the first one measures peaks and computes the
+reference's losses, in the second one the epochs are whole."""
 LINES = 6
 """Last pieces of work and first figures that a terminal shows before there is a table."""
 
@@ -97,7 +101,7 @@ class Display(LiveDisplay):
             console=self.console,
             auto_refresh=False,
         )
-        bound = rounds is None or done == 1
+        bound = rounds is None or done <= FIRST_ROUNDS
         words = f"{what}; {'at most' if bound else 'about'} {duration(left)} left"
         bar.add_task(words, total=rounds, completed=done)
         return bar
@@ -121,29 +125,29 @@ class RoundClock:
         if comparison.reference is None:
             return  # the proof is not over
         self.done = max((e.round for r in comparison.results for e in r.epochs), default=0)
-        self.rounds, self.limit = comparison.settings.rounds, comparison.settings.max_seconds
+        self.rounds, self.limit = comparison.settings.rounds, comparison.max_round_seconds
         now = time.monotonic()
         if self.began is None:
             self.began, self.first, self.last = now, (self.done, now), (self.done, now)
         elif self.done == 1:
             self.last = (self.done, now)  # the peaks belong to the first round
         elif self.done > self.last[0]:
-            self.first = self.last if self.last[0] == 1 else self.first
+            self.first = self.last if self.last[0] <= FIRST_ROUNDS else self.first
             self.last = (self.done, now)
 
     def seconds_left(self) -> float | None:
         """Return the seconds that the remaining rounds will take; None before the first one.
 
-        Only the first round measures peaks and computes the reference's losses: after it the figure
-        is a bound, and later it does not count.
+        The first ones take longer than the others: after them the figure is a bound, and later they
+        do not count.
         """
         (done_before, start), (done, end) = self.first, self.last
         if self.began is None or done == done_before:
             return None
-        if self.rounds is None:
-            return max(0.0, self.limit - (time.monotonic() - self.began))
-        seconds = (self.rounds - done) * (end - start) / (done - done_before)
-        return max(0.0, seconds - (time.monotonic() - end))
+        now, rounds = time.monotonic(), self.rounds or MIN_ROUNDS
+        seconds = (rounds - done) * (end - start) / (done - done_before)
+        limit = 0.0 if self.rounds else self.limit - (now - self.began)
+        return max(0.0, limit, seconds - (now - end))
 
 
 def duration(seconds: float) -> str:

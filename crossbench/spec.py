@@ -26,10 +26,8 @@ DATA_CHOICES = "auto, synthetic, or a directory or file"
 AUTO = "auto"
 ALL = "all"
 MODEL = "lenet"
-ROUNDS = 6
+ROUNDS = AUTO
 EPOCHS = 1
-PRECISION = 0.05
-MAX_SECONDS = 600.0
 SEED = 0
 TIMEOUT = 600.0
 
@@ -40,7 +38,7 @@ SECONDS = number(
     lambda value: 0 < value <= threading.TIMEOUT_MAX,
 )
 LABEL = optional(LINE)
-LOSS_TARGET = optional(OVER_0)
+LIMIT, POSITIVE = optional(SECONDS), optional(OVER_0)
 ACCURACY = optional(number("a number over 0 and at most 1", lambda value: 0 < value <= 1))
 
 
@@ -76,8 +74,8 @@ def make_spec(
     model: str | Model = MODEL,
     data: str | Path = AUTO,
     rounds: int | str = ROUNDS,
-    precision: float = PRECISION,
-    max_seconds: float = MAX_SECONDS,
+    precision: float | None = None,
+    max_seconds: float | None = None,
     epochs: int = EPOCHS,
     batch_size: int | Iterable[int] | None = None,
     batches: int | None = None,
@@ -98,7 +96,7 @@ def make_spec(
     """
     requested = find_model(model)
     target_accuracy = ACCURACY.check("target_accuracy", target_accuracy)
-    target_loss = LOSS_TARGET.check("target_loss", target_loss)
+    target_loss = POSITIVE.check("target_loss", target_loss)
     if target_accuracy is not None and not requested.has_accuracy:
         what = "numbers" if requested.classes is None else "a class at each place of a sequence"
         raise SpecError(
@@ -130,8 +128,8 @@ def make_spec(
         settings=Settings(
             model=model if isinstance(model, str) else model.name,
             rounds=_check_rounds(rounds),
-            precision=OVER_0.check("precision", precision),
-            max_seconds=SECONDS.check("max_seconds", max_seconds),
+            precision=POSITIVE.check("precision", precision),
+            max_seconds=LIMIT.check("max_seconds", max_seconds),
             epochs=SIZE.check("epochs", epochs),
             seed=SEED_RULE.check("seed", seed),
             timeout=SECONDS.check("timeout", timeout),

@@ -27,21 +27,26 @@ AGREES = Parity({"loss": 1e-15}, {"loss": 1e-7}, {"loss": 1e-7})
 DISAGREES = Parity({"loss": 1e-15, "gradient of conv1.weight": 0.3}, {"loss": 0.1}, {"loss": 1e-7})
 
 
+EXAMPLES, STEPS = 1050, 10
+"""Examples of an epoch, and its steps with batches of 100."""
 QUIET = SystemActivity(0.0, 0.0, 0.0, 0, None, None)
-SETTINGS = Settings("m", 3, 0.05, 600.0, 1, 0, 600.0, "synthetic", None, {}, None, None, False)
+SETTINGS = Settings("m", 3, None, 600.0, 1, 0, 600.0, "synthetic", None, {}, None, None, False)
 
 
-def epoch(number, seconds, system_activity=QUIET, at=1):
+def epoch(number, seconds, system_activity=QUIET, at=1, steps=STEPS):
     """Return an epoch of round `number`. at: its index in the round, 0 for the first epoch."""
-    started = 10_000.0 * number + 1000 * at
-    return Epoch(number, at, started, seconds, 2 * seconds, [2.3, None], {}, system_activity)
+    started, losses = 10_000.0 * number + 1000 * at, [2.3] * (steps - 1) + [None]
+    return Epoch(number, at, started, seconds, 2 * seconds, losses, {}, system_activity)
 
 
-def epochs(seconds):
+def epochs(seconds, steps=STEPS):
     """Return the epochs of all rounds. seconds: the first epoch's, then a steady one of each."""
     first, *steady = seconds
-    rounds = [(epoch(i, first, at=0), epoch(i, s)) for i, s in enumerate(steady, 1)]
-    return [e for pair in rounds for e in pair] or [epoch(1, first, at=0)]
+    rounds = [
+        (epoch(i, first, at=0, steps=steps), epoch(i, s, steps=steps))
+        for i, s in enumerate(steady, 1)
+    ]
+    return [e for pair in rounds for e in pair] or [epoch(1, first, at=0, steps=steps)]
 
 
 def result(
@@ -77,7 +82,7 @@ def result(
         status=status,
         reason=None if status == "ran" else "why",
         parity=parity,
-        epochs=epochs(seconds) if seconds else [],
+        epochs=epochs(seconds, EXAMPLES // batch_size) if seconds else [],
         test_accuracy=0.25,
         peak_memory=2**30,
         details={"version": "1"},
@@ -101,7 +106,7 @@ def comparison(*results, model=None, **settings):
             "data": {"type": "CIFAR10", "augmentation": None},
             "layers": [],
         },
-        data=Data("pictures", "ab", 1050, 100),
+        data=Data("pictures", "ab", EXAMPLES, 100),
         machine=Machine("cpu", 2, 2**34, [], None, "Linux", "3.11", {}),
         settings=replace(SETTINGS, **settings),
         results=list(results),

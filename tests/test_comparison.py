@@ -2,7 +2,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from samples import AGREES, DISAGREES, QUIET, comparison, result
+from samples import AGREES, DISAGREES, QUIET, comparison, epoch, result
 
 import crossbench
 from crossbench.errors import ResultsError
@@ -58,17 +58,51 @@ def test_threads_are_ranked_apart():
     assert c.ratio(two).median == 1.0
 
 
-def test_precise():
-    even, uneven = [9.0, *[2.0] * 8], [9.0, 2.0, 3.0, 2.0, 4.0, 2.0, 3.0, 2.0, 5.0]
-    assert comparison(result("torch", even)).precise
-    assert not comparison(result("torch", uneven)).precise
-    assert not comparison(result("torch", even[:4])).precise  # too few for an interval
+EVEN, UNEVEN = [9.0, *[2.0] * 8], [9.0, 2.0, 3.0, 2.0, 4.0, 2.0, 3.0, 2.0, 5.0]
+
+
+def test_a_narrow_interval_decides():
+    assert comparison(result("torch", EVEN)).decided
+    assert not comparison(result("torch", UNEVEN)).decided
+    assert not comparison(result("torch", EVEN[:4])).decided  # too few for an interval
     # the base's own seconds do not matter, the ratio does
-    drifting = [result("torch", uneven), result("jax", [2 * s for s in uneven])]
-    assert comparison(*drifting).precise
-    assert not comparison(result("torch", even), result("jax", uneven)).precise
-    assert comparison(result("torch", even), result("jax", uneven), precision=9.0).precise
-    assert comparison(result("torch", even), result("jax", uneven, status="failed")).precise
+    drifting = [result("torch", UNEVEN), result("jax", [2 * s for s in UNEVEN])]
+    assert comparison(*drifting).decided
+    assert not comparison(result("torch", EVEN), result("jax", UNEVEN)).decided
+    assert comparison(result("torch", EVEN), result("jax", UNEVEN), precision=9.0).decided
+    assert comparison(result("torch", EVEN), result("jax", UNEVEN, status="failed")).decided
+
+
+def test_a_wide_interval_on_one_side_of_1_decides_where_no_precision_is_asked_for():
+    clear = [result("torch", EVEN), result("jax", [9.0, *[2 * s for s in UNEVEN[1:]]])]
+    assert comparison(*clear).ratio(clear[1]).width > 0.2
+    assert comparison(*clear).decided
+    assert not comparison(*clear, precision=0.05).decided
+    assert comparison(*clear, baseline="jax").decided  # there the ratio is under 1
+    # the seconds of a single row are no ratio
+    assert not comparison(clear[1]).decided
+
+
+def test_the_first_batches_stand_for_the_whole_epoch():
+    """Two rounds of 5 of 10 batches, and a whole one, in which alone the first epoch counts."""
+    parts = result("torch", [4.0, 1.0, 1.1])
+    parts.epochs = [replace(e, losses=e.losses[:5], page_faults=50.0) for e in parts.epochs]
+    whole = [epoch(3, 9.0, at=0), replace(epoch(3, 2.4), page_faults=110.0)]
+    parts.epochs += whole
+    c = comparison(parts)
+    assert c.seconds(parts) == [2.0, 2.2, 2.4]
+    assert c.seconds(parts, "page_faults") == [100.0, 100.0, 110.0]
+    assert c.shortest(parts) == 2.0
+    assert c.first_epoch(parts).median == 9.0
+    assert c.first_epoch(parts).count == 1
+    assert c.examples_per_second(parts) == 1000 / 2.2
+    assert parts.first_losses == whole[0].losses
+
+
+def test_the_limit_of_the_rounds_grows_with_the_rows():
+    rows = [result("torch", EVEN), result("jax", EVEN), result("flux", [], status="unavailable")]
+    assert comparison(*rows, max_seconds=None).max_round_seconds == 120
+    assert comparison(*rows, max_seconds=7.0).max_round_seconds == 7
 
 
 def test_devices_are_ranked_apart_and_joined_by_the_speedup():

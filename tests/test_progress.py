@@ -48,7 +48,7 @@ def test_the_time_that_is_left_follows_from_the_rounds(clock):
     assert left.seconds_left() == 60  # 4 rounds of 15 s: the first one did more than these
     clock[0] += 25
     left.update(with_rounds(3, rounds=6))
-    assert left.seconds_left() == 60  # 3 rounds of 20 s
+    assert left.seconds_left() == 75  # 3 rounds of 25 s: the second one's epochs were whole
 
 
 def test_a_resumed_run_counts_its_own_rounds(clock):
@@ -65,10 +65,13 @@ def test_until_the_ratios_are_precise_the_limit_is_told(clock):
     left.update(with_rounds(0, rounds=None, max_seconds=600.0))
     clock[0] += 20
     left.update(with_rounds(1, rounds=None, max_seconds=600.0))
-    assert left.seconds_left() == 580
+    assert left.seconds_left() == 580  # the limit; five rounds of 20 s would be over before
     clock[0] += 20
     left.update(with_rounds(2, rounds=None, max_seconds=600.0))
     assert left.seconds_left() == 560
+    clock[0] += 550
+    left.update(with_rounds(3, rounds=None, max_seconds=600.0))
+    assert left.seconds_left() == 3 * 550  # the rounds that an interval needs
 
 
 @pytest.mark.parametrize(

@@ -290,7 +290,7 @@ def test_a_plain_script_without_a_main_guard(tmp_path, cifar_directory):
 @pytest.mark.parametrize(
     ("precision", "max_seconds", "rounds"), [(99.0, 600, MIN_ROUNDS), (1e-9, 1e-9, MIN_ROUNDS)]
 )
-def test_auto_rounds_end_when_precise_or_late(run, precision, max_seconds, rounds):
+def test_auto_rounds_end_when_decided_or_late(run, precision, max_seconds, rounds):
     comparison = run(
         "reference", devices="cpu", rounds="auto", precision=precision, max_seconds=max_seconds
     )
@@ -299,9 +299,9 @@ def test_auto_rounds_end_when_precise_or_late(run, precision, max_seconds, round
     assert comparison.settings.rounds is None
 
 
-def test_auto_rounds_go_on_until_they_are_precise(run, monkeypatch):
+def test_auto_rounds_go_on_until_they_are_decided(run, monkeypatch):
     seen = iter([False, False, True])
-    monkeypatch.setattr(crossbench.Comparison, "precise", property(lambda _: next(seen)))
+    monkeypatch.setattr(crossbench.Comparison, "decided", property(lambda _: next(seen)))
     (result,) = run("reference", devices="cpu", rounds="auto").results
     assert max(epoch.round for epoch in result.epochs) == MIN_ROUNDS + 2
 

@@ -22,7 +22,8 @@ def test_the_defaults_of_a_spec(lenet):
     assert (spec.frameworks, spec.devices) == (None, None)
     assert (spec.model, spec.batch_sizes, spec.tasks) == (lenet, (1000,), ("train",))
     assert spec.threads == (len(os.sched_getaffinity(0)),) == (len(usable_cpus()),)
-    assert spec.settings.rounds == 6
+    assert (spec.settings.rounds, spec.settings.precision) == (None, None)
+    assert spec.settings.max_seconds is None
 
 
 def test_several_tasks_and_batch_sizes():

@@ -100,7 +100,7 @@ def use(c):
     change_table([c, c])
     merged_table([c, c])
     assert isinstance(c.complete, bool)
-    assert isinstance(c.precise, bool)
+    assert isinstance(c.decided, bool)
 
 
 KINDS = ("schema", "crossbench", "created", "model", "data", "machine", "settings", "results",

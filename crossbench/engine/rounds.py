@@ -47,12 +47,15 @@ from . import evidence, parity
 from .checked import changed_figures
 from .peak import PEAK_WORK
 from .process import WorkerFailure, WorkerGroup, WorkerProcess
+from .round_steps import round_steps
 from .sampler import Sampler
 from .usage import Clock
 from .worker import Assignment, StartReply, epoch_batches
 
 INSTALL_SECONDS = 3600.0
 """Seconds that installing a framework may take."""
+MAX_TARGET_SECONDS = 600.0
+"""Seconds of training to a target, at most, where no limit was given."""
 PEAK_ATTEMPTS = 3
 """Further measurements of the peak for a cell that is over it."""
 LARGE_MODEL = 10_000_000
@@ -151,14 +154,14 @@ class Measurement:
             self.save(self.comparison)
 
     def round_numbers(self) -> Iterator[int]:
-        """Yield as many rounds as asked for, or until the ratios are precise or the time is up."""
+        """Yield as many rounds as asked for, or until the ratios are decided or the time is up."""
         settings, start = self.settings, time.monotonic()
         for number in count(1):
             if settings.rounds is not None and number > settings.rounds:
                 return
             if settings.rounds is None and number > MIN_ROUNDS:
-                late = time.monotonic() - start > settings.max_seconds
-                if late or self.comparison.precise:
+                late = time.monotonic() - start > self.comparison.max_round_seconds
+                if late or self.comparison.decided:
                     return
             yield number
 
@@ -285,20 +288,24 @@ class Measurement:
         processes of all would need their memory at the same time. The round is kept only if it is
         finished.
         """
-        rounds = self.settings.rounds or "as many as needed"
         shuffle = random.Random(f"{self.settings.seed} {number}").shuffle
         with ExitStack() as stack:
-            cells = [CellRound(result, number) for result in results]
+            cells = [
+                CellRound(result, number, round_steps(self.comparison, result, number))
+                for result in results
+            ]
+            if number > 1:
+                self.start_together(cells, stack)
             for epoch in range(1 + self.settings.epochs):
                 shuffle(cells)
                 for cell in cells:
                     if cell.failed:
                         continue
-                    name = f"epoch {epoch} of {self.settings.epochs}" if epoch else "first epoch"
-                    self.progress(f"{cell.result.name}: round {number} of {rounds}, {name}")
+                    name = self.epoch_name(cell, epoch)
+                    self.progress(f"{cell.result.name}: {self.round_name(number)}, {name}")
                     with _fail_cell_on_error(f"in round {number}", cell.result):
-                        if epoch == 0:
-                            cell.start(stack.enter_context(self.worker(cell.result)))
+                        if number == 1 and epoch == 0:
+                            cell.start(stack.enter_context(self.worker(cell.result, cell.steps)))
                         cell.train(epoch)
                         if number == 1:  # a first figure, long before the round is over
                             seconds = cell.epochs[-1].wall_seconds
@@ -308,13 +315,39 @@ class Measurement:
                 reference = self.reference_with_losses()
             for cell in trained:
                 with _fail_cell_on_error(f"in round {number}", cell.result):
-                    cell.finish(reference)
+                    is_whole = cell.steps == self.comparison.batches(cell.result)
+                    cell.finish(reference, is_whole)
             self.save(self.comparison)
             for cell in cells:
                 if not cell.failed and not self.has_peak(cell.result):
                     self.progress(f"{cell.result.name}: matrix multiplication and copy")
                     cell.measure_peak()
                     self.save(self.comparison)
+
+    def start_together(self, cells: list[CellRound], stack: ExitStack) -> None:
+        """Start the workers of a round side by side: nothing is timed before all are ready."""
+        pool = ThreadPoolExecutor(len(usable_cpus()))
+        try:
+            starts = {}
+            for cell in cells:
+                worker = stack.enter_context(self.worker(cell.result, cell.steps))
+                starts[pool.submit(cell.start, worker)] = cell
+            for started in as_completed(starts):
+                cell = starts[started]
+                with _fail_cell_on_error(f"in round {cell.number}", cell.result):
+                    started.result()
+        finally:  # after Ctrl-C do not wait for them
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def round_name(self, number: int) -> str:
+        """Return the number of a round, and of how many, for the progress."""
+        return f"round {number} of {self.settings.rounds or 'as many as needed'}"
+
+    def epoch_name(self, cell: CellRound, epoch: int) -> str:
+        """Return which epoch of a round it is, and how much of one, for the progress."""
+        name = f"epoch {epoch} of {self.settings.epochs}" if epoch else "first epoch"
+        batches = self.comparison.batches(cell.result)
+        return name if cell.steps == batches else f"{name} ({cell.steps} of {batches} batches)"
 
     def has_peak(self, result: CellResult) -> bool:
         """Return whether the peak was measured, or tried, for a cell that shares this one's proof.
@@ -351,7 +384,8 @@ class Measurement:
         epochs = list[TargetEpoch]()
         with self.worker(result) as worker:
             worker.ask("start")
-            while sum(epoch.wall_seconds for epoch in epochs) < self.settings.max_seconds:
+            limit = self.settings.max_seconds or MAX_TARGET_SECONDS
+            while sum(epoch.wall_seconds for epoch in epochs) < limit:
                 name = f"epoch {len(epochs) + 1} to the target {target.what}"
                 self.progress(f"{result.name}: {name}")
                 epochs.append(worker.ask("target_epoch", len(epochs), target.what))
@@ -366,16 +400,22 @@ class Measurement:
             worker.ask("start")
             result.allocated = worker.ask("allocated")
 
-    def worker(self, result: CellResult) -> WorkerProcess:
-        """Start a worker process for a cell."""
-        return WorkerProcess(self.assignments[result.name], self.settings.timeout)
+    def worker(self, result: CellResult, batches: int | None = None) -> WorkerProcess:
+        """Start a worker process for a cell, whose epochs take so many batches; None for all."""
+        assignment = self.assignments[result.name]
+        if batches is not None:
+            assignment = replace(assignment, batches=batches)
+        return WorkerProcess(assignment, self.settings.timeout)
 
 
 class CellRound:
-    """Run one round of one cell in its process, and keep the results when the round is finished."""
+    """Run one round of one cell in its process, and keep the results when the round is finished.
 
-    def __init__(self, result: CellResult, number: int) -> None:
-        self.result, self.number = result, number
+    steps: how many batches its epochs take.
+    """
+
+    def __init__(self, result: CellResult, number: int, steps: int) -> None:
+        self.result, self.number, self.steps = result, number, steps
         self.epochs: list[Epoch] = []
         self.usage: list[Usage] = []
         cell = result.cell
@@ -408,22 +448,24 @@ class CellRound:
         if epoch > 0 and (usage := sampler.usage(timed)):
             self.usage.append(usage)
 
-    def finish(self, reference: Reference) -> None:
+    def finish(self, reference: Reference, is_whole: bool) -> None:
         """Move the round's results to the cell's; WorkerFailure where its weights changed otherwise
-        than in the first round.
+        than in the first round of as many steps.
+
+        is_whole: whether the epochs took all batches.
         """
         result, final_stats = self.result, self.worker.ask("final_stats")
         predicts = result.cell.task == PREDICT
-        if not result.epochs:
-            result.changes, result.predictions = final_stats.changes, final_stats.predictions
+        longest = max((epoch.steps for epoch in result.epochs), default=0)
+        if is_whole and self.steps > longest:
+            result.predictions = final_stats.predictions
             if not predicts:
                 result.test_accuracy = self.worker.ask("test_accuracy")
                 if reference.masked:
                     result.masked_losses = self.worker.ask("masked_losses")
-        steps = len(self.epochs[0].losses)
-        changes = final_stats.changes
-        if differs := change_difference(reference, steps, changes, result.changes):
-            raise WorkerFailure(f"{differs} than in the first round")
+        before = result.changes.setdefault(self.steps, final_stats.changes)
+        if differs := change_difference(reference, self.steps, final_stats.changes, before):
+            raise WorkerFailure(f"{differs} than in an earlier round")
         if predicts:
             result.latencies.append(self.worker.ask("latency", self.number))
         result.epochs += self.epochs

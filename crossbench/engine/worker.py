@@ -72,8 +72,8 @@ Accuracy = Annotated[float, Meta(ge=0, le=1)]
 class Assignment:
     """Describe what a worker carries out.
 
-    data: the directory that save_arrays wrote to. batches: their number in an epoch. gpu: its index
-    among the visible GPUs; None on the CPU.
+    data: the directory that save_arrays wrote to. batches: how many its epochs take, the first
+    ones. gpu: its index among the visible GPUs; None on the CPU.
     """
 
     framework: str

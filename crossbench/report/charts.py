@@ -112,16 +112,17 @@ def rounds(comparison: Comparison) -> Chart | None:
     for result in _measured(comparison):
         middle = median(comparison.seconds(result))
         for epoch in result.steady:
+            seconds = comparison.per_epoch(result, epoch)
             values.append(
                 _labels(comparison, result)
                 | {
                     "position": position[epoch.round, epoch.started],
-                    "percent": 100 * (epoch.wall_seconds / middle - 1),
-                    "seconds": epoch.wall_seconds,
+                    "percent": 100 * (seconds / middle - 1),
+                    "seconds": seconds,
                     "round": epoch.round,
                 }
             )
-        wall = [epoch.wall_seconds for epoch in result.steady]
+        wall = [comparison.per_epoch(result, epoch) for epoch in result.steady]
         shares = [f"{(s / middle - 1):+.1%}" for s in (min(wall), max(wall))]
         cells.append([row_name(comparison, result), str(len(wall)), number(middle), *shares])
     if not values:
@@ -208,7 +209,7 @@ def losses(comparison: Comparison) -> Chart | None:
     cells, last, diverged = [], list[float](), list[str]()
     trained = [result for result in _measured(comparison) if result.cell.task == TRAIN]
     for result in [r for r in trained if r.cell.work == trained[0].cell.work]:
-        known = [(i, x) for i, x in enumerate(result.epochs[0].losses, 1) if x is not None]
+        known = [(i, x) for i, x in enumerate(result.first_losses, 1) if x is not None]
         every = -(-len(known) // MAX_STEPS) or 1
         values += [_labels(comparison, result) | {"step": i, "loss": x} for i, x in known[::every]]
         if known:
@@ -216,7 +217,7 @@ def losses(comparison: Comparison) -> Chart | None:
                 [row_name(comparison, result), f"{known[0][1]:.6g}", f"{known[-1][1]:.6g}"]
             )
             last.append(known[-1][1])
-        if None in result.epochs[0].losses:
+        if None in result.first_losses:
             diverged.append(row_name(comparison, result))
     if not values:
         return None

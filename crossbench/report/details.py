@@ -106,7 +106,7 @@ def _time_row(comparison: Comparison, result: CellResult) -> dict[str, str]:
     return _row_labels(result) | {
         "first epoch s": with_interval(comparison.first_epoch(result)),
         "steady epoch s": with_interval(comparison.steady(result)),
-        "min s": number(min((e.wall_seconds for e in result.steady), default=None)),
+        "min s": number(comparison.shortest(result)),
         "CPU s": number(cpu.median if cpu else None),
         "cores": number(comparison.cores(result)),
         "kernel": percent(comparison.system_share(result)),
@@ -125,7 +125,7 @@ def _milliseconds(seconds: Estimate | None) -> Estimate | None:
 
 
 def _work_row(comparison: Comparison, result: CellResult) -> dict[str, str]:
-    losses = result.epochs[0].losses if result.epochs else []
+    losses = result.first_losses
     gflops = comparison.gflops(result)
     memory, own = result.peak_memory, comparison.own_peak(result)
     return _row_labels(result) | {

@@ -100,7 +100,7 @@ def _run(comparison: Comparison, index: int) -> dict[str, Any]:
 def command(comparison: Comparison) -> str:
     """Return the command line that repeats the run."""
     settings, data = comparison.settings, comparison.data
-    accuracy, target = settings.target_accuracy, settings.target
+    accuracy = settings.target_accuracy
     cells = [r.cell for r in comparison.results]
     words = {
         "frameworks": ",".join(dict.fromkeys(cell.implementation for cell in cells)),
@@ -112,8 +112,8 @@ def command(comparison: Comparison) -> str:
         "batches": data.most_batches,
         "examples": data.most_examples,
         "rounds": settings.rounds or "auto",
-        "precision": None if settings.rounds else f"{100 * settings.precision:g}%",
-        "max-seconds": None if settings.rounds and not target else settings.max_seconds,
+        "precision": settings.precision and f"{100 * settings.precision:g}%",
+        "max-seconds": settings.max_seconds,
         "epochs": settings.epochs,
         "seed": settings.seed,
         "threads": ",".join(str(n) for n in dict.fromkeys(cell.threads for cell in cells)),

@@ -50,7 +50,7 @@ def problems(comparison: Comparison, result: CellResult) -> list[str]:
         *_low_peak(comparison, result),
         *_above_peak(comparison, result),
         *_gpu(result),
-        *_noise(result),
+        *_noise(comparison, result),
     ]
 
 
@@ -160,7 +160,7 @@ def _gpu(result: CellResult) -> list[str]:
     return lines
 
 
-def _noise(result: CellResult) -> list[str]:
+def _noise(comparison: Comparison, result: CellResult) -> list[str]:
     """Tell what disturbed the steady epochs, all of them taken together."""
     epochs = result.steady
     if not epochs:
@@ -188,13 +188,13 @@ def _noise(result: CellResult) -> list[str]:
         lines.append(f"the CPU throttled {events:.0f} times because of heat: cool it and run again")
     if stopped := sum(usage.stopped_seconds for usage in result.usage):
         lines.append(f"its process was stopped for {stopped:.1f} s during its epochs: run again")
-    seconds = [epoch.wall_seconds for epoch in epochs]
+    seconds = [comparison.per_epoch(result, epoch) for epoch in epochs]
     if len(seconds) >= MIN_ROUNDS:
         low, middle, high = quantiles(seconds, n=4)
         if (relative_range := (high - low) / middle) > MAX_INTERQUARTILE_RANGE:
             lines.append(
                 f"the interquartile range of its epochs is {relative_range:.0%} of the median: "
-                "the machine is noisy; use --rounds auto, or run again when it is quieter"
+                "the machine is noisy; take more rounds, or run again when it is quieter"
             )
     return lines
 

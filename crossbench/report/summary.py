@@ -89,7 +89,7 @@ def summarize(comparison: Comparison, running: bool = False) -> Summary:
     ratio = printable(f"× {base}", MAX_CELL_CHARACTERS)
     columns = [ratio if name == "ratio" else name for name in (cells[0] if cells else {})]
     return Summary(
-        heading=_clean(_heading(comparison)),
+        heading=_clean(_heading(comparison, running)),
         columns=columns,
         deciding=columns.index(ratio) + 1 if columns else 0,
         rows=[[printable(cell, MAX_CELL_CHARACTERS) for cell in row.values()] for row in cells],
@@ -133,7 +133,7 @@ def _cells(row: Row) -> dict[str, str]:
     }
 
 
-def _heading(comparison: Comparison) -> list[str]:
+def _heading(comparison: Comparison, running: bool) -> list[str]:
     model, data, machine = comparison.model, comparison.data, comparison.machine
     rounds = max((row.rounds for row in rows(comparison)), default=0)
     on_gpu = any(r.cell.on_gpu for r in comparison.results)
@@ -145,8 +145,8 @@ def _heading(comparison: Comparison) -> list[str]:
         f"{epoch_words(comparison)}, {model['optimizer']['type']}, float32; "
         f"{machine.name}, {count(machine.cpus, 'CPU')}{gpus}; "
         f"{with_threads}{allocator_words(comparison)}; "
-        f"{count(rounds, 'interleaved round')}: {_what_is_shown(rounds)}."
-        f"{_what_is_predicted(comparison)}"
+        f"{count(rounds, 'interleaved round')}{_why_ended(comparison, running)}: "
+        f"{_what_is_shown(rounds)}.{_parts(comparison)}{_what_is_predicted(comparison)}"
     ]
 
 
@@ -169,6 +169,39 @@ def epoch_words(comparison: Comparison) -> str:
     if data.most_batches is None:
         return f"epochs of {examples:,} examples in batches of {listed}"
     return f"epochs of {joined(f'{b:,}' for b in batches)} batches of {listed}"
+
+
+def _why_ended(comparison: Comparison, running: bool) -> str:
+    """Return why there were no more rounds, to be put after their number; nothing before the end.
+
+    An interrupted run has its own warning.
+    """
+    settings, results = comparison.settings, comparison.results
+    if running or settings.rounds is not None or any(r.status == "pending" for r in results):
+        return ""
+    if not comparison.decided:
+        return f", until {comparison.max_round_seconds:,.0f} s were over"
+    if settings.precision is not None:
+        return f", until each interval was within {100 * settings.precision:g} %"
+    return ", until each ratio was clear"
+
+
+def _parts(comparison: Comparison) -> str:
+    """Return a sentence on the rounds whose epochs took the first batches only, or nothing."""
+    whole, parts = set[int](), dict[int, set[int]]()
+    for result in comparison.results:
+        for epoch in result.epochs:
+            if comparison.is_whole(result, epoch):
+                whole.add(epoch.round)
+            else:
+                parts.setdefault(epoch.round, set()).add(epoch.steps)
+    if not parts:
+        return ""
+    steps = sorted(set().union(*parts.values()))
+    some = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
+    rest = "in the others" if whole else "In each round"
+    start = f"In {count(len(whole), 'round')} the epochs are whole, " if whole else ""
+    return f" {start}{rest} they take the first {some} batches."
 
 
 def _what_is_predicted(comparison: Comparison) -> str:

@@ -16,14 +16,16 @@ from ..errors import ResultsError
 from ..implementation import IDIOMATIC
 from ..printable import printable
 from . import doubts, file
-from .records import TRAIN, CellResult, Data, Group, Machine, Peak, Reference, Settings
+from .records import TRAIN, CellResult, Data, Epoch, Group, Machine, Peak, Reference, Settings
 from .rows import Value, as_dict, rows
-from .statistics import Estimate, estimate, paired_ratio, round_ratios
+from .statistics import PRECISION, Estimate, estimate, paired_ratio, round_ratios
 from .validation import check
 
-SCHEMA = 11
+SCHEMA = 12
 PAGE_RESULTS = re.compile(rb'<script [^>]*class="crossbench-results">(.*?)</script>')
 """Where a page holds the results of a run."""
+SECONDS_PER_ROW = 60.0
+"""Limit for as many rounds as are needed, by the rows of the table."""
 UNREADABLE = (msgspec.MsgspecError, RecursionError, TypeError, ValueError, OverflowError)
 """What msgspec raises for JSON, or for values, that are not a comparison; nesting that is too deep
 raises RecursionError."""
@@ -73,9 +75,24 @@ class Comparison:
         return [as_dict(row) for row in rows(self)]
 
     def first_epoch(self, result: CellResult, figure: str = "wall_seconds") -> Estimate | None:
-        """Return the seconds of a new process' first epoch, with compilation, over the rounds."""
-        seconds = [getattr(epoch, figure) for epoch in result.cold]
+        """Return the seconds of a new process' first epoch, with compilation, over the rounds in
+        which it was whole.
+        """
+        seconds = [getattr(epoch, figure) for epoch in self.whole_first_epochs(result)]
         return estimate(seconds) if seconds else None
+
+    def whole_first_epochs(self, result: CellResult) -> list[Epoch]:
+        """Return the first epochs of those rounds in which they took all batches."""
+        return [epoch for epoch in result.cold if self.is_whole(result, epoch)]
+
+    def is_whole(self, result: CellResult, epoch: Epoch) -> bool:
+        """Return whether an epoch took all batches, not the first ones only."""
+        return epoch.steps >= self.batches(result)
+
+    def per_epoch(self, result: CellResult, epoch: Epoch, figure: str = "wall_seconds") -> float:
+        """Return a figure of a whole epoch: that of the timed steps, times all steps by timed."""
+        value: float = getattr(epoch, figure)
+        return value * self.batches(result) / epoch.steps
 
     def steady(self, result: CellResult, figure: str = "wall_seconds") -> Estimate | None:
         """Return the seconds of a steady epoch over the rounds; None without a finished round."""
@@ -86,19 +103,26 @@ class Comparison:
         """Return a copy that computes each figure of a cell once; nothing may be added to it."""
         return _Frozen(**{field.name: getattr(self, field.name) for field in fields(self)})
 
+    def shortest(self, result: CellResult) -> float | None:
+        """Return the seconds of the fastest steady epoch of all; None without one."""
+        return min((self.per_epoch(result, epoch) for epoch in result.steady), default=None)
+
     def seconds(self, result: CellResult, figure: str = "wall_seconds") -> list[float]:
         """Return the seconds of a steady epoch, one value per round."""
         return list(self._by_round(result, figure).values())
 
     def runtime_figures(self, result: CellResult) -> dict[str, tuple[float, float | None]]:
         """Return the runtime's own figures: the medians of the first and of the steady epochs."""
-        first, steady = ([e.figures for e in epochs] for epochs in (result.cold, result.steady))
+        first = self.whole_first_epochs(result)
+        whole = self.batches(result)
+
+        def middle(name: str, epochs: list[Epoch]) -> float | None:
+            values = [e.figures[name] * whole / e.steps for e in epochs if name in e.figures]
+            return median(values) if values else None
+
         return {
-            name: (
-                median(f[name] for f in first if name in f),
-                median(values) if (values := [f[name] for f in steady if name in f]) else None,
-            )
-            for name in (first[0] if first else {})
+            name: (middle(name, first) or 0.0, middle(name, result.steady))
+            for name in (first[0].figures if first else {})
         }
 
     def cores(self, result: CellResult) -> float | None:
@@ -300,16 +324,19 @@ class Comparison:
         return ratio.scaled(factor) if ratio else None
 
     @property
-    def precise(self) -> bool:
-        """Return whether every ratio's interval is narrower than the requested precision.
+    def decided(self) -> bool:
+        """Return whether every ratio's interval is as narrow as asked for.
 
-        For a cell without another to compare with, the interval is that of its seconds.
+        Where no precision was asked for, it may also lie clearly on one side of 1. For a cell
+        without another to compare with, the interval is that of its seconds.
         """
-        return all(
-            estimate.width < self.settings.precision
-            for result in self.results
-            if (estimate := self._estimate_to_narrow(result))
-        )
+        return all(self._is_decided(result) for result in self.results)
+
+    @property
+    def max_round_seconds(self) -> float:
+        """Return the limit for as many rounds as are needed."""
+        rows = sum(result.status != "unavailable" for result in self.results)
+        return self.settings.max_seconds or SECONDS_PER_ROW * rows
 
     @property
     def complete(self) -> bool:
@@ -343,10 +370,10 @@ class Comparison:
         return median(self.seconds(result))
 
     def _by_round(self, result: CellResult, figure: str) -> dict[int, float]:
-        """Return the median of the steady epochs of each round."""
+        """Return the median of the steady epochs of each round, as figures of whole ones."""
         rounds: dict[int, list[float]] = {}
         for epoch in result.steady:
-            rounds.setdefault(epoch.round, []).append(getattr(epoch, figure))
+            rounds.setdefault(epoch.round, []).append(self.per_epoch(result, epoch, figure))
         return {number: median(values) for number, values in rounds.items()}
 
     def _thread_cells(self, result: CellResult) -> list[CellResult]:
@@ -363,13 +390,17 @@ class Comparison:
         ]
         return sorted(cells, key=lambda r: r.cell.threads)
 
-    def _estimate_to_narrow(self, result: CellResult) -> Estimate | None:
-        """Return the estimate whose interval must reach the precision, or None."""
-        base = self.base(result)
-        if base is not result:
-            return self.ratio(result)
-        alone = len(self.ranked(result.cell.group)) == 1
-        return self.steady(result) if alone else None
+    def _is_decided(self, result: CellResult) -> bool:
+        """Return whether the interval of the cell's ratio, or of its seconds, is narrow enough."""
+        base, wanted = self.base(result), self.settings.precision
+        if base is result:
+            alone = len(self.ranked(result.cell.group)) == 1
+            seconds = self.steady(result)
+            return not alone or seconds is None or seconds.width < (wanted or PRECISION)
+        ratio = self.ratio(result)
+        if ratio is None or ratio.width < (wanted or PRECISION):
+            return True
+        return wanted is None and ratio.is_clear
 
     def _ratio(self, numerator: CellResult, denominator: CellResult) -> Estimate | None:
         return paired_ratio(self._seconds_by_round(numerator), self._seconds_by_round(denominator))

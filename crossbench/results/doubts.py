@@ -159,8 +159,12 @@ def _difference(comparison: Comparison, result: CellResult, other: CellResult) -
         return None
     if result.cell.task == PREDICT:
         return _prediction_difference(comparison.reference, result, other)
-    steps = comparison.batches(result)
-    return change_difference(comparison.reference, steps, result.changes, other.changes)
+    differences = (
+        change_difference(comparison.reference, steps, changes, other.changes[steps])
+        for steps, changes in result.changes.items()
+        if steps in other.changes
+    )
+    return next(filter(None, differences), None)
 
 
 def _prediction_difference(
@@ -172,11 +176,9 @@ def _prediction_difference(
     """
     losses = reference.losses_of(result.cell)
     bound = 2 * _loss_bound(losses, STEADY_EPOCH) if losses else 2 * MIN_LOSS_BOUND
-    pairs = zip(result.steady[0].losses, other.steady[0].losses, strict=False)
-    for step, (ours, theirs) in enumerate(pairs, 1):
-        if ours != theirs and (
-            ours is None or theirs is None or abs(ours - theirs) > bound * abs(theirs)
-        ):
+    ours, theirs = (max((e.losses for e in r.steady), key=len) for r in (result, other))
+    for step, (a, b) in enumerate(zip(ours, theirs, strict=False), 1):
+        if a != b and (a is None or b is None or abs(a - b) > bound * abs(b)):
             return f"the logits of batch {step} have another loss"
     if result.predictions is None or other.predictions is None:
         return None

@@ -167,11 +167,12 @@ class SystemActivity:
 
 @dataclass(frozen=True)
 class Epoch:
-    """Hold one timed epoch of the cell's task.
+    """Hold one timed epoch of the cell's task, or the first steps of one.
 
     Rounds count from 1, and each has a process of its own: its epoch 0 is cold and includes
-    compilation, the others are steady. On a GPU a steady epoch is repeated, on a CPU a short one;
-    the seconds and figures are then the mean of the repetitions.
+    compilation, the others are steady. All but one of the rounds take the first batches only, where
+    an epoch is long. On a GPU a steady epoch is repeated, on a CPU a short one; the seconds and
+    figures are then the mean of the repetitions.
     """
 
     round: Positive
@@ -201,6 +202,11 @@ class Epoch:
     page_faults: NonNegative = 0.0
     """Minor page faults: pages of memory that the kernel gave to the process, and cleared, when it
     first used them."""
+
+    @property
+    def steps(self) -> int:
+        """Return how many steps were timed: one for each loss."""
+        return len(self.losses)
 
     @property
     def timed_seconds(self) -> float:
@@ -403,9 +409,9 @@ class CellResult:
     """Wall seconds from the start of the first round's process to the data on the device."""
     epochs: list[Epoch] = field(default_factory=list)
     test_accuracy: Share | None = None
-    """Accuracy on the test examples after the first round of training, as a fraction."""
+    """Accuracy on the test examples after the whole epochs of training, as a fraction."""
     predictions: Predictions | None = None
-    """What the first steady epoch predicted; None for training, and where the model has no classes.
+    """What the whole steady epoch predicted; None for training, and where the model has no classes.
     """
     latencies: list[Latency] = field(default_factory=list)
     """One per round of prediction."""
@@ -428,8 +434,9 @@ class CellResult:
     """Why the peak could not be measured, in a line."""
     masked_losses: list[float | None] = field(default_factory=list)
     """Losses of the first steps with given dropout masks; empty for models without dropouts."""
-    changes: dict[str, list[float | None]] = field(default_factory=dict)
-    """Change of each parameter in the first steady epoch, from evidence.sketch."""
+    changes: dict[Positive, dict[str, list[float | None]]] = field(default_factory=dict)
+    """Change of each parameter in the first steady epoch, from evidence.sketch, by the steps of
+    that epoch."""
     to_target: list[TargetEpoch] = field(default_factory=list)
     """The epochs from the initial weights until the target or the time limit."""
 
@@ -441,6 +448,11 @@ class CellResult:
     def cold(self) -> list[Epoch]:
         """Return the first epoch of each round."""
         return [epoch for epoch in self.epochs if epoch.epoch == 0]
+
+    @property
+    def first_losses(self) -> list[float | None]:
+        """Return the loss of each step of the longest first epoch; empty without one."""
+        return max((epoch.losses for epoch in self.cold), key=len, default=[])
 
     @property
     def steady(self) -> list[Epoch]:
@@ -546,9 +558,12 @@ class Settings:
     model: str
     """Model as the user named it: a name of the catalogue, or FILE.py:NAME."""
     rounds: Positive | None
-    """None: until the ratios' intervals are narrower than precision, or max_seconds have passed."""
-    precision: Over0
-    max_seconds: Over0
+    """None: until the ratios' intervals are as precise as asked for, or max_seconds have passed."""
+    precision: Over0 | None
+    """The largest width of a ratio's interval, relative to the ratio; None: until it is decided who
+    is faster."""
+    max_seconds: Over0 | None
+    """Limit for the rounds, and for the training to a target; None for the defaults of each."""
     epochs: Positive
     """Steady epochs per round."""
     seed: Count

@@ -113,7 +113,7 @@ def rows(comparison: Comparison) -> list[Row]:
 def row(comparison: Comparison, result: CellResult) -> Row:
     """Return the row of one cell."""
     cell, parity = result.cell, result.parity
-    losses = result.epochs[0].losses if result.epochs else []
+    losses = result.first_losses
     gflops = comparison.gflops(result)
     cpu, cost = comparison.steady(result, "cpu_seconds"), comparison.cost(result)
     system = comparison.steady(result, "system_cpu_seconds")
@@ -145,7 +145,7 @@ def row(comparison: Comparison, result: CellResult) -> Row:
         latency_seconds=comparison.latency(result),
         latency_p99_seconds=comparison.latency(result, "p99_seconds"),
         first_epoch_seconds=comparison.first_epoch(result),
-        minimum_epoch_seconds=min((e.wall_seconds for e in result.steady), default=None),
+        minimum_epoch_seconds=comparison.shortest(result),
         cpu_seconds=cpu.median if cpu else None,
         cores=comparison.cores(result),
         system_cpu_seconds=system.median if system else None,

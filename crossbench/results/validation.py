@@ -113,7 +113,7 @@ def _check_values(value: Any, at: str, depth: int) -> None:
     elif isinstance(value, dict):
         _at_most(MAX_ENTRIES, len(value), "entries", at)
         for name, inner in value.items():
-            _at_most(MAX_CHARACTERS, len(name), "characters", at)
+            _check_values(name, at, depth + 1)
             _check_values(inner, f"{at}.{name}", depth + 1)
     elif isinstance(value, list):
         _at_most(MAX_ENTRIES, len(value), "entries", at)

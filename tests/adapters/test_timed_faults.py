@@ -6,6 +6,7 @@ from small_models import DROPPED, PLAIN
 
 import crossbench
 from crossbench import adapters
+from crossbench.engine import round_steps
 
 pytestmark = pytest.mark.usefixtures("faulty")
 
@@ -28,8 +29,9 @@ def directory(tmp_path_factory):
     return write_cifar(tmp_path_factory.mktemp("data") / "cifar", per_file=200)
 
 
-def run(directory, frameworks, model=PLAIN):
-    asked = {"model": model, "data": directory, "rounds": 1, "batch_size": 100, "threads": 1}
+def run(directory, frameworks, model=PLAIN, rounds=1):
+    asked = {"model": model, "data": directory, "batch_size": 100, "threads": 1}
+    asked["rounds"] = rounds
     comparison = crossbench.run(frameworks, "cpu", **asked)
     return comparison, {r.cell.framework: r for r in comparison.results}
 
@@ -56,6 +58,30 @@ def test_a_fault_of_the_timed_run_is_not_ranked(directory, adapter_name, pytestc
         assert results[name].parity.agrees  # the proof sees nothing
         (line,) = [li for li in text.splitlines() if li.startswith(f"{name} cpu: not ranked")]
         assert words in line
+
+
+@pytest.fixture
+def five_batches(monkeypatch):
+    """Let the epochs of all rounds but the second one take the first five of ten batches."""
+    monkeypatch.setattr(round_steps, "PART_SECONDS", 1e-9)
+    monkeypatch.setattr(round_steps, "MAX_STEPS", 5)
+    monkeypatch.setattr(round_steps, "LEAST_FLOPS", 1)
+
+
+@pytest.mark.usefixtures("five_batches")
+def test_a_fault_is_found_where_epochs_are_not_whole(directory):
+    """One of them has its fault there alone."""
+    faults = FAULTS | {"stops_parts_early": "an epoch changed"}
+    faulty = {f"reference_{fault}": words for fault, words in faults.items()}
+    honest = ["reference", "reference_is_stopped", "torch"]
+    comparison, results = run(directory, [*honest, *faulty], rounds=3)
+    epochs = results["reference"].steady
+    assert [epoch.steps for epoch in epochs] == [5, 10, 5]
+    for name in honest:
+        assert comparison.is_ranked(results[name]), comparison.doubt(results[name])
+    for name, words in faulty.items():
+        assert results[name].parity.agrees
+        assert words in (results[name].reason or comparison.doubt(results[name]))
 
 
 def test_dropouts_hide_no_fault(directory):

@@ -1,7 +1,10 @@
 import pytest
+from samples import comparison, result
 from threadpoolctl import threadpool_info
 
 import crossbench
+from crossbench.engine import round_steps as steps_module
+from crossbench.engine.round_steps import round_steps
 from crossbench.engine.rounds import Measurement
 
 
@@ -24,6 +27,49 @@ def test_the_references_threads_have_one_blas_thread_each(monkeypatch, run):
     assert blas_threads() == before
     if before == {1}:
         pytest.skip("one BLAS thread is all there is")
+
+
+def test_only_the_second_round_is_whole(monkeypatch, run, small_model):
+    """The small data has five batches of 20."""
+    monkeypatch.setattr(steps_module, "PART_SECONDS", 1e-9)
+    monkeypatch.setattr(steps_module, "LEAST_FLOPS", 1)
+    said = []
+    found = run("reference", rounds=3, task="train,predict", progress=said.append)
+    assert found.complete
+    training, prediction = found.results
+    for row in found.results:
+        assert [epoch.steps for epoch in row.epochs] == [3, 3, 5, 5, 3, 3]
+        _, whole, last = row.steady
+        assert last.losses == pytest.approx(whole.losses[:3])
+        assert found.first_epoch(row).count == 1
+        (first,) = [e for e in row.cold if e.round == 2]
+        assert found.first_epoch(row).median == first.wall_seconds
+    assert set(training.changes) == {3, 5}
+    assert prediction.predictions is not None
+    assert training.test_accuracy is not None
+    assert found.accuracy(prediction) <= 1
+    assert "reference cpu, train: first epoch (3 of 5 batches) took" in "\n".join(said)
+    text = " ".join(str(found).split())
+    assert "In 1 round the epochs are whole, in the others they take the first 3 batches." in text
+
+
+def test_the_only_round_is_whole(monkeypatch, run):
+    monkeypatch.setattr(steps_module, "LEAST_FLOPS", 1)
+    (row,) = run("reference", rounds=1).results
+    assert [epoch.steps for epoch in row.epochs] == [5, 5]
+
+
+def test_the_batches_of_a_round_take_two_seconds_on_average():
+    """By the whole epochs of the rows that are compared, 1 and 5 s long here; a GPU is apart."""
+    fast, slow = result("torch", [9.0, 0.5, 1.0]), result("jax", [9.0, 0.5, 5.0])
+    gpu = result("torch", [0.1, 0.01, 0.02], device="gpu")
+    c = comparison(fast, slow, gpu, rounds=None)
+    c.model["training_flops"] = 100_000_000
+    assert [round_steps(c, fast, number) for number in (1, 2, 3)] == [3, 10, 7]
+    assert round_steps(c, slow, 4) == 7
+    assert [round_steps(c, gpu, number) for number in (1, 2, 3)] == [10, 10, 10]
+    c.model["training_flops"] = 1_000_000  # a step is too short for so few of them
+    assert round_steps(c, fast, 1) == round_steps(c, fast, 3) == 10
 
 
 def test_no_row_is_kept_before_the_references_losses_are_known(

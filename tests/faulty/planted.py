@@ -136,6 +136,22 @@ def changes_nothing(workload):
     _wrap_train_epoch(workload, train)
 
 
+def stops_parts_early(workload):
+    """Stop after the third batch of an epoch that is not whole; a whole one has ten batches."""
+
+    def is_part(batches):
+        return is_timed(batches) and len(batches) < 10
+
+    def train(batches, train_epoch):
+        return _padded(train_epoch(), len(batches)) if is_part(batches) else train_epoch()
+
+    place = workload.place
+    workload.place = lambda batches: place(
+        _first_batches(batches, 3) if is_part(batches) else batches
+    )
+    _wrap_train_epoch(workload, train)
+
+
 def is_stopped(workload):
     """Stop its process for a second in its fourth timed epoch."""
     epochs = []
@@ -188,6 +204,7 @@ FAULTS = (
     returns_early,
     goes_on,
     changes_nothing,
+    stops_parts_early,
     is_stopped,
 )
 

@@ -21,5 +21,8 @@ class TunedWorkload(FluxWorkload):
         """Return the versions and devices, and, once a batch was trained, how batches are split."""
         return super().details() | dict(self.julia.tuning(self.workload))
 
+    def allocated(self) -> int | None:
+        return None  # it depends on the pieces of a batch, which are chosen by time
+
 
 WORKLOAD = TunedWorkload
