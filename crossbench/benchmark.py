@@ -106,7 +106,7 @@ def run(
     rounds: number of rounds; "auto": six, which an interval needs, and more until every ratio is
         decided or `max_seconds` are used up.
     precision: width of a ratio's interval, relative to the ratio, at which it is decided. None:
-        5 %, or an interval that lies more than 10 % on one side of 1.
+        5 %, or an interval that is farther from 1 than it is wide.
     max_seconds: limit for rounds="auto", and for each cell's training with a target. None: 60 for
         each row, and 600 for a training.
     epochs: steady epochs per round; they alternate with those of the other cells.

@@ -2,7 +2,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from samples import AGREES, DISAGREES, QUIET, comparison, epoch, result
+from samples import AGREES, DISAGREES, QUIET, STEPS, comparison, epoch, result
 
 import crossbench
 from crossbench.errors import ResultsError
@@ -23,7 +23,7 @@ def test_the_first_epoch_is_not_a_steady_one():
 def test_several_epochs_of_a_round_count_as_their_median():
     torch = result("torch", [])
     torch.epochs = [
-        Epoch(r, e, 0.0, s, s, [1.0], {}, QUIET)
+        Epoch(r, e, 0.0, s, s, [1.0] * STEPS, {}, QUIET)
         for r, e, s in [(1, 0, 9.0), (1, 1, 1.0), (1, 2, 2.0), (1, 3, 99.0)]
     ]
     assert comparison(torch).steady(torch).median == 2.0
@@ -212,7 +212,7 @@ def test_replacing_a_file_leaves_no_part_behind(tmp_path):
         ),
         (lambda c: b"[]", "Expected `object`"),
         (lambda c: b"\xff\xfe", "not a crossbench results file"),
-        (lambda c: _change(c, schema=99), "has schema 99, this crossbench reads 11"),
+        (lambda c: _change(c, schema=99), "has schema 99, this crossbench reads 12"),
         (lambda c: _change(c, results=7), r"Expected `array`, got `int` - at `\$.results`"),
         (lambda c: c.replace(b'"wall_seconds": 2.0', b'"wall_seconds": -2.0'), "wall_seconds"),
         (lambda c: c.replace(b'"most_batches": null', b'"most_batches": 0'), "most_batches"),

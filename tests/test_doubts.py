@@ -35,7 +35,8 @@ def doubts(*results, reference=REFERENCE):
 
 def with_changes(name, **changes):
     found = result(name, [9.0, 1.0])
-    found.changes = CHANGES | {key.replace("_", "."): value for key, value in changes.items()}
+    changed = {key.replace("_", "."): value for key, value in changes.items()}
+    found.changes = {10: CHANGES | changed}
     return found
 
 
@@ -137,9 +138,21 @@ def test_the_direction_of_a_long_epoch_is_not_compared(monkeypatch):
     cells = [with_changes("a"), with_changes("odd", conv1_weight=[4.0, -3.0]), with_changes("b")]
     c = comparison(*cells)
     c.reference = REFERENCE
-    for batches, odd in ((MAX_COMPARED_STEPS, True), (MAX_COMPARED_STEPS + 1, False)):
-        c.data = replace(c.data, most_batches=batches, train_examples=10**6)
+    for steps, odd in ((MAX_COMPARED_STEPS, True), (MAX_COMPARED_STEPS + 1, False)):
+        for cell in cells:
+            cell.changes = {steps: next(iter(cell.changes.values()))}
         assert (c.doubt(cells[1]) is not None) is odd
+
+
+def test_changes_are_compared_for_each_number_of_steps():
+    """One alike does not hide another; what only one cell has is no difference."""
+    a, b = with_changes("a"), with_changes("b")
+    a.changes[3] = b.changes[3] = CHANGES
+    assert doubts(a, b) == [None, None]
+    b.changes = b.changes | {3: CHANGES | {"dense1.weight": [0.0, 0.02]}}
+    assert "dense1.weight more (0.1, not 0.02) than in b cpu" in doubts(a, b)[0]
+    del a.changes[3]
+    assert doubts(a, b) == [None, None]
 
 
 def test_parameters_whose_gradient_is_rounding_are_not_compared():

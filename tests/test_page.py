@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
-from samples import DISAGREES, QUIET, comparison, epoch, result
+from samples import DISAGREES, QUIET, STEPS, comparison, epoch, result
 
 import crossbench
 from crossbench import models
@@ -61,7 +61,7 @@ def hostile():
 def missing_figures():
     cell = result("torch", FAST)
     cell.peak_memory = cell.test_accuracy = None
-    cell.epochs = [replace(e, losses=[None]) for e in cell.epochs]
+    cell.epochs = [replace(e, losses=[None] * STEPS) for e in cell.epochs]
     return comparison(cell)
 
 
@@ -305,11 +305,12 @@ def test_rows_are_named_as_in_the_table_and_never_alike():
 
 def test_losses_that_are_not_finite_are_the_answer():
     c = two()
-    c.results[0].epochs[0] = replace(c.results[0].epochs[0], losses=[2.0, None])
-    c.results[1].epochs[0] = replace(c.results[1].epochs[0], losses=[2.0, 1.0])
+    finite = [2.0] * (STEPS - 1)
+    for row, last in zip(c.results, (None, 1.0), strict=True):
+        row.epochs = [replace(epoch, losses=[*finite, last]) for epoch in row.epochs]
     (chart,) = [chart for chart in charts(c) if chart.name == "losses"]
     assert chart.answer == "Losses that are not finite: Torch."
-    c.results[0].epochs[0] = c.results[1].epochs[0]
+    c.results[0].epochs = c.results[1].epochs
     (chart,) = [chart for chart in charts(c) if chart.name == "losses"]
     assert chart.answer == "The losses of the last step lie within 0.0% of one another."
 

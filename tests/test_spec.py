@@ -127,10 +127,13 @@ POSITIVE_INTEGER = "a whole number from 1 to 2,147,483,647"
         ),
         ({"target_loss": 0}, "target_loss must be None or a finite number over 0, not 0"),
         ({"trace_memory": "no"}, "trace_memory must be True or False, not 'no'"),
-        ({"precision": 0}, "precision must be a finite number over 0, not 0"),
-        ({"precision": "x"}, "precision must be a finite number over 0, not 'x'"),
-        ({"max_seconds": -1}, "max_seconds must be a number over 0 and at most [0-9,]+, not -1"),
-        ({"max_seconds": 1e300}, "max_seconds must be a number over 0 .*, not 1e[+]300"),
+        ({"precision": 0}, "precision must be None or a finite number over 0, not 0"),
+        ({"precision": "x"}, "precision must be None or a finite number over 0, not 'x'"),
+        (
+            {"max_seconds": -1},
+            "max_seconds must be None or a number over 0 and at most [0-9,]+, not -1",
+        ),
+        ({"max_seconds": 1e300}, "max_seconds must be None or a number over 0 .*, not 1e[+]300"),
         ({"threads": []}, "name at least one number of threads"),
         ({"baseline": "tensorflow"}, "there is no framework 'tensorflow'"),
         (

@@ -31,7 +31,7 @@ def full_comparison(model):
         system_activity=replace(QUIET, cpu_joules=1.0, gpu_joules=1.0),
         repeats=3,
     )
-    gpu.changes = cpu.changes = {"conv1.weight": [1.0, None], "conv1.bias": [0.5, 0.25]}
+    gpu.changes = cpu.changes = {10: {"conv1.weight": [1.0, None], "conv1.bias": [0.5, 0.25]}}
     cpu.masked_losses = [2.3, None]
     c = comparison(
         gpu,
@@ -199,7 +199,7 @@ def test_a_clock_may_restart_after_a_run_was_resumed(good):
     for late in cell(content)["epochs"][2:]:
         late["started"] -= 19_000.0
     assert len(content["resumed"]) == 1
-    loaded = msgspec.convert(content, crossbench.Comparison)
+    loaded = msgspec.convert(content, crossbench.Comparison, str_keys=True)
     loaded.encode()
     loaded.resumed = []
     with pytest.raises(ResultsError, match="a start after the previous epoch"):

@@ -12,10 +12,9 @@ CONFIDENCE = 0.95
 MIN_ROUNDS = 6
 """Values that an interval needs. The bootstrapped median of n values lies between their extremes,
 which contain the true median with probability 1 - 2 / 2^n: 94 % for five values, 97 % for six."""
-PRECISION, CLEAR_MARGIN = 0.05, 0.1
-"""A ratio is decided where its interval is narrower than this, relative to it, or lies farther from
-1 than the margin: benchmarks/interval_coverage.py measures what stopping then does to the
-intervals."""
+PRECISION = 0.05
+"""A ratio is decided where its interval is narrower than this, relative to it, or is clear:
+benchmarks/interval_coverage.py measures what stopping then does to the intervals."""
 RESAMPLES = 9999
 MIN_RESAMPLES = 999
 MAX_DRAWN_VALUES = 10_000_000
@@ -65,10 +64,10 @@ class Estimate:
 
     @property
     def is_clear(self) -> bool:
-        """Return whether the interval of a ratio lies on one side of 1, by a margin."""
+        """Return whether the interval of a ratio is farther from 1 than it is wide."""
         if self.low is None or self.high is None:
             return False
-        return self.low > 1 + CLEAR_MARGIN or self.high < 1 / (1 + CLEAR_MARGIN)
+        return max(self.low - 1, 1 - self.high) > self.high - self.low
 
     def excludes(self, value: float) -> bool:
         """Return whether there is an interval and the value is outside of it."""
