@@ -237,3 +237,13 @@ def test_a_problem_of_many_rows_is_one_warning():
     assert len([line for line in five if "its threads may run on" in line]) == 5
     (line,) = [line for line in six if "its threads may run on" in line]
     assert line.startswith("6 rows (F0 is the first): its threads may run on 3 CPUs instead of")
+
+
+def test_what_to_do_about_a_problem_of_several_rows_is_said_once():
+    warnings = summarize(
+        comparison(result("torch", [9, *[1.0, 2.0] * 6]), result("jax", [9, *[2.0, 4.0] * 6]))
+    ).warnings
+    first, second = [line for line in warnings if "interquartile range" in line]
+    assert first.startswith("Torch: the interquartile range of its epochs is 67% of the median: ")
+    assert first.endswith("run again when it is quieter.")
+    assert second == "Jax: the interquartile range of its epochs is 67% of the median."

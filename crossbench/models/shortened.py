@@ -1,6 +1,6 @@
 """Shorten a model for its proof, which trains it in float64 on a CPU: an embedding gets fewer rows,
-and a very large model fewer of its equal blocks and shorter sequences. The timed run trains the
-whole model.
+and a large model fewer of its equal blocks, and shorter sequences or smaller pictures. The timed
+run trains the whole model.
 """
 
 from __future__ import annotations
@@ -8,16 +8,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from ..data.sources import Pictures
 from .layers import Embedding, Layer, Unembedding
 from .model import Model
 
 MAX_EMBEDDING_ROWS, MAX_TIED_ROWS = 50_000, 2_000
 """Rows of an embedding at most: a row that no example uses does nothing. Fewer where the last layer
 shares them: its logits would take gigabytes."""
-MAX_EXAMPLE_FLOPS = 5e10
-"""Where training takes more FLOPs for an example, some of the layers and places are left out."""
-MAX_EQUAL_BLOCKS, MAX_LENGTH = 2, 256
-"""Equal blocks that follow one another, and places of a sequence, that are kept of such a model."""
+MAX_EXAMPLE_FLOPS = 5e9
+"""Where training takes more FLOPs for an example, some of the layers, places and pixels are left
+out."""
+MAX_EQUAL_BLOCKS, MAX_LENGTH, MIN_SIZE = 2, 256, 64
+"""Equal blocks that follow one another, and places of a sequence, that are kept of such a model;
+the sides of its pictures are halved until it is small enough, but not below this."""
 
 
 def shortened(model: Model) -> Model:
@@ -34,11 +37,28 @@ def shortened(model: Model) -> Model:
     if smaller.training_flops <= MAX_EXAMPLE_FLOPS:
         return smaller
     smaller = replace(model, layers=without_repetitions(layers))
+    if isinstance(model.data, Pictures):
+        return _with_smaller_pictures(smaller)
     if smaller.training_flops <= MAX_EXAMPLE_FLOPS or model.vocabulary is None:
         return smaller
     data: Any = model.data  # each source of token ids has a length
     length = min(MAX_LENGTH, data.length)
     return replace(smaller, input_shape=(length,), data=replace(data, length=length))
+
+
+def _with_smaller_pictures(model: Model) -> Model:
+    """Return the model for pictures whose sides are halved until it is small enough, or until one
+    of its windows is larger than what it slides over.
+    """
+    size = model.input_shape[1]
+    data: Any = model.data
+    while model.training_flops > MAX_EXAMPLE_FLOPS and size >= 2 * MIN_SIZE:
+        size //= 2
+        try:
+            model = replace(model, input_shape=(3, size, size), data=replace(data, size=size))
+        except ValueError:
+            break
+    return model
 
 
 def without_repetitions(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
@@ -59,7 +79,10 @@ def left_out(model: Model) -> list[str]:
     smaller, words = shortened(model), list[str]()
     if len(smaller.layers) < len(model.layers):
         words.append(f"{len(smaller.layers)} of {len(model.layers)} layers (equal blocks repeat)")
-    if smaller.input_shape != model.input_shape:
+    if isinstance(model.data, Pictures) and smaller.input_shape != model.input_shape:
+        side, whole = smaller.input_shape[1], model.input_shape[1]
+        words.append(f"pictures of {side} by {side}, not {whole} by {whole}")
+    elif smaller.input_shape != model.input_shape:
         words.append(f"{smaller.input_shape[0]:,} of {model.input_shape[0]:,} places")
     if smaller.vocabulary != model.vocabulary:
         words.append(f"{smaller.vocabulary:,} of {model.vocabulary:,} token ids")

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from statistics import median, quantiles
+from typing import NamedTuple
 
 from ..implementation import MALLOC
 from ..results.comparison import Comparison
@@ -35,15 +36,27 @@ MIN_GPU_CLOCK = 0.9
 """Share of the highest mean clock of a round below which the GPU's clock has fallen."""
 
 
+class Problem(NamedTuple):
+    """Says what is wrong with a row, and what to do about it, if that is known."""
+
+    fact: str
+    advice: str = ""
+
+    @property
+    def text(self) -> str:
+        return f"{self.fact}: {self.advice}" if self.advice else self.fact
+
+
 def remarks(comparison: Comparison, result: CellResult) -> list[str]:
     """Return one line for each problem, and say where a ratio is not significant."""
     interrupted = ["interrupted before its last round"] if result.status == "pending" else []
-    return [*interrupted, *problems(comparison, result), *_insignificance(comparison, result)]
+    found = [problem.text for problem in problems(comparison, result)]
+    return [*interrupted, *found, *_insignificance(comparison, result)]
 
 
-def problems(comparison: Comparison, result: CellResult) -> list[str]:
-    """Return one line for each problem: failures, threads, kernel, peak, GPU, noise."""
-    return [
+def problems(comparison: Comparison, result: CellResult) -> list[Problem]:
+    """Return the problems of a row: failures, threads, kernel, peak, GPU, noise."""
+    lines: list[str | Problem] = [
         *_status(comparison, result),
         *_threads(result),
         *_kernel(comparison, result),
@@ -52,6 +65,7 @@ def problems(comparison: Comparison, result: CellResult) -> list[str]:
         *_gpu(result),
         *_noise(comparison, result),
     ]
+    return [line if isinstance(line, Problem) else Problem(line) for line in lines]
 
 
 def _status(comparison: Comparison, result: CellResult) -> list[str]:
@@ -82,7 +96,7 @@ def _threads(result: CellResult) -> list[str]:
     return lines
 
 
-def _kernel(comparison: Comparison, result: CellResult) -> list[str]:
+def _kernel(comparison: Comparison, result: CellResult) -> list[Problem]:
     """Tell whether the kernel took much of the steady epochs' CPU time, and for what."""
     share, given = comparison.system_share(result), comparison.page_fault_bytes(result)
     cpu = comparison.steady(result, "cpu_seconds")
@@ -91,15 +105,20 @@ def _kernel(comparison: Comparison, result: CellResult) -> list[str]:
     if given > MAX_FAULT_RATE * cpu.median:
         step = given / comparison.batches(result) / 1e9
         return [
-            f"in each step the kernel clears {step:.2g} GB of pages for it ({share:.0%} of its CPU "
-            "time is the kernel's): it gives memory back and takes it anew; compare it with its "
-            f"variant {MALLOC}, or, where it has none, set MALLOC_MMAP_MAX_=0, "
-            "MALLOC_TRIM_THRESHOLD_=2147483647 and MALLOC_ARENA_MAX=1 in the environment"
+            Problem(
+                f"in each step the kernel clears {step:.2g} GB of pages for it ({share:.0%} of its "
+                "CPU time is the kernel's)",
+                "it gives memory back and takes it anew; compare it with its variant "
+                f"{MALLOC}, or, where it has none, set MALLOC_MMAP_MAX_=0, "
+                "MALLOC_TRIM_THRESHOLD_=2147483647 and MALLOC_ARENA_MAX=1 in the environment",
+            )
         ]
     if share > MAX_SYSTEM_SHARE and sum(e.cpu_seconds for e in result.steady) > MIN_COUNTED_SECONDS:
         return [
-            f"{share:.0%} of its CPU time is the kernel's, and not for page faults: `strace -cf` "
-            "tells which system calls it makes"
+            Problem(
+                f"{share:.0%} of its CPU time is the kernel's, and not for page faults",
+                "`strace -cf` tells which system calls it makes",
+            )
         ]
     return []
 
@@ -117,14 +136,16 @@ def _low_peak(comparison: Comparison, result: CellResult) -> list[str]:
     ]
 
 
-def _above_peak(comparison: Comparison, result: CellResult) -> list[str]:
+def _above_peak(comparison: Comparison, result: CellResult) -> list[Problem]:
     """Tell that the layers of the row are faster than every framework's matrix multiplication."""
     share = comparison.peak_share(result)
     if share is None or share <= 1:
         return []
     return [
-        f"its layers reach {share:.0%} of the best matrix multiplication of this run: the device's "
-        "own peak is higher, and every share of the peak is too large"
+        Problem(
+            f"its layers reach {share:.0%} of the best matrix multiplication of this run",
+            "the device's own peak is higher, and every share of the peak is too large",
+        )
     ]
 
 
@@ -160,41 +181,56 @@ def _gpu(result: CellResult) -> list[str]:
     return lines
 
 
-def _noise(comparison: Comparison, result: CellResult) -> list[str]:
+def _noise(comparison: Comparison, result: CellResult) -> list[Problem]:
     """Tell what disturbed the steady epochs, all of them taken together."""
     epochs = result.steady
     if not epochs:
         return []
-    lines = []
+    lines = list[Problem]()
     wall = sum(epoch.timed_seconds for epoch in epochs)
     allowed = MAX_LOST_SHARE * result.cell.threads
     counted = [epoch for epoch in epochs if epoch.wall_seconds >= MIN_COUNTED_SECONDS]
     counted_wall = sum(epoch.timed_seconds for epoch in counted) or math.inf
     if (others := _total(counted, "other_processes_cpu_seconds") / counted_wall) > allowed:
         lines.append(
-            f"other processes used {others:.1f} CPUs during its epochs: stop them and run again"
+            Problem(
+                f"other processes used {others:.1f} CPUs during its epochs",
+                "stop them and run again",
+            )
         )
     if (stolen := _total(counted, "stolen_cpu_seconds") / counted_wall) > allowed:
         lines.append(
-            f"the host of this virtual machine took {stolen:.1f} CPUs during its epochs: run again "
-            "when the host is quiet, or on a dedicated machine"
+            Problem(
+                f"the host of this virtual machine took {stolen:.1f} CPUs during its epochs",
+                "run again when the host is quiet, or on a dedicated machine",
+            )
         )
     if (throttled := _total(epochs, "throttled_seconds") / wall) > MAX_LOST_SHARE:
         lines.append(
-            f"a CPU quota throttled its threads for {throttled:.0%} of the time: raise the quota "
-            "of the container or reduce --threads"
+            Problem(
+                f"a CPU quota throttled its threads for {throttled:.0%} of the time",
+                "raise the quota of the container or reduce --threads",
+            )
         )
     if events := _total(epochs, "thermal_throttle_events"):
-        lines.append(f"the CPU throttled {events:.0f} times because of heat: cool it and run again")
+        lines.append(
+            Problem(
+                f"the CPU throttled {events:.0f} times because of heat", "cool it and run again"
+            )
+        )
     if stopped := sum(usage.stopped_seconds for usage in result.usage):
-        lines.append(f"its process was stopped for {stopped:.1f} s during its epochs: run again")
+        lines.append(
+            Problem(f"its process was stopped for {stopped:.1f} s during its epochs", "run again")
+        )
     seconds = [comparison.per_epoch(result, epoch) for epoch in epochs]
     if len(seconds) >= MIN_ROUNDS:
         low, middle, high = quantiles(seconds, n=4)
         if (relative_range := (high - low) / middle) > MAX_INTERQUARTILE_RANGE:
             lines.append(
-                f"the interquartile range of its epochs is {relative_range:.0%} of the median: "
-                "the machine is noisy; take more rounds, or run again when it is quieter"
+                Problem(
+                    f"the interquartile range of its epochs is {relative_range:.0%} of the median",
+                    "the machine is noisy; take more rounds, or run again when it is quieter",
+                )
             )
     return lines
 

@@ -25,7 +25,7 @@ from .formatting import (
     percent,
     with_interval,
 )
-from .remarks import problems
+from .remarks import Problem, problems
 
 MAX_SENTENCE_CHARACTERS = 1_000
 """Characters of a sentence; real ones have some hundred."""
@@ -391,20 +391,22 @@ def _left_out(comparison: Comparison) -> str:
 
 
 def _warnings(comparison: Comparison, running: bool) -> list[str]:
-    """Return a sentence on each problem of the data and of the rows; one for a problem of many."""
+    """Return a sentence on each problem of the data and of the rows; one for a problem of many, and
+    what to do about it once.
+    """
     lines = [f"The data: {comparison.data.note}"] if comparison.data.note else []
     pending = [row_name(comparison, r) for r in comparison.results if r.status == "pending"]
     if pending and not running:
         lines.append(f"{joined(pending)}: interrupted before the last round")
-    alike: dict[str, list[tuple[str, str]]] = {}
+    alike: dict[str, list[tuple[str, Problem]]] = {}
     for result in comparison.results:
-        for line in problems(comparison, result):
-            found = (row_name(comparison, result), line)
-            alike.setdefault(re.sub(r"\d[\d.,]*", "", line), []).append(found)
-    for rows_with_it in alike.values():
-        if len(rows_with_it) > MAX_NAMED:
-            (name, line), count_of_rows = rows_with_it[0], len(rows_with_it)
-            lines.append(f"{count_of_rows} rows ({name} is the first): {line}")
+        for problem in problems(comparison, result):
+            found = (row_name(comparison, result), problem)
+            alike.setdefault(re.sub(r"\d[\d.,]*", "", problem.text), []).append(found)
+    for (name, first), *others in alike.values():
+        if len(others) >= MAX_NAMED:
+            lines.append(f"{1 + len(others)} rows ({name} is the first): {first.text}")
         else:
-            lines += [f"{name}: {line}" for name, line in rows_with_it]
+            lines.append(f"{name}: {first.text}")
+            lines += [f"{other}: {problem.fact}" for other, problem in others]
     return [f"{line.rstrip('.')}." for line in _clean(lines)]

@@ -31,7 +31,19 @@ def test_a_large_model_is_proved_with_two_of_its_equal_blocks_and_on_shorter_seq
     ]
 
 
-@pytest.mark.parametrize("name", ["lenet", "gpt_char", "vit_cifar", "resnet63"])
+def test_a_large_convolutional_model_is_proved_with_fewer_blocks_or_smaller_pictures():
+    resnet, bignet = models.get("resnet63"), models.get("bignet")
+    assert left_out(resnet) == ["21 of 65 layers (equal blocks repeat)"]
+    assert {type(n.layer) for n in shortened(resnet).all_layers()} == {
+        type(n.layer) for n in resnet.all_layers()
+    }
+    assert left_out(bignet) == ["pictures of 128 by 128, not 256 by 256"]
+    assert parity.proof_batches(shortened(bignet)).inputs.shape[2:] == (3, 128, 128)
+    tiny = replace(bignet, input_shape=(3, 100, 100), data=replace(bignet.data, size=100))
+    assert shortened(tiny) == tiny
+
+
+@pytest.mark.parametrize("name", ["lenet", "gpt_char", "vit_cifar"])
 def test_a_small_model_is_proved_as_it_is(name):
     model = models.get(name)
     assert shortened(model).layers == model.layers
