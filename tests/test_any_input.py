@@ -1,0 +1,206 @@
+"""Whatever is read from outside gives a result or one line that says what is wrong.
+
+Hypothesis makes the input: damaged results files, arguments of a run, data files and sweep files.
+"""
+
+import copy
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from samples import comparison, epoch, result, write_cifar
+
+import crossbench
+from crossbench.data import cifar10, mnist
+from crossbench.errors import CrossbenchError
+from crossbench.models import names
+from crossbench.report import FORMATS
+from crossbench.results.records import Peak, Usage
+from crossbench.spec import make_spec
+from crossbench.sweeps import jobs
+
+examples = settings(
+    max_examples=300,
+    deadline=None,
+    derandomize=True,  # the same input on every machine
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+WORDS = st.sampled_from(
+    [
+        "",
+        "auto",
+        "all",
+        "torch",
+        "torch:tuned",
+        "flux,,",
+        "gpu:1",
+        "cpu",
+        "../x.py:M",
+        "\x1b[31m",
+        "é",
+    ]
+)
+NUMBERS = st.one_of(
+    st.integers(-(2**70), 2**70), st.floats(), st.sampled_from([0, 1, 2, -1, 1e300, True])
+)
+LEAVES = st.one_of(st.none(), st.booleans(), NUMBERS, WORDS, st.text(max_size=8))
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+def in_one_line(error):
+    """Return whether an error says something, in a line that a terminal can show."""
+    text = str(error)
+    return bool(text) and text.isprintable()
+
+
+def good_results():
+    """Return the JSON of a results file with figures of many kinds."""
+    cpu, gpu = result("torch", [9, 2, 1, 3]), result("jax", [9, 1, 1], device="gpu")
+    cpu.peak, cpu.changes = Peak(1.0, 2.0), {10: {"conv1.weight": [1.0, None]}}
+    cpu.epochs.append(epoch(4, 0.5, steps=5))
+    gpu.usage = [Usage(1, 9, 0.01, 1.5, 2**30, 0.8, 2**31, 200.0, 1500.0, 1450.0, ["power cap"])]
+    return json.loads(comparison(cpu, gpu, prices={"cpu": 0.1}).encode())
+
+
+GOOD = good_results()
+
+
+def places(value, path=()):
+    """Yield the path of every value in nested lists and dicts."""
+    yield path
+    if isinstance(value, dict | list):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, inner in items:
+            yield from places(inner, (*path, key))
+
+
+PLACES = [path for path in places(GOOD) if path]
+
+
+def changed(path, value, is_removed):
+    """Return the good results with another value at a place, or without that place."""
+    found = copy.deepcopy(GOOD)
+    *outer, last = path
+    inside = found
+    for key in outer:
+        inside = inside[key]
+    if is_removed:
+        del inside[last]
+    else:
+        inside[last] = value
+    return found
+
+
+def draws_or_refuses(path):
+    """Load a results file and draw all of it, or be told in a line why that is not possible."""
+    try:
+        loaded = crossbench.load(path)
+    except CrossbenchError as error:
+        assert in_one_line(error), str(error)
+        return False
+    for format in FORMATS:
+        assert crossbench.table(loaded, details=True, format=format)
+    assert str(loaded)
+    assert len(loaded.rows()) == len(loaded.results)
+    return True
+
+
+def test_the_results_that_are_damaged_here_are_good(tmp_path):
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps(GOOD))
+    assert draws_or_refuses(path)
+
+
+@examples
+@given(st.sampled_from(PLACES), VALUES, st.booleans())
+def test_a_results_file_with_another_value(tmp_path, place, value, is_removed):
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps(changed(place, value, is_removed)))
+    draws_or_refuses(path)
+
+
+@examples
+@given(st.integers(0, 10**5), st.binary(max_size=9))
+def test_a_results_file_with_other_bytes(tmp_path, position, content):
+    raw = json.dumps(GOOD).encode()
+    position %= len(raw)
+    path = tmp_path / "r.json"
+    path.write_bytes(raw[:position] + content + (raw[position + 2 :] if content else b""))
+    draws_or_refuses(path)
+
+
+ARGUMENTS = {
+    **dict.fromkeys(("frameworks", "devices", "variants", "task", "baseline", "price"), WORDS),
+    **dict.fromkeys(("rounds", "precision", "max_seconds", "epochs", "batch_size"), NUMBERS),
+    **dict.fromkeys(("batches", "examples", "seed", "threads", "timeout"), NUMBERS),
+    **dict.fromkeys(("target_accuracy", "target_loss", "trace_memory"), NUMBERS),
+    "data": WORDS,
+    "machine": st.text(max_size=20),
+    "model": st.sampled_from([*names(), "lenet5x", "missing.py:M"]),
+}
+
+
+@examples
+@given(st.data())
+def test_arguments_of_a_run(data):
+    chosen = data.draw(st.lists(st.sampled_from(sorted(ARGUMENTS)), max_size=3, unique=True))
+    asked = {name: data.draw(st.one_of(ARGUMENTS[name], VALUES), name) for name in chosen}
+    try:
+        make_spec(**asked)
+    except CrossbenchError as error:
+        assert in_one_line(error), (asked, str(error))
+
+
+@examples
+@given(st.integers(0, 5), st.integers(0, 10**6), st.binary(max_size=9))
+def test_a_damaged_cifar_file(tmp_path, number, position, content):
+    directory = write_cifar(tmp_path / "cifar", per_file=2)
+    path = sorted(directory.iterdir())[number]
+    raw = path.read_bytes()
+    position %= len(raw)
+    path.write_bytes(raw[:position] + content)
+    try:
+        loaded = cifar10.load_directory(directory)
+    except CrossbenchError as error:
+        assert in_one_line(error)
+        assert path.name in str(error)
+    else:
+        assert loaded.train.labels.max() < 10
+
+
+@examples
+@given(st.binary(max_size=40))
+def test_any_bytes_as_an_mnist_file(tmp_path, content):
+    path = tmp_path / "train-images-idx3-ubyte"
+    path.write_bytes(content)
+    with pytest.raises(CrossbenchError) as caught:
+        mnist.read_idx(path, (28, 28))
+    assert in_one_line(caught.value)
+    assert path.name in str(caught.value)
+
+
+@examples
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([*ARGUMENTS, "machines", "workers", "resources", "jobs"]), VALUES
+        ),
+        max_size=3,
+    ),
+    st.text(max_size=12),
+)
+def test_a_sweep_file(tmp_path, pairs, rest):
+    path = tmp_path / "sweep.toml"
+    lines = [f"{name} = {json.dumps(value)}" for name, value in pairs]
+    path.write_text("\n".join([*lines, rest]), errors="surrogatepass")
+    try:
+        jobs.read(path)
+    except CrossbenchError as error:
+        assert in_one_line(error), (path.read_text(), str(error))
