@@ -1,12 +1,13 @@
-"""Count how often equal adapters are called different, and how often 3 % slower is found.
+"""Count how often equal adapters are called different, and how often slower ones are found.
 
-Run by hand: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 python benchmarks/same_against_same.py
-[tries] [first seed]. Each try is a run of crossbench. On a quiet machine, the MLP at --rounds auto:
-torch, torch again, and torch made slower by 3 %; both others are compared with the first. Then
-torch and torch again beside a process that keeps their CPU busy. The MLP computes matrix
-multiplications and little else: of the LeNet, where its memory happens to lie makes one process
-some per cent faster than another (benchmarks/process_spread.py), and 3 % would take hundreds of
-rounds to find.
+Run by hand: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 python benchmarks/same_against_same.py [tries]
+[first seed]. Each try is two runs of crossbench on a quiet machine, of the MLP: torch, torch
+again, and torch made slower; both others are compared with the first. By default the rounds end
+when it is decided who is faster, and the slower one takes 20 % longer; with a precision of 2 % it
+takes 3 % longer. Then torch and torch again beside a process that keeps their CPU busy. The MLP
+computes matrix multiplications and little else: of the LeNet, where its memory happens to lie
+makes one process some per cent faster than another (benchmarks/process_spread.py), and 3 % would
+take hundreds of rounds to find.
 """
 
 import subprocess
@@ -30,7 +31,8 @@ class Equal(TorchAdapter):
 
 
 class Slow(TorchAdapter):
-    title = "torch slowed"
+    def __init__(self, share):
+        self.title, self.share = f"torch slowed by {share:.0%}", share
 
     def build(self, job):
         workload = super().build(job)
@@ -39,7 +41,7 @@ class Slow(TorchAdapter):
         def slowed():
             start = time.perf_counter()
             losses = train_epoch()
-            end = time.perf_counter() + 0.03 * (time.perf_counter() - start)
+            end = time.perf_counter() + self.share * (time.perf_counter() - start)
             while time.perf_counter() < end:
                 pass
             return losses
@@ -48,12 +50,14 @@ class Slow(TorchAdapter):
         return workload
 
 
-EQUAL, SLOW = Equal(), Slow()
+EQUAL, SLOW, SLOWER = Equal(), Slow(0.03), Slow(0.2)
 """
-ENTRY_POINTS = "[crossbench.adapters]\nequal = planted:EQUAL\nslow = planted:SLOW\n"
+ENTRY_POINTS = (
+    "[crossbench.adapters]\nequal = planted:EQUAL\nslow = planted:SLOW\nslower = planted:SLOWER\n"
+)
 ASKED = {
     "model": "mnist_mlp", "data": "synthetic", "batch_size": 100, "batches": 20,
-    "rounds": "auto", "epochs": 8, "threads": 1, "max_seconds": 120,
+    "epochs": 8, "threads": 1, "max_seconds": 120,
 }  # fmt: skip
 
 
@@ -80,13 +84,13 @@ def competitor():
         process.wait()
 
 
-def count_verdicts(words, seeds, frameworks, beside):
+def count_verdicts(words, seeds, frameworks, beside, **asked):
     """Run crossbench once per seed, print what each table says, and count the verdicts."""
     verdicts = {name: [] for name in frameworks}
     for seed in seeds:
         with beside():
             comparison = crossbench.run(
-                ["torch", *frameworks], ["cpu"], seed=seed, baseline="torch", **ASKED
+                ["torch", *frameworks], ["cpu"], seed=seed, baseline="torch", **ASKED, **asked
             )
         warned = any(
             "other processes used" in r for r in remarks(comparison, comparison.results[0])
@@ -107,7 +111,8 @@ def main(count=20, first=0):
     with tempfile.TemporaryDirectory() as directory:
         install(Path(directory))
         seeds = range(first, first + count)
-        count_verdicts("quiet", seeds, ["equal", "slow"], nullcontext)
+        count_verdicts("decided", seeds, ["equal", "slower"], nullcontext)
+        count_verdicts("precision 2 %", seeds, ["equal", "slow"], nullcontext, precision=0.02)
         count_verdicts("beside another process", seeds, ["equal"], competitor)
 
 
