@@ -166,7 +166,7 @@ def run(cifar_directory, small_model):
     """Return crossbench.run with a small model and small data."""
 
     def run(frameworks, **arguments):
-        defaults = {"rounds": 2, "batch_size": 20, "model": small_model, "threads": 1}
+        defaults = {"rounds": 1, "batch_size": 20, "model": small_model, "threads": 1}
         return crossbench.run(frameworks, data=cifar_directory, **(defaults | arguments))
 
     return run

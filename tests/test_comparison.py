@@ -74,8 +74,8 @@ def test_a_narrow_interval_decides():
 
 
 def test_a_wide_interval_on_one_side_of_1_decides_where_no_precision_is_asked_for():
-    clear = [result("torch", EVEN), result("jax", [9.0, *[2 * s for s in UNEVEN[1:]]])]
-    assert comparison(*clear).ratio(clear[1]).width > 0.2
+    clear = [result("torch", EVEN), result("jax", [9.0, 4.0, 5.0, 4.2, 4.8, 4.4, 4.6, 4.1, 4.9])]
+    assert comparison(*clear).ratio(clear[1]).width > 0.1
     assert comparison(*clear).decided
     assert not comparison(*clear, precision=0.05).decided
     assert comparison(*clear, baseline="jax").decided  # there the ratio is under 1

@@ -76,6 +76,7 @@ def quota(microseconds):
     pytest.skip("a CPU quota cannot be set here: creating a control group is not permitted")
 
 
+@pytest.mark.long
 def test_a_cpu_quota_has_a_remark(tmp_path, small_run):
     """Let the run's processes be in the group during its epochs alone."""
     write_cifar(tmp_path / "cifar", per_file=2000)

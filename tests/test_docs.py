@@ -145,6 +145,7 @@ def example_on_path(tmp_path_factory):
     return [str(site), str(EXAMPLE)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", TESTED, ids=name)
 def test_the_blocks_of_a_page_run(page, tmp_path, example_on_path):
     steps = [s for b in blocks(page) if b.mark == "test" for s in b.steps()]

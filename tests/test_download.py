@@ -350,6 +350,7 @@ def test_foreign_files_in_the_cache_stay(tmp_path, server):
     assert (tmp_path / "elsewhere").exists()
 
 
+@pytest.mark.long
 def test_a_silent_server_is_given_up_within_10_s(monkeypatch, tmp_path):
     monkeypatch.setenv("CROSSBENCH_CACHE", str(tmp_path / "cache"))
     with socket.create_server(("127.0.0.1", 0)) as silent:

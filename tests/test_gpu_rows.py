@@ -80,6 +80,7 @@ def test_a_convolution_that_is_not_finite_is_a_disagreement():
     assert odd.disagreement.startswith("a float32 convolution is not finite")
 
 
+@pytest.mark.long
 def test_a_peak_that_the_row_exceeds_is_measured_again(run, tmp_path, monkeypatch, small_model):
     """An honest row must keep its rank where something slowed the matrix multiplication down."""
     monkeypatch.setenv("SLOW_PEAK_MARKER", str(tmp_path / "marker"))

@@ -100,6 +100,7 @@ def test_a_run_whose_table_cannot_be_printed(tmp_path, small_run, where, json, w
         assert done.returncode == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", ["2>&-", pytest.param(f"2>{FULL}", marks=needs_full)])
 def test_an_unusable_standard_error_changes_nothing_else(small_run, where):
     done = shell(f'"$@" {where}', *small_run)

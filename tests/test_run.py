@@ -325,7 +325,7 @@ crossbench.run("reference,well", "cpu", data=sys.argv[1], rounds=2, batch_size=2
 """
 
 
-@pytest.mark.parametrize("moment", ["parity", "round 2 of 2"])
+@pytest.mark.parametrize("moment", [pytest.param("parity", marks=pytest.mark.long), "round 2 of 2"])
 def test_a_killed_run_is_resumed(cifar_directory, plugin, tmp_path, moment):
     file = tmp_path / "r.json"
     process = subprocess.Popen(

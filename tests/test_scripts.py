@@ -21,6 +21,7 @@ def script(request):
     return request.param
 
 
+@pytest.mark.long
 def test_a_script_prints_its_table_and_the_published_one(
     script, small_model, tmp_path, monkeypatch, capsys
 ):

@@ -101,6 +101,7 @@ def silent_server(monkeypatch):
 INSTALL = "from crossbench.adapters import get; get('flux').install('cpu')"
 
 
+@pytest.mark.long
 def test_a_package_server_that_never_answers_is_not_waited_for(
     stand_in, silent_server, monkeypatch, tmp_path
 ):

@@ -108,6 +108,7 @@ def test_what_the_measurement_needs_is_not_left_to_the_user(monkeypatch, run):
     assert result.status == "ran", result.reason
 
 
+@pytest.mark.long
 def test_programs_are_kept_for_later_proofs_and_never_used_in_a_timed_epoch(
     adapter, run, monkeypatch, tmp_path
 ):

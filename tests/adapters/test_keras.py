@@ -91,6 +91,7 @@ def rows(tmp_path_factory):
     return crossbench.load(file)
 
 
+@pytest.mark.long
 def test_each_row_has_its_backend_whatever_the_user_has_set(rows):
     assert [r.details["backend"] for r in rows.results] == ["tensorflow", "jax", "torch"]
     assert all(r.parity.agrees for r in rows.results)

@@ -36,6 +36,7 @@ def run(directory, frameworks, model=PLAIN, rounds=1):
     return comparison, {r.cell.framework: r for r in comparison.results}
 
 
+@pytest.mark.long
 @pytest.mark.idiomatic
 def test_a_fault_of_the_timed_run_is_not_ranked(directory, adapter_name, pytestconfig):
     if adapter_name == adapters.REFERENCE:

@@ -23,6 +23,7 @@ def build(request, installed):
     return lambda job: adapter.build(replace(job, variant=variant))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("model_name", ["plain", pytest.param("dropped", marks=pytest.mark.long)])
 def test_it_agrees_with_the_reference(build, model_name, expected):
     """With pools, and with dropouts."""

@@ -123,6 +123,7 @@ def cluster(tmp_path_factory):
         yield found
 
 
+@pytest.mark.long
 def test_a_sweep_survives_a_killed_worker_and_a_restarted_scheduler(tmp_path):
     file = tmp_path / "sweep.toml"
     file.write_text(QUICK_TOML + "seed = [0, 1]\n")
@@ -148,6 +149,7 @@ def test_a_sweep_survives_a_killed_worker_and_a_restarted_scheduler(tmp_path):
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
 
 
+@pytest.mark.long
 def test_a_sweep_whose_workers_are_all_gone_waits_for_one_and_says_so(tmp_path):
     file = tmp_path / "sweep.toml"
     file.write_text(QUICK_TOML)
@@ -244,6 +246,7 @@ def test_a_worker_with_several_threads_is_refused(tmp_path):
             crossbench.sweep([QUICK], tmp_path / "out", cluster.client())
 
 
+@pytest.mark.long
 def test_every_machine_runs_every_job_or_it_is_said_that_it_is_gone(tmp_path, monkeypatch):
     other = other_host()
     monkeypatch.setattr(dask_machines, "GONE_SECONDS", 2.0)
@@ -272,6 +275,7 @@ def test_every_machine_runs_every_job_or_it_is_said_that_it_is_gone(tmp_path, mo
         assert states["other", True].reason == "other is gone"
 
 
+@pytest.mark.long
 def test_tls_is_passed_on(tmp_path, monkeypatch, capsys):
     pytest.importorskip("cryptography")
     temporary = distributed.Security.temporary()
