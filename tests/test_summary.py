@@ -247,3 +247,39 @@ def test_what_to_do_about_a_problem_of_several_rows_is_said_once():
     assert first.startswith("Torch: the interquartile range of its epochs is 67% of the median: ")
     assert first.endswith("run again when it is quieter.")
     assert second == "Jax: the interquartile range of its epochs is 67% of the median."
+
+
+@pytest.mark.parametrize(
+    ("asked", "jax", "words"),
+    [
+        ({"rounds": 6}, 4.0, "8 interleaved rounds: median"),
+        ({"rounds": None}, 4.0, "8 interleaved rounds, until each ratio was clear: median"),
+        ({"rounds": None, "precision": 0.02}, 4.0, ", until each interval was within 2 %: median"),
+        ({"rounds": None}, None, ", until each interval was within 5 %: median"),
+        ({"rounds": None}, 2.1, ", until 120 s were over: median"),
+        ({"rounds": None, "max_seconds": 7.0}, 2.1, ", until 7 s were over: median"),
+    ],
+)
+def test_the_heading_says_why_there_were_no_more_rounds(asked, jax, words):
+    rows = [result("torch", [9, *[2.0] * 8])]
+    if jax:
+        spread = 0.0 if jax == 4.0 else 0.2
+        rows.append(result("jax", [9, *[jax - spread, jax + spread] * 4]))
+    c = comparison(*rows, **asked)
+    assert words in summarize(c).heading[0]
+    assert ", until " not in summarize(c, running=True).heading[0]
+
+
+def test_the_heading_says_which_epochs_are_not_whole():
+    c = comparison(result("torch", [9, *[2.0] * 6]))
+    assert "batches." not in summarize(c).heading[0]
+    epochs = c.results[0].epochs
+    for at, steps in ((0, 5), (1, 5), (4, 7), (5, 7)):
+        epochs[at] = replace(epochs[at], losses=[2.3] * steps)
+    assert (
+        summarize(c)
+        .heading[0]
+        .endswith(
+            " In 4 rounds the epochs are whole, in the others they take the first 5 to 7 batches."
+        )
+    )

@@ -14,7 +14,7 @@ from ..results.comparison import Comparison
 from ..results.records import FLOAT64_BOUND, TRAIN, CellResult, Group, Task, worst
 from ..results.rows import Row, rows
 from ..results.several_runs import mean_ratios
-from ..results.statistics import MIN_ROUNDS, Estimate
+from ..results.statistics import MIN_ROUNDS, PRECISION, Estimate
 from .formatting import (
     MAX_CELL_CHARACTERS,
     count,
@@ -177,13 +177,15 @@ def _why_ended(comparison: Comparison, running: bool) -> str:
     An interrupted run has its own warning.
     """
     settings, results = comparison.settings, comparison.results
-    if running or settings.rounds is not None or any(r.status == "pending" for r in results):
+    ended = not running and all(r.status != "pending" for r in results)
+    if not ended or settings.rounds is not None or not any(r.epochs for r in results):
         return ""
     if not comparison.decided:
         return f", until {comparison.max_round_seconds:,.0f} s were over"
-    if settings.precision is not None:
-        return f", until each interval was within {100 * settings.precision:g} %"
-    return ", until each ratio was clear"
+    are_compared = any(len(comparison.ranked(group)) > 1 for group in comparison.groups)
+    if settings.precision is None and are_compared:
+        return ", until each ratio was clear"
+    return f", until each interval was within {100 * (settings.precision or PRECISION):g} %"
 
 
 def _parts(comparison: Comparison) -> str:
