@@ -1,12 +1,24 @@
 """Check the messages about missing packages, and about another project named crossbench."""
 
 import json
+import re
+import sys
+from pathlib import Path
 
 import pytest
 
 from crossbench import benchmark, doctor
-from crossbench.errors import SpecError
+from crossbench.errors import ResultsError, SpecError
+from crossbench.sweeps import run
+from crossbench.sweeps.folder import Folder
 from crossbench.workload import DISTRIBUTION, missing
+
+ROOT = Path(__file__).parents[1]
+OWN_NAME = re.compile(
+    r"\b(?:pipx?|uv)(?:\s\w+)*?\s(?:install|add)\s[^`&|;\n]*?"
+    r"(?:(?<![\w./])crossbench(?:[-_]frameworks)?(?![\w./-])|\{DISTRIBUTION\})"
+)
+"""A command that asks an index for crossbench: there both names may be other people's."""
 
 
 @pytest.fixture
@@ -62,3 +74,51 @@ def test_without_any_framework_the_error_says_how_to_install_one(monkeypatch):
     monkeypatch.setattr("crossbench.adapters.names", lambda: ["absent", "reference"])
     with pytest.raises(SpecError, match="no framework is installed: absent is not installed: pip"):
         benchmark.run()
+
+
+def test_without_dask_the_error_says_how_to_install_it(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    monkeypatch.setattr("crossbench.workload.versions", lambda *packages: {})
+    with pytest.raises(SpecError, match=r"^distributed is not installed: pip install "):
+        run.sweep([{}], tmp_path, run.Scheduler("tcp://host:1", {}))
+
+
+def test_without_universal_pathlib_the_error_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "upath", None)
+    monkeypatch.setattr("crossbench.workload.versions", lambda *packages: {})
+    with pytest.raises(ResultsError, match="universal-pathlib is not installed: pip install "):
+        Folder("memory://sweep")
+
+
+def own_names(text):
+    """Return the commands in the text that ask an index for crossbench."""
+    joined = re.sub(r"""["']\s*\n\s*f?["']""", "", text)  # Python joins adjacent literals
+    return OWN_NAME.findall(joined)
+
+
+def test_no_command_asks_an_index_for_crossbench():
+    paths = [
+        path
+        for name in (".github", "benchmarks", "crossbench", "docs", "examples", "julia", "scripts")
+        for path in (ROOT / name).rglob("*")
+    ]
+    paths += [path for path in (ROOT / "tests").rglob("*") if path != Path(__file__)]
+    for path in [*paths, *ROOT.glob("*.*")]:
+        if path.suffix in {".jl", ".md", ".py", ".sh", ".toml", ".txt", ".yml"}:
+            assert own_names(path.read_text()) == [], path
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("no Dask: pip install 'crossbench-frameworks[dask]'", True),
+        ('"pip install "\n    f"{DISTRIBUTION}[dask]"', True),
+        ("pip install -U crossbench", True),
+        ("uv pip install crossbench-frameworks", True),
+        ("pip install -e '.[torch]' && python -m crossbench", False),
+        ("pip install dist/crossbench_frameworks-0.2.0-py3-none-any.whl", False),
+        ("what pip installed; crossbench", False),
+    ],
+)
+def test_such_commands_are_recognized(text, found):
+    assert bool(own_names(text)) == found

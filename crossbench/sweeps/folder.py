@@ -17,6 +17,7 @@ import msgspec
 
 from ..errors import ResultsError
 from ..results import file
+from ..workload import missing
 from .jobs import DIGEST, Job
 
 STATE_FILE = "sweep.state"  # no .json: `merge DIR/*.json` must not meet it
@@ -169,9 +170,8 @@ def _url_path(url: str) -> Any:
 
         path = UPath(url)
     except ImportError as error:
-        raise ResultsError(
-            f"{url} needs a package: {error}: pip install universal-pathlib"
-        ) from None
+        reason = missing("dask", "universal-pathlib") or error  # error: of s3fs and the like
+        raise ResultsError(f"{url} needs a package: {reason}") from None
     except ValueError as error:
         raise ResultsError(f"{url}: {error}") from None
     return Path(path.path) if path.protocol in ("file", "local") else path

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..checks import shown
 from ..errors import SpecError
 from ..run_directory import run_directory
+from ..workload import missing
 from .folder import ENDED, Folder, State, Task, digest_of
 from .job_process import Order, Outcome, versions
 from .jobs import Job, check_option, make_jobs
@@ -192,7 +193,7 @@ def _dask(
 
         from .dask_machines import DaskMachines, security
     except ImportError as error:
-        raise SpecError(f"{error}: pip install 'crossbench-frameworks[dask]'") from None
+        raise SpecError(missing("dask", "distributed") or str(error)) from None
     if isinstance(executor, Scheduler):
         known = security(executor.tls_files)
         return DaskMachines(executor.address, known, workers, resources)
