@@ -1,0 +1,180 @@
+"""Check the wheel and the sdist: what they hold, and that the wheel runs outside of the clone."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from crossbench import adapters
+from crossbench.adapters.flux.julia import find
+from crossbench.workload import versions
+
+ROOT = Path(__file__).parents[1]
+NOT_SHIPPED = ("__pycache__", "Manifest")
+"""What Python and Julia leave in the directories, by how the names begin."""
+UUID = "7f360163-1a0c-4bf2-b053-227e0fb651c1"
+"""Of the Julia package CrossBenchFlux."""
+RUN = ["-m", "crossbench", "--devices", "cpu", "--data", "synthetic"]
+RUN += ["--batches", "2", "--batch-size", "100", "--rounds", "1"]
+"""The arguments of a short run of the main job."""
+
+
+def build(directory, *targets):
+    """Build the distributions of the sources in the working directory."""
+    for target in targets:
+        words = ["-m", "hatchling", "build", "-t", target, "-d", str(directory)]
+        subprocess.run([sys.executable, *words], check=True, capture_output=True)
+
+
+def contents(wheel):
+    """Return the contents of a wheel's files by their names."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Return a directory with the wheel and the sdist of a clone in which Julia has run."""
+    # without a network: hatchling is installed, as the tests' requirements say
+    directory = tmp_path_factory.mktemp("built")
+    clone = directory / "clone"
+    clone.mkdir()
+    for name in ("crossbench", "julia"):
+        shutil.copytree(ROOT / name, clone / name, symlinks=True)
+    for name in (".gitignore", "LICENSE", "README.md", "pyproject.toml"):
+        shutil.copy(ROOT / name, clone)
+    (clone / "julia" / "Manifest-v1.10.toml").touch()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(clone)
+        build(directory, "sdist", "wheel")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def wheel(built):
+    (path,) = built.glob("*.whl")
+    return path
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(wheel):
+    package = {
+        os.path.relpath(Path(directory) / name, ROOT)
+        for directory, _, names in os.walk(ROOT / "crossbench", followlinks=True)
+        for name in names
+        if not name.startswith(NOT_SHIPPED) and not Path(directory).name.startswith(NOT_SHIPPED)
+    }
+    assert "crossbench/julia/src/CrossBenchFlux.jl" in package
+    assert {name for name in contents(wheel) if ".dist-info/" not in name} == package
+
+
+def test_the_sdist_builds_the_same_wheel(built, wheel, tmp_path, monkeypatch):
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (sources,) = tmp_path.iterdir()
+    monkeypatch.chdir(sources)
+    build(tmp_path, "wheel")
+    assert contents(tmp_path / wheel.name) == contents(wheel)
+
+
+def test_ci_runs_on_every_python_that_the_classifiers_name():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    (matrix,) = re.findall(r"python: (\[.+\])", (ROOT / ".github/workflows/ci.yml").read_text())
+    assert json.loads(matrix) == named
+
+
+@pytest.fixture(scope="module")
+def run(wheel, tmp_path_factory):
+    """Return a function that runs Python outside of the clone, with the wheel installed.
+
+    The package's directory is on the path before the clone, if that is installed too.
+    """
+    site, elsewhere = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("elsewhere")
+    offline = ["--no-deps", "--no-index", "--target", str(site)]
+    words = ["-m", "pip", "install", *offline, str(wheel)]
+    subprocess.run([sys.executable, *words], check=True, capture_output=True)
+
+    def make(*words, **environment):
+        done = subprocess.run(
+            [sys.executable, *words],
+            cwd=elsewhere,
+            env=os.environ | {"PYTHONPATH": str(site)} | environment,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    make.site = site
+    return make
+
+
+def test_the_main_job_runs(run):
+    frameworks = [name for name in ("torch", "jax") if versions(name)]
+    if not frameworks:
+        pytest.skip("neither torch nor jax is installed")
+    shown = run(*RUN, "--frameworks", ",".join(frameworks))
+    assert "× fastest" in shown
+    assert run("-c", "import crossbench; print(crossbench.__file__)").startswith(str(run.site))
+
+
+RESOLVED = """
+from juliapkg import deps
+_, packages = deps.find_requirements()
+(package,) = [package for package in packages if package.name == "CrossBenchFlux"]
+print(package.dev, package.uuid, package.path)
+"""
+
+
+def test_the_julia_package_is_the_wheels(run):
+    """What juliapkg would install, whether or not there is a Julia."""
+    if not versions("juliapkg"):
+        pytest.skip("juliapkg is not installed")
+    dev, uuid, path = run("-c", RESOLVED).splitlines()[-1].split(maxsplit=2)
+    assert (dev, uuid) == ("True", UUID)
+    assert Path(path) == run.site / "crossbench" / "julia"
+    assert f'uuid = "{UUID}"' in (Path(path) / "Project.toml").read_text()
+
+
+INSTALL = "from crossbench.adapters import get; get('flux').install('cpu')"
+DEVELOP = "import Pkg; Pkg.develop(path=ARGS[1])"
+
+
+@pytest.fixture
+def julia(run, tmp_path):
+    """Return the environment variables of a Julia project with the wheel's package, or skip."""
+    if reason := adapters.get("flux").available("cpu"):
+        pytest.skip(reason)
+    found = find()
+    if found is None:
+        pytest.skip("no Julia on the PATH, and none named by PYTHON_JULIAPKG_EXE")
+    project = tmp_path / "project"
+    if given := os.environ.get("PYTHON_JULIACALL_PROJECT"):  # juliapkg is bypassed
+        shutil.copytree(given, project)
+        package = run.site / "crossbench" / "julia"
+        words = ["--startup-file=no", f"--project={project}", "-e", DEVELOP, str(package)]
+        subprocess.run([found[0], *words], check=True, capture_output=True)
+        return {"PYTHON_JULIACALL_PROJECT": str(project)}
+    variables = {"PYTHON_JULIAPKG_PROJECT": str(project)}
+    try:
+        run("-c", INSTALL, **variables)
+    except AssertionError as error:
+        if "CrossBenchFlux" in str(error).rpartition("Traceback")[0]:
+            raise  # the package itself, not what it needs
+        pytest.skip(f"Julia's packages are not available: {str(error).splitlines()[-1]}")
+    return variables
+
+
+@pytest.mark.long
+def test_flux_runs_with_the_julia_package_of_the_wheel(run, julia):
+    shown = run(*RUN, "--frameworks", "flux", **julia)
+    assert "Flux.jl does the same work as the NumPy reference" in " ".join(shown.split())
