@@ -17,7 +17,7 @@ def augment(
     shifts down, n shifts right, n flips), even those that the augmentation does not use: so the
     shifts are the same with and without flips.
     """
-    n, _, height, width = pictures.shape
+    n, (height, width) = len(pictures), pictures.shape[2:]
     max_down, max_right = (_whole_pixels(augmentation.shift, size) for size in (height, width))
     down = random.integers(-max_down, max_down + 1, n)
     right = random.integers(-max_right, max_right + 1, n)

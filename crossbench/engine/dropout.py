@@ -67,7 +67,7 @@ def mask_errors(first: np.ndarray, second: np.ndarray, keep: float) -> dict[str,
     per_value, per_example = masks[0].sum(0), masks[0].sum(1)
     equal = keep**2 + (1 - keep) ** 2  # the probability that two independent draws agree
     deviations = {
-        "the share of values kept": _z_score(both.sum(), both.size, keep),
+        "the share of values kept": _z_score(int(both.sum()), both.size, keep),
         "the independence of examples": _variance_z_score(
             per_value, keep * examples, variance * examples
         ),
