@@ -2,7 +2,8 @@
 
 Exit status:
 0: everything requested ran and agreed.
-1: something in the table failed or disagreed, or compare --fail-above found a slower cell.
+1: something in the table or in doctor --check failed or disagreed, or compare --fail-above found
+   a slower cell.
 2: wrong arguments or an unusable file, and nothing was run; or the results could not be written to
    their file, or, without a file, not printed.
 130, 143, 129: Ctrl-C, SIGTERM, SIGHUP.
@@ -49,7 +50,8 @@ DESCRIPTION = (
     "work, and print a table that compares their speed."
 )
 EPILOG = (
-    "Other commands: doctor (what is installed, which devices, where the data is), "
+    "Other commands: doctor (what is installed, which devices, where the data is; --check proves "
+    "small models), "
     "models (their sizes and sources), "
     "show FILE (the table of a results file), report FILE (a page with charts), "
     "compare FILE FILE (what changed), merge FILE FILE (several machines in one table), "
@@ -97,16 +99,57 @@ def _leave(status: int) -> NoReturn:
 
 
 def doctor(arguments: list[str]) -> int:
-    """Print which frameworks, devices and data are ready to use."""
+    """Print which frameworks, devices and data are ready to use; with --check prove small models,
+    and return 1 where one does not agree.
+    """
     parser = Parser(
         "crossbench doctor",
         description="Show which frameworks, devices and data are ready to use.",
+        allow_abbrev=False,
     )
-    parser.parse_args(arguments)
-    from .doctor import report
+    add = parser.add_argument
+    add(
+        "--check",
+        action="store_true",
+        help="prove two small models in each framework and variant on each device, which takes a "
+        "minute, and exit with status 1 if one does not agree",
+    )
+    add("--frameworks", metavar="A,B", help="of the check, as for a run (default: all installed)")
+    add(
+        "--devices",
+        metavar="A,B",
+        help="of the check, as for a run (default: cpu, and gpu if there is one)",
+    )
+    add(
+        "--timeout",
+        type=float,
+        metavar="SECONDS",
+        help="limit for each answer of a worker process of the check (default: 300)",
+    )
+    add(
+        "--format",
+        choices=("text", "json"),
+        default="text",
+        metavar="text|json",
+        help="json is for an issue: it has no paths and no names of users (default: text)",
+    )
+    options = parser.parse_args(arguments)
+    from . import doctor
 
-    write_stdout(report())
-    return 0
+    chosen = (options.frameworks, options.devices, options.timeout)
+    if not options.check:
+        if any(argument is not None for argument in chosen):
+            raise SpecError("--frameworks, --devices and --timeout are for a check: add --check")
+        write_stdout(doctor.as_json() if options.format == "json" else doctor.report())
+        return 0
+    from .progress import Display
+
+    with signals.raise_on_signal(), Display() as display:
+        verdicts = doctor.check(*chosen, progress=display.begin)
+    as_json = options.format == "json"
+    write_stdout(doctor.as_json(verdicts) if as_json else doctor.verdict_lines(verdicts))
+    agree = any(verdict.status == "agrees" for verdict in verdicts)
+    return int(not agree or any(verdict.is_wrong for verdict in verdicts))
 
 
 def models(arguments: list[str]) -> int:

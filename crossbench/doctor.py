@@ -1,34 +1,53 @@
-"""Reports in one screen what is installed, which devices are available and where the data is."""
+"""Reports in one screen what is installed, which devices are available and where the data is; its
+check proves small models in each framework.
+"""
 
 from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 from tabulate import tabulate
 
 from . import __version__, adapters, data, machine
+from .anonymous import anonymous
 from .data.download import DataUnavailable, OfficialFiles
+from .engine.checkup import Verdict, check_cells, missing_packages
+from .engine.process import TIMED_OUT, WorkerFailure
 from .errors import SpecError
-from .gpus import find_gpus
+from .gpus import driver_versions, find_gpus
 from .implementation import IDIOMATIC, full_name
+from .plan import make_plan, nothing_to_run, unavailable_reason
+from .printable import printable
 from .results.records import Machine
+from .run_directory import run_directory
+from .spec import ALL, make_spec
 from .workload import DEVICES, DISTRIBUTION, versions
+
+TIMEOUT = 300.0
+"""Seconds that a worker process may take for one answer: on a GPU a first one takes minutes."""
+ADVICE = {
+    "does not agree": "; do not compare its times, and attach the output of `doctor --check "
+    "--format json` to an issue",
+    "failed": "; `doctor --check --format json` has the whole error, to attach to an issue",
+    "cannot run": "",
+}
+"""What to do beside what the reason says, by a verdict's status."""
 
 
 def report() -> str:
     """Return the report as text: this machine, the data, and a table of the frameworks."""
-    here = machine.describe()
     rows = [
-        ("crossbench", f"{__version__}, Python {here.python}, {here.system}"),
-        ("CPU", f"{here.cpu}, {here.cpus} usable, {here.memory_bytes / 2**30:.0f} GiB"),
-        ("GPU", _gpus(here)),
-        ("allocator", _allocator(here)),
+        *_machine_rows(machine.describe()),
         *((official.title, _data(official)) for official in data.OFFICIAL_FILES),
         *_other_project(),
     ]
-    no_gpu = find_gpus().unavailable_reason(0)
     frameworks = [
-        _framework(name, variant, no_gpu is None)
-        for name in adapters.names()
-        for variant in _own_adapters(name)
+        [found["name"], *found["devices"].values(), "\n".join(_words(found["installed"]))]
+        for found in _frameworks()
     ]
     variants = [row for name in adapters.loadable() for row in _variants(name)]
     return "\n".join(
@@ -40,6 +59,101 @@ def report() -> str:
             tabulate(variants, headers=["variant", "devices", "what it does"], maxcolwidths=70),
         ]
     )
+
+
+def check(
+    frameworks: Iterable[str] | None,
+    devices: Iterable[str] | None,
+    timeout: float | None,
+    progress: Callable[[str], None],
+) -> list[Verdict]:
+    """Prove small models in all variants of the frameworks on the devices.
+
+    frameworks, devices: as those of crossbench.run. timeout: seconds for each answer of a worker
+    process; None for TIMEOUT. progress: called with what begins or is done, in a few words.
+    Raises SpecError for wrong arguments, or where there is nothing to prove.
+    """
+    timeout = TIMEOUT if timeout is None else timeout
+    spec = make_spec(frameworks, devices, variants=ALL, timeout=timeout)
+    cells = make_plan(spec)
+    if not cells:
+        raise SpecError(nothing_to_run(spec))
+    with run_directory() as directory:
+        return check_cells(cells, directory, timeout, progress)
+
+
+def verdict_lines(verdicts: list[Verdict]) -> str:
+    """Return this machine in a few lines, and a line for each verdict."""
+    here = _machine_rows(machine.describe()) + _other_project()
+    lines = [(verdict.cell.name, _line(verdict)) for verdict in verdicts]
+    return f"{tabulate(here, tablefmt='plain')}\n\n{tabulate(lines, tablefmt='plain')}"
+
+
+def as_json(verdicts: list[Verdict] | None = None) -> str:
+    """Return the report as JSON for an issue: no paths, and no name of the user or the host.
+
+    verdicts: what the check found; None without a check.
+    """
+    here = machine.describe()
+    content: dict[str, Any] = {
+        "crossbench": __version__,
+        "python": here.python,
+        "system": here.system,
+        "cpu": here.cpu,
+        "cpus": here.cpus,
+        "memory_bytes": here.memory_bytes,
+        "libraries": here.libraries,
+        "gpus": here.gpus,
+        "gpu_problem": here.gpu_problem,
+        "gpu_versions": driver_versions(),
+        "allocator_settings": here.allocator_settings,
+        "warnings": [text for _, text in _other_project()],
+        "frameworks": _frameworks(),
+    }
+    if verdicts is not None:
+        content["check"] = [_record(verdict) for verdict in verdicts]
+    return json.dumps(anonymous(content), indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def _line(verdict: Verdict) -> str:
+    """Return how a cell did, and what to do where it did not agree."""
+    if verdict.status == "agrees":
+        return (
+            f"agrees; the largest deviation is {verdict.deviation('float64'):.0e} in float64, "
+            f"{verdict.deviation('float32'):.0e} in float32"
+        )
+    late = verdict.failure is not None and str(verdict.failure).endswith(TIMED_OUT)
+    advice = "; --timeout gives it more" if late else ADVICE[verdict.status]
+    return f"{verdict.status}: {verdict.problem}{advice}"
+
+
+def _record(verdict: Verdict) -> dict[str, Any]:
+    """Return a verdict as plain values."""
+    failure = verdict.failure
+    return {
+        "name": verdict.cell.name,
+        "framework": verdict.cell.framework,
+        "variant": verdict.cell.variant,
+        "device": verdict.cell.device,
+        "threads": verdict.cell.threads,
+        "status": verdict.status,
+        "problem": verdict.problem,
+        "traceback": failure.traceback if failure else None,
+        "deviations": {model: asdict(proved) for model, proved in verdict.parities.items()},
+    }
+
+
+def _machine_rows(here: Machine) -> list[tuple[str, str]]:
+    return [
+        ("crossbench", f"{__version__}, Python {here.python}, {here.system}"),
+        ("CPU", f"{here.cpu}, {here.cpus} usable, {here.memory_bytes / 2**30:.0f} GiB"),
+        ("GPU", ", ".join([_gpus(here), *_words(driver_versions())])),
+        ("allocator", _allocator(here)),
+    ]
+
+
+def _words(values: Mapping[str, str]) -> list[str]:
+    return [f"{name} {value}" for name, value in values.items()]
 
 
 def _other_project() -> list[tuple[str, str]]:
@@ -77,15 +191,44 @@ def _own_adapters(name: str) -> list[str]:
     return [IDIOMATIC, *others]
 
 
-def _framework(name: str, variant: str, gpu: bool) -> list[str]:
-    """Return a variant's row: on which devices it is ready, or why not, and its versions."""
+def _frameworks() -> list[dict[str, Any]]:
+    """Return each variant with an adapter of its own: its name, whether it is ready on each device,
+    or why not, and what is installed.
+    """
+    no_gpu = find_gpus().unavailable_reason(0)
+    with run_directory() as directory:
+        return [
+            _framework(name, variant, no_gpu is None, directory)
+            for name in adapters.names()
+            for variant in _own_adapters(name)
+        ]
+
+
+def _framework(name: str, variant: str, gpu: bool, directory: Path) -> dict[str, Any]:
     try:
         adapter = adapters.get(name, variant)
     except SpecError as error:
-        return [name, str(error), "", ""]
-    ready = [adapter.available("cpu"), adapter.available("gpu") if gpu else "no GPU"]
-    installed = "\n".join(f"{what} {version}" for what, version in adapter.installed().items())
-    return [full_name(name, variant), *(reason or "ready" for reason in ready), installed]
+        return {"name": name, "devices": {"cpu": str(error), "gpu": ""}, "installed": {}}
+    ready = {
+        device: _ready(name, variant, device, directory) if gpu or device == "cpu" else "no GPU"
+        for device in DEVICES
+    }
+    try:
+        installed = adapter.installed()
+    except Exception as error:  # a third party's adapter may raise anything
+        installed = {"error": printable(f"{type(error).__name__}: {error}")}
+    return {"name": full_name(name, variant), "devices": ready, "installed": installed}
+
+
+def _ready(name: str, variant: str, device: str, directory: Path) -> str:
+    """Return "ready", why the variant is not, or what its first run would install."""
+    if reason := unavailable_reason(name, variant, device):
+        return reason
+    try:
+        missing = missing_packages(name, variant, device, directory, TIMEOUT)
+    except WorkerFailure as failure:
+        return str(failure)
+    return f"on the first run: {missing}" if missing else "ready"
 
 
 def _variants(name: str) -> list[list[str]]:

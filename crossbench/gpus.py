@@ -95,6 +95,21 @@ def find_gpus() -> Gpus:
     return Gpus(found, problem=None if found else _all_hidden())
 
 
+def driver_versions() -> dict[str, str]:
+    """Return the versions of NVIDIA's driver and of the newest CUDA that it runs; empty if NVML
+    does not know them.
+    """
+    try:
+        pynvml.nvmlInit()
+        cuda = pynvml.nvmlSystemGetCudaDriverVersion_v2()  # 12040 for 12.4
+        return {
+            "driver": str(pynvml.nvmlSystemGetDriverVersion()),
+            "CUDA": f"{cuda // 1000}.{cuda % 1000 // 10}",
+        }
+    except pynvml.NVMLError:
+        return {}
+
+
 def _cards() -> list[Gpu]:
     handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
     return [_gpu(handle) for handle in handles]

@@ -117,8 +117,13 @@ def _unavailable_reason(cell: Cell, gpus: Gpus) -> str | None:
         return f"{cell.framework}:{MALLOC} needs glibc: it sets what glibc does with freed memory"
     if cell.on_gpu and (reason := gpus.unavailable_reason(cell.gpu_index)):
         return reason
+    return unavailable_reason(cell.framework, cell.variant, cell.device_type)
+
+
+def unavailable_reason(framework: str, variant: str, device: str) -> str | None:
+    """Return why the adapter says that it cannot run on "cpu" or "gpu", in a line; else None."""
     try:
-        reason = adapters.get(cell.framework, cell.variant).available(cell.device_type)
+        reason = adapters.get(framework, variant).available(device)
     except Exception as error:  # a third party's adapter may raise anything
         reason = f"available() of the adapter raised {type(error).__name__}: {error}"
     return None if reason is None else printable(str(reason))

@@ -80,5 +80,7 @@ def install(monkeypatch, *cards, init=None, count=None):
     monkeypatch.setattr(pynvml, "nvmlInit", init_nvml)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", count_cards)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lambda index: cards[index])
+    monkeypatch.setattr(pynvml, "nvmlSystemGetDriverVersion", lambda: "570.86")
+    monkeypatch.setattr(pynvml, "nvmlSystemGetCudaDriverVersion_v2", lambda: 12080)
     for name, answer in answers.items():
         monkeypatch.setattr(pynvml, name, or_error(answer))

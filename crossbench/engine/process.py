@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import cache
 from typing import Any, get_type_hints
@@ -28,6 +29,8 @@ from .worker import Assignment, Worker
 
 # OpenMP, OpenBLAS and MKL read these when they are loaded
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+INSTALL_SECONDS = 3600.0
+"""Seconds that installing a framework may take."""
 EXIT_SECONDS = 3.0
 """Seconds that a process has to exit after it closed the pipe of its answers."""
 LIVENESS_SECONDS = 1.0
@@ -40,6 +43,8 @@ SHARED_CORES = {"OMP_WAIT_POLICY": "PASSIVE"}
 thread of OpenMP keeps a core busy while it waits."""
 COMPILED_FOLDER = "compiled"
 """The folder for what was compiled for proofs, in the cache; it has one for each processor."""
+TIMED_OUT = "(timeout)"
+"""How the reason of a worker ends that did not answer in time."""
 OUTPUT_BYTES = 2**16
 """Bytes that are kept of the end of what a worker printed."""
 
@@ -115,7 +120,7 @@ class WorkerProcess:
             reply = replies.decode(self._read(length, deadline), _answer_type(request))
         except TimeoutError:
             self.kill()
-            raise WorkerFailure(f"no answer within {self.timeout:g} s (timeout)") from None
+            raise WorkerFailure(f"no answer within {self.timeout:g} s {TIMED_OUT}") from None
         except EOFError:
             raise WorkerFailure(self._exit_reason(), self._printed()) from None
         except replies.UnreadableReply as problem:
@@ -224,6 +229,29 @@ class WorkerGroup:
             self.killed = True
             for worker in self.workers:
                 worker.kill()
+
+
+def install(
+    name: str, assignment: Assignment, timeout: float, progress: Callable[[str], None]
+) -> None:
+    """Install what a cell lacks; WorkerFailure if that fails.
+
+    name: the cell's, for the progress.
+    """
+    if needed := to_install(assignment, timeout):
+        progress(f"{name}: {needed}")
+        with WorkerProcess(assignment, INSTALL_SECONDS, show=True) as installer:
+            installer.ask("install")
+
+
+def to_install(assignment: Assignment, timeout: float) -> str | None:
+    """Return a line that says what `install` would install; None for nothing."""
+    adapter = adapters.get(assignment.framework, assignment.job.variant)
+    if getattr(type(adapter), "to_install", None) is Adapter.to_install:
+        return None  # it installs nothing, so no process has to ask it
+    with WorkerProcess(assignment, timeout) as worker:
+        needed: str | None = worker.ask("to_install")
+        return needed
 
 
 @cache

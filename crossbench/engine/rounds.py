@@ -18,7 +18,6 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from .. import adapters
 from ..gpus import find_gpus
 from ..machine import usable_cpus
 from ..models import Model
@@ -42,18 +41,16 @@ from ..results.records import (
 )
 from ..results.statistics import MIN_ROUNDS
 from ..run_directory import no_space_error
-from ..workload import Adapter, Job
+from ..workload import Job
 from . import evidence, parity
 from .checked import changed_figures
 from .peak import PEAK_WORK
-from .process import WorkerFailure, WorkerGroup, WorkerProcess
+from .process import WorkerFailure, WorkerGroup, WorkerProcess, install
 from .round_steps import round_steps
 from .sampler import Sampler
 from .usage import Clock
 from .worker import Assignment, StartReply, epoch_batches
 
-INSTALL_SECONDS = 3600.0
-"""Seconds that installing a framework may take."""
 MAX_TARGET_SECONDS = 600.0
 """Seconds of training to a target, at most, where no limit was given."""
 PEAK_ATTEMPTS = 3
@@ -171,17 +168,9 @@ class Measurement:
         What one cell installs may change the versions that another one gets.
         """
         for result in self.pending():
-            adapter = adapters.get(result.cell.framework, result.cell.variant)
-            if getattr(type(adapter), "to_install", None) is Adapter.to_install:
-                continue  # it installs nothing, so no process has to ask it
             with _fail_cell_on_error("while installing", result):
-                with self.worker(result) as worker:
-                    needed = worker.ask("to_install")
-                if needed:
-                    self.progress(f"{result.name}: {needed}")
-                    assignment = self.assignments[result.name]
-                    with WorkerProcess(assignment, INSTALL_SECONDS, show=True) as installer:
-                        installer.ask("install")
+                assignment, timeout = self.assignments[result.name], self.settings.timeout
+                install(result.name, assignment, timeout, self.progress)
 
     def prove_all(self) -> None:
         """Run the proofs of all cells, several at a time; nothing is timed meanwhile.

@@ -22,7 +22,7 @@ from msgspec import Meta
 from .. import adapters
 from ..data import Dataset, Split
 from ..gpus import find_gpus
-from ..models import Weights
+from ..models import Model, Weights
 from ..printable import printable
 from ..results.records import (
     PREDICT,
@@ -164,6 +164,11 @@ class Worker:
 
     def install(self) -> None:
         self.adapter.install(self.assignment.job.device)
+
+    def take_model(self, model: Model) -> None:
+        """Do what follows with another model."""
+        job = replace(self.assignment.job, model=model)
+        self.assignment = replace(self.assignment, job=job)
 
     def observe(self) -> None:
         """Do what the proof compares, with the reference's first seed: it may not be known yet."""

@@ -1,0 +1,197 @@
+"""Prove small models in each cell, for `doctor --check`: in processes like those of a run, but
+nothing is timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from threadpoolctl import threadpool_limits
+
+from ..data.sources import Pictures, TokenIds
+from ..machine import usable_cpus
+from ..models import Model
+from ..models.layers import (
+    Conv,
+    Dense,
+    Dropout,
+    Embedding,
+    Flatten,
+    MaxPool,
+    MultiHeadAttention,
+    ReLU,
+)
+from ..models.training import SGD, Adam, SoftmaxCrossEntropy
+from ..results.records import Cell, Parity, worst
+from ..run_directory import no_space_error
+from ..workload import Job
+from . import parity
+from .process import WorkerFailure, WorkerGroup, install, to_install
+from .worker import Assignment
+
+PICTURES = Model(
+    name="pictures",
+    input_shape=(3, 16, 16),
+    layers=(
+        Conv(8, kernel=(3, 3)),
+        ReLU(),
+        MaxPool((2, 2), stride=(2, 2)),
+        Flatten(),
+        Dropout(0.5),
+        Dense(4),
+    ),
+    loss=SoftmaxCrossEntropy(),
+    optimizer=SGD(learning_rate=0.01, momentum=0.9),
+    batch_size=64,
+    data=Pictures(size=16, classes=4),
+    source="crossbench's checkup",
+)
+TOKENS = Model(
+    name="tokens",
+    input_shape=(8,),
+    layers=(Embedding(32, 16), MultiHeadAttention(2, causal=True), Dense(32)),
+    loss=SoftmaxCrossEntropy(),
+    optimizer=Adam(learning_rate=1e-3, beta1=0.9, beta2=0.999, epsilon=1e-8),
+    batch_size=64,
+    data=TokenIds(vocabulary=32, length=8),
+    source="crossbench's checkup",
+)
+MODELS = (PICTURES, TOKENS)
+LEAST_PROOFS = 2
+"""Proofs at the same time on a machine with one CPU: each of them waits now and then."""
+
+
+@dataclass
+class Verdict:
+    """Hold what the proofs of a cell found.
+
+    parities: by the model's name. failure: why the cell could not be proved.
+    """
+
+    cell: Cell
+    parities: dict[str, Parity] = field(default_factory=dict)
+    failure: WorkerFailure | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """Return what is wrong, in a line; None where all models agree."""
+        if self.failure is not None:
+            return str(self.failure)
+        for model, proved in self.parities.items():
+            if proved.disagreement:
+                return f"{proved.disagreement}, in the model {model}"
+        return None
+
+    @property
+    def status(self) -> str:
+        """Return "agrees", "does not agree", "failed" or "cannot run"."""
+        if self.failure is not None:
+            return "cannot run" if self.failure.unavailable else "failed"
+        return "does not agree" if self.problem else "agrees"
+
+    @property
+    def is_wrong(self) -> bool:
+        """Return whether a user must do something: nobody asked for what is not installed."""
+        left_out = self.cell.unavailable is not None and not self.cell.named
+        return self.problem is not None and not left_out
+
+    def deviation(self, precision: str) -> float | None:
+        """Return the largest deviation of all tensors in "float64" or "float32"; None where one is
+        not finite.
+        """
+        values = [worst(getattr(proved, precision))[1] for proved in self.parities.values()]
+        return None if None in values else max(value for value in values if value is not None)
+
+
+def check_cells(
+    cells: Sequence[Cell], data: Path, timeout: float, progress: Callable[[str], None]
+) -> list[Verdict]:
+    """Install what is missing, and prove MODELS in each available cell, several at a time.
+
+    data: an empty directory. timeout: seconds for each answer of a worker process. progress: called
+    with what begins or is done, in a few words.
+    """
+    verdicts = [Verdict(cell) for cell in cells]
+    for verdict in verdicts:
+        with _recorded(verdict):
+            if verdict.cell.unavailable:
+                raise WorkerFailure(verdict.cell.unavailable, unavailable=True)
+            install(verdict.cell.name, _assignment(verdict.cell, data), timeout, progress)
+    if left := [verdict for verdict in verdicts if not verdict.failure]:
+        progress("parity")
+        # the BLAS threads of each of the reference's threads would wait for one another busily
+        with threadpool_limits(1, user_api="blas"):
+            _prove_all(left, data, timeout, progress)
+    return verdicts
+
+
+def missing_packages(
+    framework: str, variant: str, device: str, data: Path, timeout: float
+) -> str | None:
+    """Return a line that says what the first run would install; None for nothing.
+
+    device: "cpu" or "gpu". Raises WorkerFailure where it must not be installed, or is not known.
+    """
+    job, gpu = Job(PICTURES, device, 1, "float32", variant), 0 if device == "gpu" else None
+    return to_install(Assignment(framework, job, data, 1, 0, parity.SEED, gpu), timeout)
+
+
+def _prove_all(
+    verdicts: list[Verdict], data: Path, timeout: float, progress: Callable[[str], None]
+) -> None:
+    """Fill in the verdicts by proofs in a process for each."""
+    group, done = WorkerGroup(), 0
+    pool = ThreadPoolExecutor(max(LEAST_PROOFS, len(usable_cpus())))
+    try:
+        references = [pool.submit(_compute_reference, model, data) for model in MODELS]
+        proofs = {pool.submit(_prove, v, data, references, group, timeout): v for v in verdicts}
+        for proof in as_completed(proofs):
+            with _recorded(proofs[proof]):
+                proof.result()
+            done += 1
+            progress(f"{done} of {len(proofs)} proofs: {proofs[proof].cell.name}")
+    finally:  # after Ctrl-C do not wait for the proofs
+        pool.shutdown(wait=False, cancel_futures=True)
+        group.kill()
+
+
+def _assignment(cell: Cell, data: Path) -> Assignment:
+    """Return what the cell's worker carries out: it needs no data, since it times nothing."""
+    job = Job(PICTURES, cell.device_type, cell.threads, "float32", cell.variant)
+    gpu = cell.gpu_index if cell.on_gpu else None
+    return Assignment(cell.framework, job, data, PICTURES.batch_size, 0, parity.SEED, gpu)
+
+
+def _compute_reference(model: Model, data: Path) -> parity.ReferenceTensors:
+    try:
+        return parity.compute_reference(model, data / model.name)
+    except OSError as error:
+        raise no_space_error(data.parent, error) from None
+
+
+def _prove(
+    verdict: Verdict,
+    data: Path,
+    references: list[Future[parity.ReferenceTensors]],
+    group: WorkerGroup,
+    timeout: float,
+) -> None:
+    """Prove all models in one process: starting it takes longer than the proofs."""
+    with group.start(_assignment(verdict.cell, data), timeout) as worker:
+        for model, reference in zip(MODELS, references, strict=True):
+            worker.ask("take_model", model)
+            worker.ask("observe")
+            verdict.parities[model.name] = worker.ask("parity", reference.result())
+
+
+@contextmanager
+def _recorded(verdict: Verdict) -> Iterator[None]:
+    """Record a WorkerFailure in the verdict."""
+    try:
+        yield
+    except WorkerFailure as failure:
+        verdict.failure = failure
