@@ -3,6 +3,7 @@
 Julia and torch do not share a process well, so the suites run over flux in a pytest of their own.
 """
 
+import json
 import os
 import re
 import shutil
@@ -152,6 +153,79 @@ def test_without_julia_the_row_has_its_reason_and_the_others_run(stand_in, scrip
     assert re.search(reason, line)
     assert "NumPy reference" in run.stdout
     assert "Traceback" not in run.stdout
+
+
+@pytest.fixture
+def offline(monkeypatch, tmp_path):
+    """Let juliapkg download nothing, as its user asked for."""
+    if reason := adapters.get("flux").available("cpu"):
+        pytest.skip(reason)
+    monkeypatch.setenv("PYTHON_JULIAPKG_OFFLINE", "yes")
+    monkeypatch.setenv("PYTHON_JULIAPKG_PROJECT", str(tmp_path / "project"))
+
+
+def crossbench(*words):
+    return subprocess.run(
+        [sys.executable, "-m", "crossbench", *words], capture_output=True, text=True, timeout=120
+    )
+
+
+def doctors_answer():
+    """Return what `doctor` says of flux on the CPU."""
+    found = json.loads(crossbench("doctor", "--format", "json").stdout)["frameworks"]
+    (flux,) = [framework for framework in found if framework["name"] == "flux"]
+    return flux["devices"]["cpu"]
+
+
+LACKING = (
+    "PythonCall, CrossBenchFlux are not installed in the Julia project {}, and juliapkg must not "
+    "download anything (PYTHON_JULIAPKG_OFFLINE=yes): unset that variable where there is a network"
+)
+
+
+@pytest.mark.usefixtures("offline")
+def test_packages_that_must_not_be_downloaded_are_named_by_the_doctor_and_by_a_run(
+    stand_in, tmp_path
+):
+    stand_in(
+        "test $1 = --version && echo julia version 1.10.8 && exit\n"
+        'case "$*" in *find_package*" PythonCall CrossBenchFlux")\n'
+        "echo PythonCall; echo CrossBenchFlux; exit;; esac\nexit 1"
+    )
+    assert doctors_answer().startswith(LACKING.format("…/project"))
+    words = ["--frameworks", "flux,reference", "--devices", "cpu", "--rounds", "1"]
+    run = crossbench(*words, "--model", "mlp7_relu", "--batches", "2", "--threads", "1")
+    assert run.returncode == 1
+    assert f"! Flux.jl: did not run: {LACKING.format(tmp_path / 'project')}" in " ".join(
+        run.stdout.split()
+    )
+    assert "this takes minutes" not in run.stderr
+    assert "NumPy reference" in run.stdout
+
+
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize(
+    ("script", "answer"),
+    [
+        ("test $1 = --version && echo julia version 1.10.8\nexit 0", "ready"),
+        (None, "Julia is not installed and cannot be downloaded (PYTHON_JULIAPKG_OFFLINE=yes): "),
+        (
+            "test $1 = --version && echo julia version 1.10.8 && exit\necho no room >&2; exit 1",
+            "…/julia cannot say which packages …/project has: no room",
+        ),
+    ],
+)
+def test_offline_the_doctor_says_what_julia_has(stand_in, script, answer):
+    stand_in(script)
+    assert doctors_answer().startswith(answer)
+
+
+@pytest.mark.usefixtures("without_network")
+def test_what_the_first_run_installs_is_not_called_ready(stand_in):
+    if reason := adapters.get("flux").available("cpu"):
+        pytest.skip(reason)
+    stand_in("echo julia version 1.10.8")
+    assert doctors_answer().startswith("on the first run: installing Flux.jl and its packages into")
 
 
 @pytest.fixture(scope="session")

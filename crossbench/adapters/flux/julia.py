@@ -18,6 +18,8 @@ from typing import Any
 from ...workload import Unavailable
 
 DOWNLOAD = "https://julialang.org/downloads"
+PACKAGES = ("PythonCall", "CrossBenchFlux")
+"""Julia's packages that the worker imports."""
 CUDA_PACKAGES = {
     "CUDA": "052768ef-5323-5732-b1bb-66c8b64840ba",
     "cuDNN": "02a925ec-e4fe-4b08-9a7e-0d78e3d38ccd",
@@ -28,6 +30,10 @@ NETWORK_SECONDS = 8.0
 """Seconds to wait for an answer: juliapkg and Pkg would wait forever, or for minutes."""
 ANSWER_SECONDS = 20.0
 """Seconds that `julia --version` and the like may take."""
+OFFLINE = "PYTHON_JULIAPKG_OFFLINE"
+"""The variable that forbids juliapkg to download anything."""
+FIND_PACKAGES = "foreach(println, filter(isnothing ∘ Base.find_package, ARGS))"
+"""Julia's program that prints which of the packages in its arguments a project does not have."""
 _NO_JULIA = f"Julia is not installed and cannot be downloaded ({{}}): install it from {DOWNLOAD}"
 _NO_PACKAGES = "the packages for Julia {1} ({0}) cannot be installed: {2}"
 
@@ -63,14 +69,21 @@ def find() -> tuple[str, str] | None:
 
 
 def to_install(device: str) -> str | None:
-    """Return a line that says what `install` would install, and where; None for nothing."""
+    """Return a line that says what `install` would install, and where; None for nothing.
+
+    Raises Unavailable if something is missing that juliapkg must not download.
+    """
     if "PYTHON_JULIACALL_EXE" in os.environ:
         return None
     found = find()
     import juliapkg
 
     _require_cuda_packages(device)
-    if juliapkg.resolve(dry_run=True):
+    resolved = juliapkg.resolve(dry_run=True)
+    if juliapkg.state.STATE["offline"]:
+        _require_packages(juliapkg.executable() if resolved else found and found[0], device)
+        return None
+    if resolved:
         return None
     what = "Flux.jl and its packages" if found else "Julia, Flux.jl and its packages"
     return f"installing {what} into {juliapkg.state.STATE['project']}, once: this takes minutes"
@@ -96,7 +109,7 @@ def start(device: str) -> Any:
     try:
         import juliacall
     except Exception as error:
-        raise Unavailable(f"Julia does not start: {error}") from error
+        raise Unavailable(f"juliacall cannot start Julia with its packages: {error}") from error
     main = juliacall.Main
     if device == "gpu":
         main.seval("import CUDA, cuDNN")
@@ -111,6 +124,30 @@ def _require_cuda_packages(device: str) -> None:
 
         for name, uuid in CUDA_PACKAGES.items():
             juliapkg.add(name, uuid)
+
+
+def _require_packages(exe: str | None, device: str) -> None:
+    """Raise Unavailable unless Julia has all packages: juliapkg, which is offline, adds none.
+
+    exe: Julia's path; None where there is no Julia.
+    """
+    import juliapkg
+
+    if exe is None:
+        raise Unavailable(_NO_JULIA.format(f"{OFFLINE}=yes"))
+    needed = [*PACKAGES, *(CUDA_PACKAGES if device == "gpu" else ())]
+    project = juliapkg.state.STATE["project"]
+    run = _run(exe, "--startup-file=no", f"--project={project}", "-e", FIND_PACKAGES, *needed)
+    if run.returncode:
+        error = (run.stderr.strip().splitlines() or [f"it exits with {run.returncode}"])[0]
+        raise Unavailable(f"{exe} cannot say which packages {project} has: {error}")
+    if absent := run.stdout.split():
+        verb = "is" if len(absent) == 1 else "are"
+        raise Unavailable(
+            f"{', '.join(absent)} {verb} not installed in the Julia project {project}, and "
+            f"juliapkg must not download anything ({OFFLINE}=yes): unset that variable where there "
+            "is a network, or name a project that has the packages with PYTHON_JULIAPKG_PROJECT"
+        )
 
 
 def _package_server_error() -> str | None:
