@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,6 +100,20 @@ def short_peak(monkeypatch):
     """Measure smaller products and copies in the runs of this process: each row takes seconds."""
     work = PeakWork(512, 2**22, 0.05)
     monkeypatch.setattr(rounds, "PEAK_WORK", dict.fromkeys(rounds.PEAK_WORK, work))
+
+
+@pytest.fixture
+def default_signals():
+    """Restore the default handlers of SIGINT and SIGHUP, which a test's processes inherit.
+
+    A shell's background jobs ignore SIGINT, what nohup starts ignores SIGHUP, and so do their
+    children.
+    """
+    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

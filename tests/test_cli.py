@@ -189,20 +189,6 @@ def test_a_broken_third_party_adapter_gets_one_line(capsys):
 
 
 @pytest.fixture
-def default_signals():
-    """Restore the default handlers of SIGINT and SIGHUP, which a test's processes inherit.
-
-    A shell's background jobs ignore SIGINT, what nohup starts ignores SIGHUP, and so do their
-    children.
-    """
-    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-@pytest.fixture
 def program(tmp_path, plugin):
     """Return a function that starts the command line as a process whose TMPDIR is tmp_path/tmp."""
     (tmp_path / "tmp").mkdir()

@@ -276,7 +276,7 @@ def test_the_drivers_are_in_the_json(monkeypatch):
     assert report["gpu_versions"] == {"driver": "570.86", "CUDA": "12.8"}
 
 
-@pytest.mark.long
+@pytest.mark.usefixtures("default_signals")
 def test_ctrl_c_stops_the_workers(tmp_path):
     (tmp_path / "own.py").write_text(
         "import os, time\n"

@@ -18,7 +18,7 @@ shares them: its logits would take gigabytes."""
 MAX_EXAMPLE_FLOPS = 5e9
 """Where training takes more FLOPs for an example, some of the layers, places and pixels are left
 out."""
-MAX_EQUAL_BLOCKS, MAX_LENGTH, MIN_SIZE = 2, 256, 64
+MAX_EQUAL_BLOCKS, MAX_LENGTH, MIN_SIZE = 2, 64, 64
 """Equal blocks that follow one another, and places of a sequence, that are kept of such a model;
 the sides of its pictures are halved until it is small enough, but not below this."""
 

@@ -26,7 +26,7 @@ def test_a_large_model_is_proved_with_two_of_its_equal_blocks_and_on_shorter_seq
     assert layers[6] == model.layers[-2]
     assert left_out(model) == [
         "8 of 28 layers (equal blocks repeat)",
-        "256 of 1,024 places",
+        "64 of 1,024 places",
         "2,000 of 50,257 token ids",
     ]
 
