@@ -118,6 +118,7 @@ def run(wheel, tmp_path_factory):
     return make
 
 
+@pytest.mark.long
 def test_the_main_job_runs(run):
     frameworks = [name for name in ("torch", "jax") if versions(name)]
     if not frameworks:

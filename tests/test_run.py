@@ -52,9 +52,9 @@ def test_a_failure_loses_only_its_own_row(run):
 
 @pytest.mark.usefixtures("plugin")
 def test_a_hang_ends_at_the_timeout(run):
-    comparison = run("hangs,reference", devices="cpu", timeout=20)
+    comparison = run("hangs,reference", devices="cpu", timeout=10)
     hangs, reference = comparison.results
-    assert hangs.reason == "no answer within 20 s (timeout) (in round 1)"
+    assert hangs.reason == "no answer within 10 s (timeout) (in round 1)"
     assert reference.status == "ran"
 
 

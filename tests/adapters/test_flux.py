@@ -128,11 +128,16 @@ def test_a_package_server_that_never_answers_is_not_waited_for(
     ("script", "reason"),
     [
         (None, "Julia is not installed and cannot be downloaded"),
-        (
+        pytest.param(
             "echo julia version 1.6.7",
             "Julia 1.6.7 .* cannot be used, and no other can be downloaded",
+            marks=pytest.mark.long,
         ),
-        ("exit 3", "is not a working Julia: --version exits with 3"),
+        pytest.param(
+            "exit 3",
+            "is not a working Julia: --version exits with 3",
+            marks=pytest.mark.long,
+        ),
         (
             "test $1 = --version && echo julia version 1.10.8 && exit\nexit 1",
             "the packages for Julia 1.10.8 .* cannot be installed",

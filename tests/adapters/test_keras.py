@@ -98,6 +98,7 @@ def test_each_row_has_its_backend_whatever_the_user_has_set(rows):
     assert all(rows.doubt(r) is None for r in rows.results)
 
 
+@pytest.mark.long
 def test_the_backend_is_in_the_title_and_said_once(rows):
     assert [r.cell.label for r in rows.results] == [
         "Keras (TensorFlow)",

@@ -8,8 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from planting import Plant
 from small_models import FITTED, SMALL_MODELS
 
+from crossbench import models
 from crossbench.engine import parity
 from crossbench.models.layers import GELU, BatchNorm, Dropout, Flatten, LayerNorm, RMSNorm
 from crossbench.models.training import (
@@ -414,7 +416,15 @@ def test_a_fault_in_the_timed_prediction_is_caught(adapter, device, expected, fa
     ids=lambda value: str(next(iter(value))) if isinstance(value, dict) else None,
 )
 def test_every_value_of_the_description_counts(adapter, expected, name, part, values, where):
-    """The adapter is given another value than the reference was."""
+    model = whole(SMALL_MODELS[name])
+    found = over_the_bound(with_other_values(adapter.build, part, values), model, expected)
+    assert any(word in tensor for tensor in found for word in where.split("|"))
+    if where in ("steps", "running"):  # the model itself is right
+        assert all("steps" in tensor for tensor in found)
+
+
+def with_other_values(build, part, values):
+    """Return `build` that is given other values of a part than the reference was."""
 
     def other(thing):
         if type(thing) is not part:
@@ -422,18 +432,14 @@ def test_every_value_of_the_description_counts(adapter, expected, name, part, va
         changed = {n: v(getattr(thing, n)) if callable(v) else v for n, v in values.items()}
         return replace(thing, **changed)
 
-    def build(job):
+    def build_other(job):
         right = job.model
         optimizer, loss = other(right.optimizer), other(right.loss)
         layers = tuple(map(other, right.layers))
         wrong = replace(right, layers=layers, optimizer=optimizer, loss=loss)
-        return adapter.build(replace(job, model=wrong))
+        return build(replace(job, model=wrong))
 
-    model = whole(SMALL_MODELS[name])
-    found = over_the_bound(build, model, expected)
-    assert any(word in tensor for tensor in found for word in where.split("|"))
-    if where in ("steps", "running"):  # the model itself is right
-        assert all("steps" in tensor for tensor in found)
+    return build_other
 
 
 def whole(model):
@@ -446,6 +452,34 @@ def over_the_bound(build, model, expected):
     observed = parity.run_workload(build, Job(model, "cpu", 1, "float64"))
     deviations = expected(model).deviations(observed, "float64")
     return {n for n, value in deviations.items() if value is None or value > FLOAT64_BOUND}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("resnet63", "a transposed kernel"),
+        ("resnet63", "a double softmax"),
+        ("resnet63", (BatchNorm, {"epsilon": 1.01e-3})),
+        ("resnet63", (BatchNorm, {"momentum": 0.98})),
+        ("resnet63", (Adam, {"beta2": 0.9991})),
+        ("bignet", "a flipped kernel"),
+        ("bignet", "a wrong flatten order"),
+        ("bignet", "a summed loss"),
+        ("bignet", (Dropout, {"rate": 0.26})),
+        ("bignet", (Adam, {"epsilon": 1.01e-7})),
+    ],
+)
+def test_a_fault_is_caught_in_a_model_whose_proof_is_shortened(
+    installed, monkeypatch, expected, name, fault
+):
+    """In torch alone: each proof takes many seconds."""
+    build = installed("torch").build
+    if isinstance(fault, str):
+        plant_in_torch(fault, Plant("torch", monkeypatch))
+    else:
+        build = with_other_values(build, *fault)
+    assert over_the_bound(build, models.get(name), expected)
 
 
 def next_gate(name, array):

@@ -8,8 +8,10 @@ import math
 
 import numpy as np
 import pytest
+from planting import Plant
 from small_models import SMALL_MODELS
 
+from crossbench import models
 from crossbench.engine import parity
 from crossbench.models.layers import Unembedding
 from crossbench.models.training import Optimizer
@@ -260,8 +262,22 @@ PLANT = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_of_a_transformer_is_caught(adapter, fault, plant, expected):
-    right = expected(SPEAKING)
+    check_caught(adapter, fault, plant, SPEAKING, expected)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_caught_in_a_model_whose_proof_is_shortened(
+    installed, fault, monkeypatch, expected
+):
+    """In torch alone: each proof takes many seconds."""
+    model = models.get("gpt2_small")
+    check_caught(installed("torch"), fault, Plant("torch", monkeypatch), model, expected)
+
+
+def check_caught(adapter, fault, plant, model, expected):
+    right = expected(model)
     PLANT[plant.framework](fault, plant)
-    observed = parity.run_workload(adapter.build, Job(SPEAKING, "cpu", 1, "float64"))
+    observed = parity.run_workload(adapter.build, Job(model, "cpu", 1, "float64"))
     found = {n for n, v in right.deviations(observed, "float64").items() if v is None or v > 1e-9}
     assert any(word in name for name in found for word in FAULTS[fault].split("|")), found
