@@ -78,7 +78,7 @@ def rows(tmp_path_factory):
     (home / ".keras" / "keras.json").write_text(json.dumps(other | {"epsilon": 0.1}))
     file = home / "results.json"
     asked = ["--frameworks", ",".join(BACKENDS), "--devices", "cpu", "--model", "lenet5"]
-    asked += ["--rounds", "1", "--epochs", "1", "--batches", "2", "--json", str(file)]
+    asked += ["--rounds", "1", "--epochs", "3", "--batches", "2", "--json", str(file)]
     run = subprocess.run(
         [sys.executable, "-m", "crossbench", *asked],
         env=os.environ | {"HOME": str(home), "KERAS_BACKEND": "jax", "KERAS_MAX_EPOCHS": "0"},
