@@ -57,7 +57,7 @@ ENTRY_POINTS = (
 )
 ASKED = {
     "model": "mnist_mlp", "data": "synthetic", "batch_size": 100, "batches": 20,
-    "epochs": 3, "threads": 1, "max_seconds": 120,
+    "epochs": 3, "threads": 1,
 }  # fmt: skip
 
 
