@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 from planting import Plant
 from samples import write_cifar
-from small_models import SMALL_MODELS
+from small_models import SMALL_MODELS, named
 from threadpoolctl import threadpool_limits
 
 import crossbench
 from crossbench import adapters, models
-from crossbench.engine import parity, rounds
-from crossbench.engine.peak import PeakWork
+from crossbench.engine import parity
 from crossbench.engine.process import SHARED_CORES, kept_programs_environment
 from crossbench.gpus import find_gpus
 from crossbench.implementation import IDIOMATIC
@@ -93,13 +92,6 @@ class OneVariant:
 
     def build(self, job):
         return self.adapter.build(replace(job, variant=self.variant))
-
-
-@pytest.fixture(autouse=True)
-def short_peak(monkeypatch):
-    """Measure smaller products and copies in the runs of this process: each row takes seconds."""
-    work = PeakWork(512, 2**22, 0.05)
-    monkeypatch.setattr(rounds, "PEAK_WORK", dict.fromkeys(rounds.PEAK_WORK, work))
 
 
 @pytest.fixture
@@ -200,17 +192,11 @@ def no_home_directory(monkeypatch):
 
 
 @pytest.fixture
-def small_run(tmp_path, cifar_directory):
+def small_run(cifar_directory):
     """Return command line arguments that run the reference with a small model and small data."""
-    (tmp_path / "tiny.py").write_text(
-        "from dataclasses import replace\n"
-        "from crossbench import models\n"
-        "from crossbench.models.layers import Dense, Flatten\n"
-        "TINY = replace(models.get('lenet'), name='tiny', layers=(Flatten(), Dense(10)))\n"
-    )
     fast = ["--frameworks", "reference", "--devices", "cpu", "--rounds", "1"]
     small = ["--batch-size", "50", "--threads", "1", "--data", str(cifar_directory)]
-    return [*fast, *small, "--model", f"{tmp_path}/tiny.py:TINY"]
+    return [*fast, *small, "--model", named("TINY")]
 
 
 @pytest.fixture

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from crossbench import models
 from crossbench.data.sources import (
     CIFAR10,
     IMDB,
@@ -11,6 +14,8 @@ from crossbench.data.sources import (
     Text,
     TinyShakespeare,
 )
+from crossbench.engine import rounds
+from crossbench.engine.peak import PeakWork
 from crossbench.models.layers import (
     GELU,
     GRU,
@@ -49,6 +54,9 @@ from crossbench.models.training import (
     WarmupCosine,
 )
 
+rounds.PEAK_WORK = dict.fromkeys(rounds.PEAK_WORK, PeakWork(512, 2**22, 0.05))
+"""Small products and copies in each process that loads this file: else each row takes seconds."""
+
 
 def model(name, layers, optimizer, loss=SoftmaxCrossEntropy(), data: Source = CIFAR10()):  # noqa: B008
     match data:
@@ -61,6 +69,11 @@ def model(name, layers, optimizer, loss=SoftmaxCrossEntropy(), data: Source = CI
     return Model(name, shape, layers, loss, optimizer, 10, "the tests", data)
 
 
+def named(name):
+    """Return FILE.py:NAME of a model of this file, for a run in a process of its own."""
+    return f"{__file__}:{name}"
+
+
 def make_labels(model, shape, random, dtype="float32"):
     """Random labels for batches of this shape: classes, or targets."""
     if model.classes is None:
@@ -71,6 +84,7 @@ def make_labels(model, shape, random, dtype="float32"):
 REVIEWS, LETTERS = IMDB(words=50, length=9), Text(length=8, step=3)
 NORM = BatchNorm(epsilon=1e-3, momentum=0.8)
 
+TINY = replace(models.get("lenet"), name="tiny", layers=(Flatten(), Dense(10)))
 PLAIN = model(
     "plain",
     # stride, padding, and pool windows that overlap and do not reach the last of 16 rows

@@ -1,4 +1,4 @@
-"""Provide jobs that take a few seconds, for tests of sweeps."""
+"""Provide jobs that take a second or two, for tests of sweeps."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import sys
 import time
 
 import pytest
+from small_models import named
 
 QUICK = {
     "frameworks": "reference",
-    "model": "mlp7_relu",
+    "model": named("FITTED"),
     "data": "synthetic",
     "rounds": 1,
     "batches": 1,

@@ -16,6 +16,7 @@ import nvml
 import psutil
 import pytest
 from samples import comparison, result
+from small_models import named
 
 import crossbench
 from crossbench import adapters, cli, models, spec
@@ -25,7 +26,7 @@ from crossbench.results.comparison import SECONDS_PER_ROW
 from crossbench.results.statistics import PRECISION
 
 SMALL = ["--devices", "cpu", "--rounds", "1", "--batch-size", "50", "--threads", "1"]
-SMALL += ["--model", f"{Path(__file__).parent / 'small_models.py'}:PLAIN"]
+SMALL += ["--model", named("PLAIN")]
 
 
 def invoke(capsys, *words):

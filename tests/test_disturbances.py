@@ -5,20 +5,17 @@ import subprocess
 import sys
 import uuid
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 from samples import write_cifar
+from small_models import TINY
 
 import crossbench
-from crossbench import models
 from crossbench.machine import usable_cpus
-from crossbench.models.layers import Dense, Flatten
 from crossbench.report.remarks import remarks
 
-TINY = replace(models.get("lenet"), name="tiny", layers=(Flatten(), Dense(10)))
 CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
 
 

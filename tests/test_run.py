@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 from samples import write_cifar
-from small_models import FITTED, SMALL_MODELS
+from small_models import FITTED, SMALL_MODELS, named
 
 import crossbench
 from crossbench import models
@@ -52,9 +52,9 @@ def test_a_failure_loses_only_its_own_row(run):
 
 @pytest.mark.usefixtures("plugin")
 def test_a_hang_ends_at_the_timeout(run):
-    comparison = run("hangs,reference", devices="cpu", timeout=10)
+    comparison = run("hangs,reference", devices="cpu", timeout=5)
     hangs, reference = comparison.results
-    assert hangs.reason == "no answer within 10 s (timeout) (in round 1)"
+    assert hangs.reason == "no answer within 5 s (timeout) (in round 1)"
     assert reference.status == "ran"
 
 
@@ -277,7 +277,7 @@ def test_a_plain_script_without_a_main_guard(tmp_path, cifar_directory):
     script.write_text(
         "import crossbench\n"
         f"c = crossbench.run(['reference'], ['cpu'], data={str(cifar_directory)!r}, rounds=1,\n"
-        "                   batch_size=50, threads=1)\n"
+        f"                   batch_size=50, threads=1, model={named('TINY')!r})\n"
         "print(crossbench.table(c))\n"
         f"c.save({str(tmp_path / 'r.json')!r})\n"
     )
@@ -320,8 +320,8 @@ def test_every_finished_round_is_on_disk_at_once(run, tmp_path):
 
 INTERRUPTED = """
 import sys, crossbench
-crossbench.run("reference,well", "cpu", data=sys.argv[1], rounds=2, batch_size=20, threads=1,
-               json=sys.argv[2], progress=lambda what: print(what, flush=True))
+crossbench.run("reference,well", "cpu", data=sys.argv[1], json=sys.argv[2], model=sys.argv[3],
+               rounds=2, batch_size=20, threads=1, progress=lambda what: print(what, flush=True))
 """
 
 
@@ -329,7 +329,7 @@ crossbench.run("reference,well", "cpu", data=sys.argv[1], rounds=2, batch_size=2
 def test_a_killed_run_is_resumed(cifar_directory, plugin, tmp_path, moment):
     file = tmp_path / "r.json"
     process = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED, cifar_directory, file],
+        [sys.executable, "-c", INTERRUPTED, cifar_directory, file, named("TINY")],
         env=os.environ | {"PYTHONPATH": str(plugin)},
         stdout=subprocess.PIPE,
         text=True,
@@ -358,6 +358,7 @@ def finished(tmp_path_factory):
         "reference",
         "cpu",
         data=directory / "cifar",
+        model=named("TINY"),
         rounds=1,
         batch_size=20,
         threads=1,

@@ -71,14 +71,15 @@ def five_batches(monkeypatch):
 
 @pytest.mark.usefixtures("five_batches")
 def test_a_fault_is_found_where_epochs_are_not_whole(directory):
-    """One of them, in place of the one that changes nothing, has its fault there alone."""
+    """One of them, in place of two that change other weights, has its fault there alone."""
     faults = FAULTS | {"stops_parts_early": "an epoch changed"}
-    del faults["changes_nothing"]
+    del faults["changes_nothing"], faults["stops_early"]
     faulty = {f"reference_{fault}": words for fault, words in faults.items()}
-    comparison, results = run(directory, [*HONEST, *faulty], rounds=2)
+    honest = HONEST[:2]  # most of those that may change other weights
+    comparison, results = run(directory, [*honest, *faulty], rounds=2)
     epochs = results["reference"].steady
     assert [epoch.steps for epoch in epochs] == [5, 10]
-    for name in HONEST:
+    for name in honest:
         assert comparison.is_ranked(results[name]), comparison.doubt(results[name])
     for name, words in faulty.items():
         assert results[name].parity.agrees

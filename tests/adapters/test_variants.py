@@ -14,8 +14,10 @@ from crossbench.engine import parity
 from crossbench.engine.batches import ArrayBatches, StreamedBatches
 from crossbench.workload import Job
 
+COMPILED = pytest.param("torch:compile", marks=pytest.mark.long)  # by a C++ compiler
 
-@pytest.fixture(params=["torch:compile", "jax:scan", "jax:tuned"])
+
+@pytest.fixture(params=[COMPILED, "jax:scan", "jax:tuned"])
 def build(request, installed):
     """Return a function that builds the variant, whatever variant the job names."""
     framework, variant = adapters.split(request.param)

@@ -80,7 +80,7 @@ def test_status_of_another_folder_is_refused_in_a_line(tmp_path, capsys):
 
 def test_a_folder_with_other_results_is_refused(copied):
     with pytest.raises(
-        ResultsError, match=r"not of this sweep, such as mlp7_relu-seed-1-\w+\.json"
+        ResultsError, match=r"not of this sweep, such as small_models\.py-FITTED-seed-1-\w+\.json"
     ):
         crossbench.sweep([QUICK | {"seed": 0}], copied)
 
@@ -95,7 +95,7 @@ def test_other_data_than_that_of_a_job_before_fails_in_a_line(copied):
     Folder(copied).write_state(changed)
     failed = crossbench.sweep(jobs, copied)[-1]
     assert failed.state == "failed"
-    assert "its data differs from that of mlp7_relu-seed-0" in failed.reason
+    assert "its data differs from that of small_models.py-FITTED-seed-0" in failed.reason
     assert not list(copied.glob(f"*{make_jobs(jobs)[-1].digest}*"))
 
 
