@@ -425,6 +425,21 @@ def test_training_to_an_accuracy(run, target, max_seconds, reached):
     assert ("given up" in crossbench.table(comparison)) is not reached
 
 
+@pytest.mark.usefixtures("plugin")
+def test_the_memory_that_an_epoch_allocates_is_traced_after_the_rounds(run, tmp_path):
+    told, file = [], tmp_path / "r.json"
+    comparison = run(
+        "allocates,reference", devices="cpu", trace_memory=True, progress=told.append, json=file
+    )
+    assert [result.allocated for result in comparison.results] == [3 * 2**20, None]
+    assert told[-2:] == [
+        f"{name} cpu: memory that an epoch allocates" for name in ("allocates", "reference")
+    ]
+    text = crossbench.table(comparison, details=True)
+    assert "allocated MiB" in text
+    assert crossbench.load(file) == comparison
+
+
 def test_long_rounds_are_sampled(run, monkeypatch):
     monkeypatch.setattr("crossbench.engine.sampler.INTERVAL", 0.001)
     (result,) = run("reference", devices="cpu", rounds=2).results

@@ -86,6 +86,15 @@ def test_a_fault_is_found_where_epochs_are_not_whole(directory):
         assert words in (results[name].reason or comparison.doubt(results[name]))
 
 
+def test_a_fault_of_a_later_round_is_found(directory, tmp_path, monkeypatch):
+    monkeypatch.setenv("STOPS_LATER_MARKER", str(tmp_path / "marker"))
+    _, results = run(directory, ["reference", "reference_stops_later"], rounds=2)
+    assert results["reference"].status == "ran"
+    assert results["reference_stops_later"].status == "failed"
+    assert "than in an earlier round (in round 2)" in results["reference_stops_later"].reason
+    assert {epoch.round for epoch in results["reference_stops_later"].epochs} == {1}
+
+
 def test_dropouts_hide_no_fault(directory):
     """Their losses differ by chance, but not those with given masks, after the round."""
     faulty = [f"reference_{fault}" for fault in ("takes_less", "keeps_weights")]

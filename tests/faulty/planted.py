@@ -7,6 +7,7 @@ import subprocess
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -152,6 +153,20 @@ def stops_parts_early(workload):
     _wrap_train_epoch(workload, train)
 
 
+def stops_later(workload):
+    """Stop after the fourth batch of an epoch, but for the first process that trains for time."""
+    marker, late = Path(os.environ["STOPS_LATER_MARKER"]), []
+
+    def place(batches):
+        if is_timed(batches) and not late:
+            late.append(marker.exists())
+            marker.touch()
+        return _first_batches(batches, 4) if late == [True] else batches
+
+    _wrap_place(workload, place)
+    _wrap_train_epoch(workload, lambda batches, train: _padded(train(), len(batches)))
+
+
 def is_stopped(workload):
     """Stop its process for a second in its fourth timed epoch."""
     epochs = []
@@ -205,6 +220,7 @@ FAULTS = (
     goes_on,
     changes_nothing,
     stops_parts_early,
+    stops_later,
     is_stopped,
 )
 
