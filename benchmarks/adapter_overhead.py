@@ -14,7 +14,7 @@ import numpy as np
 
 from crossbench import adapters, models
 from crossbench.engine.batches import ArrayBatches
-from crossbench.machine import usable_cpus
+from crossbench.host.machine import usable_cpus
 from crossbench.workload import Job
 
 STEPS = {2: 2000, 32: 200, 1000: 5}

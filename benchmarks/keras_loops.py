@@ -19,8 +19,8 @@ import numpy as np
 from crossbench import models
 from crossbench.adapters.keras import ADAPTER
 from crossbench.engine.batches import ArrayBatches
-from crossbench.implementation import IDIOMATIC
-from crossbench.machine import usable_cpus
+from crossbench.host.machine import usable_cpus
+from crossbench.inputs.names import IDIOMATIC
 from crossbench.report.formatting import with_interval
 from crossbench.results.statistics import estimate
 from crossbench.workload import Job

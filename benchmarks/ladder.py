@@ -20,7 +20,7 @@ from typing import Any
 from crossbench.adapters.flux import FluxAdapter
 from crossbench.adapters.jax import JaxAdapter, JaxWorkload, module
 from crossbench.adapters.torch import TorchAdapter, TorchWorkload, optimizer
-from crossbench.implementation import IDIOMATIC, MALLOC
+from crossbench.inputs.names import IDIOMATIC, MALLOC
 from crossbench.models.layers import MaxPool
 from crossbench.models.reordered import pool_before_relu
 from crossbench.models.training import SGD, Adam, AdamW

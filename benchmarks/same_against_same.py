@@ -18,7 +18,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import crossbench
-from crossbench.machine import usable_cpus
+from crossbench.host.machine import usable_cpus
 from crossbench.report.remarks import remarks
 
 PLUGIN = """

@@ -14,7 +14,7 @@ from crossbench.data.sources import CIFAR10
 from crossbench.engine.process import WorkerProcess
 from crossbench.engine.sampler import Sampler
 from crossbench.engine.worker import Assignment, save_arrays
-from crossbench.machine import usable_cpus
+from crossbench.host.machine import usable_cpus
 from crossbench.results.statistics import estimate
 from crossbench.workload import Job
 

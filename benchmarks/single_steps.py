@@ -16,7 +16,7 @@ import numpy as np
 
 from crossbench import adapters, models
 from crossbench.engine.batches import ArrayBatches
-from crossbench.machine import usable_cpus
+from crossbench.host.machine import usable_cpus
 from crossbench.workload import Job
 
 BATCH_SIZES, STEPS = (32, 2048), 50

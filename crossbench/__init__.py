@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .results import drawing
+
 if TYPE_CHECKING:
     from .benchmark import Interrupted, Unsaved, resume, run
-    from .errors import CrossbenchError
+    from .inputs.errors import CrossbenchError
     from .report.formats import merge, table
     from .results.comparison import Comparison, load
     from .results.several_runs import mean_ratios
@@ -35,7 +37,7 @@ _MODULES = {
     "Unsaved": "benchmark",
     "resume": "benchmark",
     "run": "benchmark",
-    "CrossbenchError": "errors",
+    "CrossbenchError": "inputs.errors",
     "merge": "report.formats",
     "sweep": "sweeps.run",
     "table": "report.formats",
@@ -43,6 +45,21 @@ _MODULES = {
     "load": "results.comparison",
     "mean_ratios": "results.several_runs",
 }
+
+
+def _as_text(comparison: Comparison) -> str:
+    from .report import terminal
+
+    return terminal.text(comparison)
+
+
+def _as_html(comparison: Comparison) -> str:
+    from .report import formats
+
+    return formats.html(comparison)
+
+
+drawing.as_text, drawing.as_html = _as_text, _as_html
 
 
 def __getattr__(name: str) -> Any:

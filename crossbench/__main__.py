@@ -1,4 +1,4 @@
-from crossbench import signals
+from crossbench.host import signals
 
 signals.exit_at_once()  # before the slow imports, so that Ctrl-C ends them without a traceback
 

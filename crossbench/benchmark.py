@@ -13,26 +13,17 @@ from . import __version__
 from . import data as datasets
 from .engine.rounds import Progress, Save, measure
 from .engine.worker import save_arrays
-from .errors import ResultsError, SpecError
-from .machine import describe, named_for_machine
-from .memory import check_memory
+from .host.machine import describe, named_for_machine
+from .host.memory import check_memory
+from .host.run_directory import no_space_error, run_directory
+from .host.signals import Stopped
+from .inputs.errors import ResultsError, SpecError
 from .models import Model
 from .plan import make_plan, nothing_to_run
 from .results.comparison import SCHEMA, Comparison, load
 from .results.file import Write, new_file, old_file
 from .results.records import TRAIN, Cell, CellResult, Data, Settings
-from .run_directory import no_space_error, run_directory
-from .signals import Stopped
-from .spec import (
-    AUTO,
-    EPOCHS,
-    MODEL,
-    ROUNDS,
-    SEED,
-    TIMEOUT,
-    find_model,
-    make_spec,
-)
+from .spec import AUTO, EPOCHS, MODEL, ROUNDS, SEED, TIMEOUT, find_model, make_spec
 
 
 class Interrupted(Stopped):
@@ -120,8 +111,8 @@ def run(
     threads: CPU threads of each framework, or several numbers to get a cell for each; None for all
         CPUs that this process may use.
     baseline: the framework that the others are compared with; None for the fastest.
-    price: price of an hour, one for all devices or one per device; crossbench/prices.py lists the
-        formats.
+    price: price of an hour, one for all devices or one per device; crossbench/inputs/prices.py
+        lists the formats.
     target_accuracy: a fraction; after the rounds, each cell trains from the initial weights until
         the accuracy on the test examples reaches it, or `max_seconds` of training are used up.
     target_loss: the same for the mean loss of the test examples, which must fall to it.

@@ -9,13 +9,12 @@ import platform
 from dataclasses import replace
 
 from . import adapters
-from .errors import SpecError
-from .gpus import Gpus, find_gpus
-from .implementation import MALLOC, full_name
-from .printable import printable
+from .host.gpus import Gpus, find_gpus
+from .inputs.errors import SpecError
+from .inputs.names import DEVICES, MALLOC, full_name
+from .inputs.printable import printable
 from .results.records import Cell, Task, device_type
 from .spec import Spec
-from .workload import DEVICES
 
 
 def make_plan(spec: Spec) -> list[Cell]:

@@ -9,17 +9,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import adapters, models, prices
+from . import adapters, models
 from .adapters import reference
-from .checks import LINE, OVER_0, SIZE, TRUE_OR_FALSE, Rule, integer, number, optional, shown
 from .data.sources import SOURCES
-from .errors import SpecError
-from .implementation import IDIOMATIC, full_name
-from .machine import usable_cpus
-from .memory import check_memory
+from .host.machine import usable_cpus
+from .host.memory import check_memory
+from .inputs import prices
+from .inputs.checks import (
+    LINE,
+    OVER_0,
+    SIZE,
+    TRUE_OR_FALSE,
+    Rule,
+    integer,
+    number,
+    optional,
+    shown,
+)
+from .inputs.errors import SpecError
+from .inputs.names import DEVICES, IDIOMATIC, full_name
 from .models import Model
 from .results.records import TASKS, TRAIN, Settings, Task
-from .workload import DEVICES
 
 DATA_WORDS = ("auto", "synthetic")
 DATA_CHOICES = "auto, synthetic, or a directory or file"

@@ -17,10 +17,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .implementation import IDIOMATIC, MALLOC
+from .inputs.names import DEVICES, IDIOMATIC, MALLOC
 from .models.model import Model, Weights
-
-DEVICES = ("cpu", "gpu")
 
 
 def versions(*packages: str) -> dict[str, str]:

@@ -85,16 +85,16 @@ def parsers() -> list[argparse.ArgumentParser]:
     """Return the parser of each command, the benchmark's first."""
     if str(ROOT) not in sys.path:
         sys.path.insert(0, str(ROOT))
-    from crossbench import cli
+    from crossbench import commands
 
     def stop(parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
         raise _Parser(parser)
 
     found = []
     with mock.patch.object(argparse.ArgumentParser, "parse_args", stop):
-        for command in (cli.benchmark, *cli.COMMANDS.values()):
+        for name in ("run", *commands.NAMES):
             try:
-                command([])
+                commands.find(name)([])
             except _Parser as parsed:
                 found.append(parsed.parser)
     return found

@@ -14,7 +14,7 @@ import sys
 import tabulate
 
 import crossbench
-from crossbench.machine import usable_cpus
+from crossbench.host.machine import usable_cpus
 
 PUBLISHED_SECONDS = {8: 3152, 16: 1971, 32: 1374, 64: 1449}
 PUBLISHED_BATCHES = 20 * 1562

@@ -18,8 +18,8 @@ import crossbench
 from crossbench import adapters, models
 from crossbench.engine import parity
 from crossbench.engine.process import SHARED_CORES, kept_programs_environment
-from crossbench.gpus import find_gpus
-from crossbench.implementation import IDIOMATIC
+from crossbench.host.gpus import find_gpus
+from crossbench.inputs.names import IDIOMATIC
 
 PLUGIN = Path(__file__).parent / "plugin"
 FAULTY = Path(__file__).parent / "faulty"

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from crossbench.data import synthetic
-from crossbench.implementation import IDIOMATIC, full_name
+from crossbench.inputs.names import IDIOMATIC, full_name
 from crossbench.results.comparison import SCHEMA, Comparison
 from crossbench.results.records import (
     TRAIN,

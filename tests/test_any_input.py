@@ -13,7 +13,7 @@ from samples import comparison, epoch, result, write_cifar
 
 import crossbench
 from crossbench.data import cifar10, mnist
-from crossbench.errors import CrossbenchError
+from crossbench.inputs.errors import CrossbenchError
 from crossbench.models import names
 from crossbench.report import FORMATS
 from crossbench.results.records import Peak, Usage

@@ -20,6 +20,7 @@ from small_models import named
 
 import crossbench
 from crossbench import adapters, cli, models, spec
+from crossbench.commands.parsing import percentage
 from crossbench.engine.rounds import MAX_TARGET_SECONDS
 from crossbench.report import FORMATS
 from crossbench.results.comparison import SECONDS_PER_ROW
@@ -430,8 +431,8 @@ def test_the_help_gives_the_real_defaults(capsys):
 
 
 def test_percentages_are_parsed():
-    assert cli.percentage("5%") == cli.percentage("0.05") == 0.05
-    assert cli.percentage("150%") == 1.5
+    assert percentage("5%") == percentage("0.05") == 0.05
+    assert percentage("150%") == 1.5
 
 
 @pytest.mark.parametrize("word", ["10", "nan", "-5%", "inf%", "0"])

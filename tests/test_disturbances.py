@@ -13,7 +13,7 @@ from samples import write_cifar
 from small_models import TINY
 
 import crossbench
-from crossbench.machine import usable_cpus
+from crossbench.host.machine import usable_cpus
 from crossbench.report.remarks import remarks
 
 CPU_GROUPS = Path("/sys/fs/cgroup/cpu")

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from crossbench import benchmark, doctor
-from crossbench.errors import ResultsError, SpecError
+from crossbench import benchmark
+from crossbench.commands import doctor
+from crossbench.inputs.errors import ResultsError, SpecError
 from crossbench.sweeps import run
 from crossbench.sweeps.folder import Folder
 from crossbench.workload import DISTRIBUTION, missing

@@ -4,7 +4,7 @@ import pytest
 from nvml import Card
 
 from crossbench import plan
-from crossbench.errors import SpecError
+from crossbench.inputs.errors import SpecError
 from crossbench.spec import make_spec
 
 CARD, OTHER = Card("GPU-1"), Card("GPU-2", "NVIDIA T4")

@@ -15,7 +15,7 @@ from small_models import FITTED, SMALL_MODELS, named
 import crossbench
 from crossbench import models
 from crossbench.data.sources import CIFAR10, Augmentation, NormalNumbers
-from crossbench.errors import DataError, ResultsError, SpecError
+from crossbench.inputs.errors import DataError, ResultsError, SpecError
 from crossbench.models.layers import LSTM, Dense, Flatten, Layer, OneHot
 from crossbench.models.training import (
     BinaryCrossEntropy,

@@ -7,10 +7,10 @@ import psutil
 import pytest
 from small_models import FITTED, SPEAKING
 
-from crossbench import memory
 from crossbench.data.sources import CIFAR10, NormalNumbers, Pictures
-from crossbench.errors import SpecError
-from crossbench.machine import usable_cpus
+from crossbench.host import memory
+from crossbench.host.machine import usable_cpus
+from crossbench.inputs.errors import SpecError
 from crossbench.models import Model
 from crossbench.models.layers import Conv, Dense, Embedding, Flatten, GlobalAveragePool
 from crossbench.models.training import SGD, BinaryCrossEntropy, SoftmaxCrossEntropy

@@ -11,7 +11,7 @@ import crossbench
 from crossbench import table
 from crossbench.engine.rounds import Measurement
 from crossbench.engine.tasks import Prediction, count_near_ties
-from crossbench.errors import SpecError
+from crossbench.inputs.errors import SpecError
 from crossbench.report.sections import batch_sizes
 from crossbench.report.summary import summarize
 from crossbench.results.records import (

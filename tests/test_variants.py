@@ -7,8 +7,8 @@ from samples import comparison, result
 
 import crossbench
 from crossbench import adapters, load, plan
-from crossbench.doctor import report
-from crossbench.errors import SpecError
+from crossbench.commands.doctor import report
+from crossbench.inputs.errors import SpecError
 from crossbench.report.details import all_details
 from crossbench.report.terminal import text
 from crossbench.results.rows import rows

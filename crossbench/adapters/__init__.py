@@ -15,10 +15,10 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
-from .. import python_file
-from ..checks import shown
-from ..errors import SpecError
-from ..implementation import IDIOMATIC
+from ..inputs import python_file
+from ..inputs.checks import shown
+from ..inputs.errors import SpecError
+from ..inputs.names import IDIOMATIC
 from ..workload import Adapter, Variant
 
 GROUP = "crossbench.adapters"

@@ -7,8 +7,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from ..errors import DataError
-from . import cifar10, imdb, mnist, shakespeare, synthetic, synthetic_reviews, synthetic_text, text
+from ..inputs.errors import DataError
+from . import (
+    cifar10,
+    imdb,
+    mnist,
+    shakespeare,
+    synthetic,
+    synthetic_reviews,
+    synthetic_text,
+    text,
+)
 from .dataset import Dataset, Split
 from .download import DataUnavailable, OfficialFiles
 from .sources import (

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import DataError
-from ..locked_directory import locked_directory, remove_abandoned_directories
+from ..inputs.errors import DataError
 from . import files
 from .dataset import Dataset
 from .files import DamagedFile
+from .locked_directory import locked_directory, remove_abandoned_directories
 
 CONNECT_SECONDS = 8.0  # to wait for the server's first answer, with or without a network
 STALL_SECONDS = 30.0  # to wait for the next byte in the middle of a download

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import DataError
+from ..inputs.errors import DataError
 
 CHUNK = 2**16  # bytes read at once, so that memory grows with what the file holds, not claims
 

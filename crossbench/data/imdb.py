@@ -32,7 +32,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import DataError
+from ..inputs.errors import DataError
 from . import files
 from .dataset import Dataset, Split
 from .download import OfficialFiles, file_name

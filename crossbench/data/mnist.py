@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import DataError
+from ..inputs.errors import DataError
 from . import files
 from .dataset import CLASSES, Dataset, Split
 from .download import OfficialFiles

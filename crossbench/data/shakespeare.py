@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import DataError
+from ..inputs.errors import DataError
 from .dataset import Dataset, Split
 from .download import OfficialFiles
 from .sources import TinyShakespeare

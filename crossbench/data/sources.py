@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..checks import SHAPE, Boolean, Checked, Size, UpTo1, instance_of, integer, optional
+from ..inputs.checks import SHAPE, Boolean, Checked, Size, UpTo1, instance_of, integer, optional
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ..errors import DataError
+from ..inputs.errors import DataError
 from . import files
 from .dataset import Dataset, Split
 from .download import OfficialFiles

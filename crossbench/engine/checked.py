@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import shown
+from ..inputs.checks import shown
+from ..inputs.printable import printable
 from ..models import Model, Weights
-from ..printable import printable
 from ..workload import Batch, Batches, DeviceArrays, Workload
 
 MAX_INT = 2**63 - 1

@@ -13,7 +13,8 @@ from pathlib import Path
 from threadpoolctl import threadpool_limits
 
 from ..data.sources import Pictures, TokenIds
-from ..machine import usable_cpus
+from ..host.machine import usable_cpus
+from ..host.run_directory import no_space_error
 from ..models import Model
 from ..models.layers import (
     Conv,
@@ -27,7 +28,6 @@ from ..models.layers import (
 )
 from ..models.training import SGD, Adam, SoftmaxCrossEntropy
 from ..results.records import Cell, Parity, worst
-from ..run_directory import no_space_error
 from ..workload import Job
 from . import parity
 from .process import WorkerFailure, WorkerGroup, install, to_install

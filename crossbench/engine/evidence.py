@@ -15,14 +15,7 @@ import numpy as np
 from ..adapters.reference import ReferenceWorkload
 from ..models import Model, Weights
 from ..models.layers import Dropout
-from ..results.records import (
-    FIRST_EPOCH,
-    MASKED,
-    PREDICT,
-    STEADY_EPOCH,
-    TRAIN,
-    Task,
-)
+from ..results.records import FIRST_EPOCH, MASKED, PREDICT, STEADY_EPOCH, TRAIN, Task
 from ..workload import Batches, Job
 from .batches import ArrayBatches, StreamedBatches
 from .tasks import prediction_loss

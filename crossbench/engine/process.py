@@ -20,9 +20,9 @@ import psutil
 
 from .. import adapters
 from ..data.download import DataUnavailable, cache_directory
-from ..gpus import find_gpus
-from ..machine import processor_digest, usable_cpus
-from ..printable import printable
+from ..host.gpus import find_gpus
+from ..host.machine import processor_digest, usable_cpus
+from ..inputs.printable import printable
 from ..workload import Adapter
 from . import replies
 from .worker import Assignment, Worker

@@ -18,8 +18,9 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from ..gpus import find_gpus
-from ..machine import usable_cpus
+from ..host.gpus import find_gpus
+from ..host.machine import usable_cpus
+from ..host.run_directory import no_space_error
 from ..models import Model
 from ..models.shortened import left_out
 from ..results.comparison import Comparison
@@ -40,7 +41,6 @@ from ..results.records import (
     Usage,
 )
 from ..results.statistics import MIN_ROUNDS
-from ..run_directory import no_space_error
 from ..workload import Job
 from . import evidence, parity
 from .checked import changed_figures

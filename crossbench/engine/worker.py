@@ -21,9 +21,9 @@ from msgspec import Meta
 
 from .. import adapters
 from ..data import Dataset, Split
-from ..gpus import find_gpus
+from ..host.gpus import find_gpus
+from ..inputs.printable import printable
 from ..models import Model, Weights
-from ..printable import printable
 from ..results.records import (
     PREDICT,
     TRAIN,

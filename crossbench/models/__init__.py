@@ -8,9 +8,9 @@ from __future__ import annotations
 import pkgutil
 from importlib import import_module
 
-from .. import python_file
-from ..checks import shown
-from ..errors import SpecError
+from ..inputs import python_file
+from ..inputs.checks import shown
+from ..inputs.errors import SpecError
 from .model import Model, NamedLayer, Weights
 
 __all__ = ["Model", "NamedLayer", "Weights", "get", "names"]

@@ -6,7 +6,7 @@ kernel is (out, in, height, width) and is not flipped; a dense weight is (out, i
 standard deviation of a weight's normal initial values, with the mean 0; None leaves its default.
 
 To add a layer, write a frozen dataclass here and its translation in each adapter. Its annotations
-name the rules that check its fields (crossbench/checks.py).
+name the rules that check its fields (crossbench/inputs/checks.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Annotated
 
 import numpy as np
 
-from ..checks import (
+from ..inputs.checks import (
     LARGEST,
     Below1,
     Boolean,

@@ -11,10 +11,29 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from ..checks import SHAPE, Checked, Line, Size, instance_of, integer, optional, short_error, shown
 from ..data.sources import CIFAR10, Source
-from ..errors import SpecError
-from .layers import Embedding, Layer, Layers, OneHot, Parameter, Residual, Shape, Unembedding
+from ..inputs.checks import (
+    SHAPE,
+    Checked,
+    Line,
+    Size,
+    instance_of,
+    integer,
+    optional,
+    short_error,
+    shown,
+)
+from ..inputs.errors import SpecError
+from .layers import (
+    Embedding,
+    Layer,
+    Layers,
+    OneHot,
+    Parameter,
+    Residual,
+    Shape,
+    Unembedding,
+)
 from .training import Loss, Optimizer
 
 LOSS = instance_of("a loss of crossbench.models.training", Loss)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import numpy as np
 
-from ..checks import (
+from ..inputs.checks import (
     OVER_0,
     Below1,
     Boolean,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..implementation import IDIOMATIC
+from ..inputs.names import IDIOMATIC
 from ..results.comparison import Comparison
 from ..results.records import FLOAT64_BOUND, TRAIN, CellResult, worst
 from ..results.statistics import MIN_ROUNDS, Estimate

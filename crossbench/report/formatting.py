@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from tabulate import tabulate
 
-from ..printable import printable
+from ..inputs.printable import printable
 from ..results.records import Target
 from ..results.statistics import Estimate
 

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..errors import ReportError
+from ..inputs.errors import ReportError
 from ..results.comparison import Comparison
 from ..results.records import worst
 from .details import all_details

@@ -8,7 +8,7 @@ import math
 from statistics import median, quantiles
 from typing import NamedTuple
 
-from ..implementation import MALLOC
+from ..inputs.names import MALLOC
 from ..results.comparison import Comparison
 from ..results.records import CellResult, Epoch
 from ..results.statistics import MIN_ROUNDS

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from ..implementation import IDIOMATIC
-from ..printable import printable
+from ..inputs.names import IDIOMATIC
+from ..inputs.printable import printable
 from ..results.comparison import Comparison
 from ..results.records import FLOAT64_BOUND, TRAIN, CellResult, Group, Task, worst
 from ..results.rows import Row, rows

@@ -12,11 +12,21 @@ from typing import Any
 
 import msgspec
 
-from ..errors import ResultsError
-from ..implementation import IDIOMATIC
-from ..printable import printable
-from . import doubts, file
-from .records import TRAIN, CellResult, Data, Epoch, Group, Machine, Peak, Reference, Settings
+from ..inputs.errors import ResultsError
+from ..inputs.names import IDIOMATIC
+from ..inputs.printable import printable
+from . import doubts, drawing, file
+from .records import (
+    TRAIN,
+    CellResult,
+    Data,
+    Epoch,
+    Group,
+    Machine,
+    Peak,
+    Reference,
+    Settings,
+)
 from .rows import Value, as_dict, rows
 from .statistics import PRECISION, Estimate, estimate, paired_ratio, round_ratios
 from .validation import check
@@ -56,15 +66,11 @@ class Comparison:
 
     def __str__(self) -> str:
         """Return the summary: the deciding columns, who is fastest, parity and the warnings."""
-        from ..report import terminal
-
-        return terminal.text(self)
+        return drawing.as_text(self)
 
     def _repr_html_(self) -> str:
         """Return the summary as HTML: a notebook shows it."""
-        from ..report import formats
-
-        return formats.html(self)
+        return drawing.as_html(self)
 
     def rows(self) -> list[dict[str, Value]]:
         """Return a dict of plain figures for each cell, as pandas and polars take them.

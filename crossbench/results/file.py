@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..checks import shown
-from ..errors import ResultsError
+from ..inputs.checks import shown
+from ..inputs.errors import ResultsError
 
 FILE_BYTES = 2**29
 """Bytes of the largest file that is read or written: 200,000 epochs of 100 steps, with 14 bytes per

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta
 
-from ..implementation import IDIOMATIC, full_name
+from ..inputs.names import IDIOMATIC, full_name
 
 FLOAT64_BOUND = 1e-9
 """The largest deviation of a tensor from the reference's in float64, ‖a - b‖ / ‖b‖."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..errors import ResultsError
+from ..inputs.errors import ResultsError
 from .comparison import Comparison
 from .records import CellResult, Group, Task
 from .statistics import Estimate, mean_ratio, unpaired_ratio

@@ -17,9 +17,9 @@ from typing import Any
 from distributed import Client, Security, get_worker
 from distributed.core import Status
 
-from ..checks import short_error
-from ..errors import SpecError
-from ..printable import printable
+from ..inputs.checks import short_error
+from ..inputs.errors import SpecError
+from ..inputs.printable import printable
 from .job_process import STOP_SECONDS, Order, Outcome, run_job
 from .machines import Arguments, Event, Survey, survey
 

@@ -12,10 +12,10 @@ from rich.console import Group
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
-from ..output import write_stderr
-from ..printable import printable
-from ..progress import LiveDisplay, duration
+from ..inputs.printable import printable
 from ..report.formatting import EMPTY_CELL, grid
+from ..terminal.output import write_stderr
+from ..terminal.progress import LiveDisplay, duration
 from .folder import ENDED, Task
 
 LINES = 8

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..errors import ResultsError
+from ..inputs.errors import ResultsError
 from ..results import file
 from ..workload import missing
 from .jobs import DIGEST, Job

@@ -22,14 +22,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from .. import __version__, signals
+from .. import __version__
 from ..benchmark import run
 from ..engine.orphan import end_with_parent
-from ..errors import CrossbenchError, SpecError
-from ..printable import printable
+from ..host import signals
+from ..host.run_directory import run_directory
+from ..inputs.errors import CrossbenchError, SpecError
+from ..inputs.printable import printable
 from ..results.comparison import Comparison, load
 from ..results.file import try_lock
-from ..run_directory import run_directory
 from .folder import Folder
 from .jobs import Job
 

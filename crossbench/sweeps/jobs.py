@@ -17,8 +17,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from ..checks import LINE, OVER_0, shown
-from ..errors import SpecError
+from ..inputs.checks import LINE, OVER_0, shown
+from ..inputs.errors import SpecError
 from ..spec import MODEL, make_spec
 
 Machines = Literal["any", "each"]

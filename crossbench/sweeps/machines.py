@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Literal, Protocol
 
-from ..checks import short_error
-from ..errors import CrossbenchError
+from ..inputs.checks import short_error
+from ..inputs.errors import CrossbenchError
+from ..inputs.printable import printable
 from ..plan import make_plan, nothing_to_run
-from ..printable import printable
 from ..spec import make_spec
 from .job_process import STOP_SECONDS, Cancelled, Order, Outcome, run_job, versions
 from .jobs import canonical

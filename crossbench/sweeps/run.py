@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..checks import shown
-from ..errors import SpecError
-from ..run_directory import run_directory
+from ..host.run_directory import run_directory
+from ..inputs.checks import shown
+from ..inputs.errors import SpecError
 from ..workload import missing
 from .folder import ENDED, Folder, State, Task, digest_of
 from .job_process import Order, Outcome, versions

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 import crossbench
-from crossbench import adapters, doctor
+from crossbench import adapters
+from crossbench.commands import doctor
 
 ROOT = Path(__file__).parents[2]
 BACKENDS = ("keras", "keras:jax", "keras:torch")

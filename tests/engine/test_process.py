@@ -15,7 +15,7 @@ from crossbench.data import cifar10
 from crossbench.engine import parity, replies
 from crossbench.engine.process import WorkerFailure, WorkerGroup, WorkerProcess, _answer_type
 from crossbench.engine.worker import Assignment, StartReply, Worker, save_arrays
-from crossbench.machine import usable_cpus
+from crossbench.host.machine import usable_cpus
 from crossbench.workload import Job
 
 pytestmark = pytest.mark.usefixtures("plugin")

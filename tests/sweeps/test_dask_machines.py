@@ -23,7 +23,7 @@ from sweeping import (
 
 import crossbench
 from crossbench import cli
-from crossbench.errors import SpecError
+from crossbench.inputs.errors import SpecError
 from crossbench.sweeps import dask_machines
 from crossbench.sweeps.folder import Folder
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crossbench import models
-from crossbench.errors import SpecError
+from crossbench.inputs.errors import SpecError
 from crossbench.sweeps.jobs import make_jobs, product, read
 
 SWEEP = """

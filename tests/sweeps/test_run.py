@@ -15,7 +15,7 @@ from sweeping import LONG_TOML, QUICK, QUICK_TOML, span, sweep_command, wait_for
 
 import crossbench
 from crossbench import cli
-from crossbench.errors import CrossbenchError, ResultsError, SpecError
+from crossbench.inputs.errors import CrossbenchError, ResultsError, SpecError
 from crossbench.sweeps import job_process, run
 from crossbench.sweeps.folder import Folder, Task
 from crossbench.sweeps.jobs import make_jobs

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...implementation import IDIOMATIC, MALLOC
+from ...inputs.names import IDIOMATIC, MALLOC
 from ...models.layers import Conv
 from ...models.model import Model, Weights
 from ...workload import (

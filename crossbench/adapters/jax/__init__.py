@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...implementation import IDIOMATIC, MALLOC
+from ...inputs.names import IDIOMATIC, MALLOC
 from ...models.layers import (
     GELU,
     GRU,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ...implementation import IDIOMATIC
+from ...inputs.names import IDIOMATIC
 from ...workload import Adapter, Job, Variant, VariantModules, missing, versions
 from ..jax import ADAPTER as JAX
 from ..jax import GPU_PLUGINS, missing_plugin

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...implementation import IDIOMATIC, MALLOC
+from ...inputs.names import IDIOMATIC, MALLOC
 from ...models.layers import (
     GELU,
     GRU,

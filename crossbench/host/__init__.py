@@ -1,0 +1,1 @@
+"""Know the machine that a run is on: processor, memory, GPUs, signals, temporary directories."""

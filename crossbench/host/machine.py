@@ -1,0 +1,99 @@
+"""Describes this machine: its processor, its GPUs and the CPUs that this process may use."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import resource
+import socket
+from contextlib import suppress
+from hashlib import sha256
+from importlib import metadata
+from pathlib import Path
+
+import psutil
+
+from ..inputs.printable import printable
+from ..results.records import Machine
+from .gpus import find_gpus
+
+ALLOCATOR_PREFIXES = ("MALLOC_", "TCMALLOC_", "MIMALLOC_")
+ALLOCATOR_VARIABLES = ("GLIBC_TUNABLES", "LD_PRELOAD", "DYLD_INSERT_LIBRARIES")
+"""Environment variables of allocators, and those that may name one to load."""
+
+
+def usable_cpus() -> list[int]:
+    """Return the indices of the CPUs this process may use, one of each physical core first."""
+    if not hasattr(os, "sched_getaffinity"):  # macOS has no CPU affinity
+        return list(range(os.cpu_count() or 1))
+    first: list[int] = []
+    siblings: list[int] = []
+    cores: set[str] = set()
+    for cpu in sorted(os.sched_getaffinity(0)):
+        core = _core(cpu)
+        (siblings if core in cores else first).append(cpu)
+        cores.add(core)
+    return first + siblings
+
+
+def describe(label: str | None = None) -> Machine:
+    """Return the description of this machine that the results file keeps.
+
+    label: the name that the user gave it.
+    """
+    libraries, gpus = ("numpy", "psutil"), find_gpus()
+    return Machine(
+        cpu=_cpu_name(),
+        cpus=len(usable_cpus()),
+        memory_bytes=psutil.virtual_memory().total,
+        gpus=[gpu.name for gpu in gpus.known],
+        gpu_problem=gpus.problem,
+        system=f"{platform.system()} {platform.release()}",
+        python=platform.python_version(),
+        libraries={name: metadata.version(name) for name in libraries},
+        label=label,
+        page_bytes=resource.getpagesize(),
+        allocator_settings=allocator_settings(),
+    )
+
+
+def allocator_settings() -> dict[str, str]:
+    """Return the user's environment variables that set how the C library, or another one that is
+    preloaded, allocates memory.
+    """
+    return {
+        name: printable(value)
+        for name, value in sorted(os.environ.items())
+        if name.startswith(ALLOCATOR_PREFIXES) or name in ALLOCATOR_VARIABLES
+    }
+
+
+def named_for_machine(path: str | Path, label: str | None) -> Path:
+    """Return the path with {machine} replaced by the label, or else by the host's name."""
+    name = re.sub(r"[^\w.-]+", "-", label or socket.gethostname())
+    return Path(str(path).replace("{machine}", name))
+
+
+def processor_digest() -> str:
+    """Return 16 hexadecimal digits that machines share whose processors run the same programs."""
+    known = [platform.machine(), _cpu_name()]
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        known += [line for line in lines if line.startswith(("flags", "Features"))][:1]
+    return sha256("\n".join(known).encode()).hexdigest()[:16]
+
+
+def _core(cpu: int) -> str:
+    """Return a key that the CPUs of one physical core share; the CPU's own index if unknown."""
+    with suppress(OSError):
+        return Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text()
+    return str(cpu)
+
+
+def _cpu_name() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,1 @@
+"""Write to standard streams: tables, lines, and what a run is doing."""

@@ -1,0 +1,100 @@
+"""Test how a text is cut into blocks, and how blocks are drawn from it."""
+
+import numpy as np
+import pytest
+from caches import trust
+
+from crossbench import data
+from crossbench.data import shakespeare, synthetic, synthetic_text
+from crossbench.data.sources import RandomPositions, TinyShakespeare
+from crossbench.engine.batches import AugmentedBatches
+from crossbench.inputs.errors import DataError
+
+SOURCE = TinyShakespeare(length=4)
+
+
+@pytest.fixture
+def text(tmp_path):
+    """Write 100 characters in which no 5 in a row occur twice."""
+    random = np.random.default_rng(0)
+    path = tmp_path / "a.txt"
+    path.write_text("".join(random.choice(list("abAB \n.9"), 100)))
+    return path
+
+
+def test_blocks_follow_one_another_and_each_character_is_labelled_with_the_next(text):
+    dataset = data.load(SOURCE, str(text), 0)
+    alphabet = sorted(set(text.read_text()))
+    ids = [alphabet.index(character) for character in text.read_text()]
+    assert dataset.vocabulary == len(alphabet) == 8  # capitals are characters of their own
+    for split, part in ((dataset.train, ids[:90]), (dataset.test, ids[90:])):
+        starts = range(0, len(part) - 4, 4)
+        assert split.inputs.tolist() == [part[i : i + 4] for i in starts]
+        assert split.labels.tolist() == [part[i + 1 : i + 5] for i in starts]
+        assert split.inputs.dtype == split.labels.dtype == np.int32
+
+
+def test_blocks_are_drawn_anywhere_and_by_the_seed_and_the_epoch(text):
+    train = data.load(SOURCE, str(text), 0).train
+    alphabet = sorted(set(text.read_text()))
+    written = "".join(alphabet[i] for i in [*train.inputs.reshape(-1), train.labels[-1, -1]])
+
+    def drawn(seed, epoch):
+        batches = AugmentedBatches(train, 8, 20, RandomPositions(), seed)
+        batches.epoch = epoch
+        return [(batch.inputs, batch.labels) for batch in batches]
+
+    starts = set()
+    for inputs, labels in drawn(0, 0):
+        assert inputs.shape == labels.shape == (8, 4)
+        for block, following in zip(inputs, labels, strict=True):
+            found = written.index("".join(alphabet[i] for i in [*block, following[-1]]))
+            starts.add(found)
+            assert block[1:].tolist() == following[:-1].tolist()
+    assert {0, 1, 2, 3} <= {start % 4 for start in starts}
+    assert max(starts) <= len(written) - 5
+    for (x, _), (again, _) in zip(drawn(0, 0), drawn(0, 0), strict=True):
+        np.testing.assert_array_equal(x, again)
+    assert any((x != y).any() for (x, _), (y, _) in zip(drawn(0, 0), drawn(0, 1), strict=True))
+    assert any((x != y).any() for (x, _), (y, _) in zip(drawn(0, 0), drawn(1, 0), strict=True))
+
+
+def test_a_text_must_be_long_enough_for_a_block_in_each_split(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("ab" * 25)
+    assert len(data.load(SOURCE, str(path), 0).test) == 1
+    path.write_text(("ab" * 25)[:-1])
+    with pytest.raises(DataError, match=r"too short: 49 characters, where blocks of 4 need .* 50$"):
+        data.load(SOURCE, str(path), 0)
+
+
+def test_auto_uses_the_cache(monkeypatch, tmp_path, text):
+    folder = tmp_path / "cache" / "tinyshakespeare"
+    monkeypatch.setenv("CROSSBENCH_CACHE", str(tmp_path / "cache"))
+    folder.mkdir(parents=True)
+    text.rename(folder / "input.txt")
+    trust(monkeypatch, shakespeare, folder)
+    dataset = data.load(SOURCE, "auto", 0)
+    assert (dataset.name, dataset.note) == ("Shakespeare's text", None)
+
+
+def test_a_synthetic_text_is_cut_like_any_other(tmp_path):
+    file = tmp_path / "a.txt"
+    file.write_text(synthetic_text.write(0, 20_000), encoding="utf-8")
+    assert (
+        data.load(SOURCE, str(file), 0).sha256() == synthetic_text.load(SOURCE, 0, 20_000).sha256()
+    )
+
+
+def test_a_batch_may_have_more_blocks_than_the_text():
+    train = synthetic_text.load(SOURCE, 0, 1_000).train
+    assert len(train) < 1_000
+    drawn = shakespeare.draw_blocks(train, 1_000, np.random.default_rng(0))
+    assert drawn.inputs.shape == drawn.labels.shape == (1_000, 4)
+
+
+def test_shakespeares_examples_have_a_label_at_each_place():
+    inputs, labels = synthetic.make_examples(SOURCE, 600, np.random.default_rng(0), 30)
+    assert inputs.shape == labels.shape == (600, 4)
+    assert (inputs.dtype, labels.dtype) == (np.int32, np.int64)
+    assert set(inputs.ravel()) == set(labels.ravel()) == set(range(30))

@@ -1,0 +1,269 @@
+"""Test the synthetic pictures, reviews and text, and the inputs of the proof."""
+
+import numpy as np
+import pytest
+
+from crossbench import data
+from crossbench.adapters.reference import ADAPTER
+from crossbench.data import synthetic, synthetic_reviews, synthetic_text
+from crossbench.data.sources import CIFAR10, IMDB, MNIST, NormalNumbers, Pictures, Text, TokenIds
+from crossbench.engine.batches import array_batches, as_inputs
+from crossbench.inputs.errors import DataError
+from crossbench.workload import Job
+
+REVIEWS = IMDB(words=2_000, length=200)
+PIECES = Text(length=40, step=3)
+
+
+def test_the_seed_decides_the_bytes():
+    first, again, other = (synthetic.load_cifar10(seed, 300, 100) for seed in (0, 0, 1))
+    assert first.sha256() == again.sha256() != other.sha256()
+    assert first.train.inputs.shape == (300, 3, 32, 32)
+    assert first.train.inputs.dtype == np.uint8
+    assert set(first.train.labels) == set(range(10))
+    assert (first.train.inputs[:100] != first.test.inputs).any()
+
+
+def test_the_pictures_are_those_of_the_published_figures():
+    """A value may differ by 1 where NumPy or the processor rounds differently."""
+    dataset = synthetic.load_cifar10(0, 2_100, 100)
+    assert dataset.train.labels[:8].tolist() == [0, 1, 5, 2, 4, 5, 0, 2]
+    corners = dataset.train.inputs[[0, 999, 1_000, 2_099], :, 0, 31].astype(int)
+    published = [[60, 100, 53], [103, 81, 89], [49, 26, 28], [210, 212, 235]]
+    assert abs(corners - published).max() <= 1
+
+
+def test_every_class_looks_different():
+    split = synthetic.make_split(400, np.random.default_rng(0))
+    means = [split.inputs[split.labels == k].mean(0) for k in range(10)]
+    apart = [abs(a - b).mean() for i, a in enumerate(means) for b in means[:i]]
+    assert min(apart) > 2  # of 255
+
+
+def test_a_small_model_learns_the_pictures(small_model):
+    dataset = synthetic.load_cifar10(0, 1000, 200)
+    workload = ADAPTER.build(Job(small_model, "cpu", 1, "float32"))
+    workload.load_weights(small_model.initial_weights(0))
+    workload.place(array_batches(dataset.train, 10, 100))
+    losses = [workload.train_epoch() for _ in range(8)]
+    logits = workload.predict(as_inputs(dataset.test.inputs))
+    assert losses[-1].mean() < 0.7 * losses[0].mean()
+    assert (logits.argmax(1) == dataset.test.labels).mean() > 0.3  # 0.1 is chance
+
+
+def test_mnists_synthetic_pictures_have_its_shapes():
+    first, again, other = (synthetic.load_mnist(seed, 300, 100) for seed in (0, 0, 1))
+    assert first.sha256() == again.sha256() != other.sha256()
+    assert first.train.inputs.shape == (300, 1, 28, 28)
+    assert first.test.inputs.shape == (100, 1, 28, 28)
+    assert first.train.inputs.dtype == first.train.labels.dtype == np.uint8
+    assert set(first.train.labels) == set(range(10))
+    assert nearest_mean_accuracy(synthetic.load_mnist(0, 2_000, 500)) > 0.15  # 0.1 is chance
+
+
+def nearest_mean_accuracy(dataset):
+    """Return the accuracy of the class with the nearest mean spectrum: a grating is a peak."""
+    spectra = [
+        abs(np.fft.rfft2(split.inputs.mean(1) - 127))[:, :8, :8]
+        for split in (dataset.train, dataset.test)
+    ]
+    classes = range(int(dataset.train.labels.max()) + 1)
+    means = np.array([spectra[0][dataset.train.labels == k].mean(0) for k in classes])
+    distances = ((spectra[1][:, None] - means) ** 2).sum((2, 3))
+    return (distances.argmin(1) == dataset.test.labels).mean()
+
+
+def test_large_pictures_have_their_size_and_classes():
+    source = Pictures(size=64, classes=4)
+    first, again, other = (synthetic.load_pictures(source, seed, 600, 100) for seed in (0, 0, 1))
+    assert first.sha256() == again.sha256() != other.sha256()
+    assert first.train.inputs.shape == (600, 3, 64, 64)
+    assert first.train.inputs.dtype == np.uint8
+    assert set(first.train.labels) == set(first.test.labels) == set(range(4))
+    assert nearest_mean_accuracy(first) > 0.4  # 0.25 is chance
+
+
+def test_large_pictures_are_always_synthetic(tmp_path, monkeypatch):
+    monkeypatch.setattr(synthetic.load_pictures, "__defaults__", (20, 10))
+    source = Pictures(size=16)
+    auto, named = (data.load(source, where, 5) for where in ("auto", "synthetic"))
+    assert auto.sha256() == named.sha256()
+    assert auto.note is None
+    with pytest.raises(DataError, match=f"^{tmp_path} cannot be used: .* are always synthetic"):
+        data.load(source, str(tmp_path), 0)
+
+
+def test_token_ids_follow_zipfs_law():
+    source = TokenIds(vocabulary=1_000, length=500)
+    first, again, other = (synthetic.load_token_ids(source, seed) for seed in (0, 0, 1))
+    assert first.sha256() == again.sha256() != other.sha256()
+    assert first.name == "token ids by Zipf's law (seed 0)"
+    assert first.train.inputs.shape == first.train.labels.shape == (256, 500)
+    assert first.test.inputs.shape == (32, 500)
+    assert first.train.inputs.dtype == first.train.labels.dtype == np.int32
+    np.testing.assert_array_equal(first.train.inputs[:, 1:], first.train.labels[:, :-1])
+    seen = np.bincount(first.train.inputs.ravel(), minlength=1_000)
+    assert len(seen) == 1_000
+    for token_id in (1, 9, 99):  # drawn k + 1 times less often than 0
+        assert seen[token_id] * (token_id + 1) == pytest.approx(seen[0], rel=0.2)
+
+
+def test_normal_numbers_are_independent_and_normal():
+    source = NormalNumbers(shape=(2, 3, 4), outputs=5)
+    first, again, other = (synthetic.load_numbers(source, seed) for seed in (0, 0, 1))
+    assert first.sha256() == again.sha256() != other.sha256()
+    assert first.name == "normal numbers (seed 0)"
+    assert first.vocabulary is None
+    assert first.train.inputs.shape == (16_384, 2, 3, 4)
+    assert first.train.labels.shape == (16_384, 5)
+    assert (len(first.test), first.test.labels.shape) == (1_024, (1_024, 5))
+    columns = np.hstack([first.train.inputs.reshape(16_384, -1), first.train.labels])
+    assert columns.dtype == np.float32
+    correlations = np.corrcoef(columns.T)
+    np.testing.assert_allclose(columns.mean(0), 0, atol=0.04)  # five standard deviations
+    np.testing.assert_allclose(columns.std(0), 1, atol=0.03)
+    np.testing.assert_allclose(correlations, np.eye(29), atol=0.05)
+    assert 0.04 < (abs(columns) > 2).mean() < 0.05  # 4.55 %
+    assert (first.train.inputs[:1_024] != first.test.inputs).any()
+
+
+def test_normal_numbers_are_always_synthetic(tmp_path):
+    source = NormalNumbers(shape=(3,), outputs=2)
+    auto, named = (data.load(source, where, 5) for where in ("auto", "synthetic"))
+    assert auto.sha256() == named.sha256()
+    assert auto.note is None
+    with pytest.raises(DataError, match=f"^{tmp_path} cannot be used: .* numbers are always synth"):
+        data.load(source, str(tmp_path), 0)
+
+
+def test_examples_of_numbers_fit_the_source():
+    source = NormalNumbers(shape=(3, 4), outputs=2)
+    inputs, targets = synthetic.make_examples(source, 600, np.random.default_rng(0))
+    assert (inputs.shape, targets.shape) == ((600, 3, 4), (600, 2))
+    assert inputs.dtype == targets.dtype == np.float32
+    assert inputs.std() == pytest.approx(1, abs=0.05)
+
+
+def test_synthetic_reviews_get_ids_like_imdbs():
+    first, again, other = (synthetic_reviews.load(REVIEWS, seed, 300, 100) for seed in (0, 0, 1))
+    assert first.sha256() == again.sha256() != other.sha256()
+    assert first.train.inputs.shape == (300, 200)
+    assert first.train.inputs.dtype == np.int32
+    assert set(first.train.labels) == {0, 1}
+    assert first.vocabulary == 2_000
+    assert (first.train.inputs.min(), first.train.inputs.max()) == (0, 1_999)
+    words = first.train.inputs[first.train.inputs >= 3]
+    often = np.bincount(words, minlength=2_000)[3:]
+    assert (np.diff(often[:100]) > 0).mean() < 0.5  # because the cut at `length` changes the order
+    assert 5 < often[0] / often[9] < 20  # Zipf: 10
+
+
+@pytest.mark.parametrize("bigrams", [False, True])
+def test_a_linear_model_learns_the_reviews(bigrams):
+    source = IMDB(words=2_000, length=400, bigrams=bigrams)
+    dataset = synthetic_reviews.load(source, 0, 3_000, 500)
+    seen = [count_ids(split.inputs, dataset.vocabulary) for split in (dataset.train, dataset.test)]
+    bad, good = (1 + seen[0][dataset.train.labels == k].sum(0) for k in (0, 1))
+    score = np.log(good / good.sum()) - np.log(bad / bad.sum())
+    accuracy = ((seen[1] @ score > 0) == dataset.test.labels).mean()
+    assert 0.7 < accuracy < 0.99
+
+
+def count_ids(sequences, vocabulary):
+    """Return how often each id occurs in each sequence, without padding and start."""
+    rows = np.zeros((len(sequences), min(vocabulary, 20_000)), np.float32)
+    for row, sequence in zip(rows, sequences, strict=True):
+        np.add.at(row, sequence[(sequence > 2) & (sequence < len(row))], 1)
+    return rows
+
+
+def test_bigrams_of_reviews_repeat():
+    source = IMDB(words=2_000, length=400, bigrams=True)
+    dataset = synthetic_reviews.load(source, 0, 500, 300)
+    assert dataset.vocabulary > 10_000
+    pairs = dataset.test.inputs > 2_000
+    words = (dataset.test.inputs > 0) & ~pairs
+    short = words[:, 0] == 0  # these were not cut
+    assert pairs[short].sum() > 0.3 * words[short].sum()
+
+
+def test_a_synthetic_text_is_cut_like_any_other(tmp_path):
+    first, again, other = (synthetic_text.load(PIECES, seed, 20_000) for seed in (0, 0, 1))
+    assert first.sha256() == again.sha256() != other.sha256()
+    file = tmp_path / "a.txt"
+    file.write_text(synthetic_text.write(0, 20_000), encoding="utf-8")
+    assert data.load(PIECES, str(file), 0).sha256() == first.sha256()
+    assert first.vocabulary == first.train.inputs.max() + 1
+
+
+def test_a_synthetic_text_has_nietzsches_characters():
+    for seed in (0, 1):
+        text = synthetic_text.write(seed)
+        assert len(text) == 600_000
+        assert len(set(text.lower())) == synthetic.TEXT_VOCABULARY == 57
+        assert max(map(len, text.splitlines())) < 100
+
+
+def test_the_next_character_of_a_text_can_be_learned():
+    dataset = synthetic_text.load(PIECES, 0, 200_000)
+    right = {}
+    for context in (0, 1, 4):
+        seen = {}
+        for split in (dataset.train, dataset.test):
+            keys = map(bytes, split.inputs[:, 40 - context :].astype(np.uint8))
+            for key, label in zip(keys, split.labels.tolist(), strict=True):
+                if split is dataset.train:
+                    counts = seen.setdefault(key, {})
+                    counts[label] = counts.get(label, 0) + 1
+                else:
+                    counts = seen.get(key, {0: 0})
+                    right[context] = right.get(context, 0) + (max(counts, key=counts.get) == label)
+    share = {context: n / len(dataset.test) for context, n in right.items()}
+    assert share[0] + 0.1 < share[1]
+    assert share[1] + 0.1 < share[4] < 0.95
+
+
+def test_examples_of_cifar10_are_those_of_the_published_deviations():
+    inputs, labels = synthetic.make_examples(CIFAR10(), 20, np.random.default_rng([0, 64]))
+    random = np.random.default_rng([0, 64])
+    expected = random.integers(0, 10, 20)
+    np.testing.assert_array_equal(labels, expected)
+    np.testing.assert_array_equal(inputs, synthetic.make_pictures(expected, random))
+
+
+@pytest.mark.parametrize(
+    ("source", "shape", "classes"),
+    [
+        (CIFAR10(), (3, 32, 32), 10),
+        (MNIST(), (1, 28, 28), 10),
+        (Pictures(size=48, classes=4), (3, 48, 48), 4),
+    ],
+)
+def test_examples_of_pictures_fit_the_source(source, shape, classes):
+    inputs, labels = synthetic.make_examples(source, 64, np.random.default_rng([0, 64]))
+    assert inputs.shape == (64, *shape)
+    assert inputs.dtype == np.float32
+    assert labels.dtype == np.int64
+    assert set(labels) == set(range(classes))
+    assert 0 < inputs.min() < inputs.max() < 1
+    for axis in (2, 3):
+        assert (np.diff(inputs, axis=axis) == 0).mean() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("source", "vocabulary", "highest", "classes"),
+    [
+        (REVIEWS, None, 2_000, 2),
+        (REVIEWS, 50_000, 50_000, 2),
+        (PIECES, None, 57, 57),
+        (PIECES, 30, 30, 30),
+    ],
+)
+def test_examples_of_sequences_fit_the_source(source, vocabulary, highest, classes):
+    inputs, labels = synthetic.make_examples(source, 600, np.random.default_rng(0), vocabulary)
+    assert inputs.shape == (600, source.length)
+    assert inputs.dtype == np.int32
+    assert labels.dtype == np.int64
+    assert set(labels) == set(range(classes))
+    assert inputs.min() >= 0
+    assert 0.99 * highest - 1 <= inputs.max() < highest

@@ -1,0 +1,196 @@
+"""Check which GPUs are found, with a stand-in for NVML."""
+
+import ctypes
+import os
+import subprocess
+import sys
+
+import nvml
+import pynvml
+import pytest
+from nvml import Card
+
+from crossbench.commands import doctor
+from crossbench.host import machine
+from crossbench.host.gpus import Gpus, find_gpus
+
+A, B = Card("GPU-aaaa1111-22", "NVIDIA A100"), Card("GPU-aabb3333-44", "NVIDIA T4")
+
+
+@pytest.fixture(autouse=True)
+def all_visible(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    """Return a function that sets whether CUDA's driver can be loaded."""
+
+    def set_driver(is_there):
+        def load(name):
+            assert name == "libcuda.so.1"
+            if not is_there:
+                raise OSError(name)
+
+        monkeypatch.setattr(ctypes, "CDLL", load)
+
+    return set_driver
+
+
+def names(gpus):
+    return [gpu.name for gpu in gpus.known]
+
+
+def test_all_cards_are_visible(monkeypatch):
+    nvml.install(monkeypatch, A, B)
+    gpus = find_gpus()
+    assert names(gpus) == ["NVIDIA A100", "NVIDIA T4"]
+    assert gpus.problem is None
+    assert (gpus.handle(0), gpus.handle(1), gpus.handle(2)) == (A, B, None)
+    assert gpus.unavailable_reason(1) is None
+    assert gpus.unavailable_reason(2) == "there is no gpu:2: the last visible one is gpu:1"
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        ("1", ["NVIDIA T4"]),
+        ("1,0", ["NVIDIA T4", "NVIDIA A100"]),
+        (" 1 , 0 ", ["NVIDIA T4", "NVIDIA A100"]),
+        ("GPU-aabb3333-44", ["NVIDIA T4"]),
+        ("GPU-aab", ["NVIDIA T4"]),  # abbreviated
+        ("0,7,1", ["NVIDIA A100"]),  # CUDA stops at the first that is wrong
+        ("0,-1,1", ["NVIDIA A100"]),
+        ("", []),
+        ("-1", []),
+        ("7", []),
+        ("GPU-aa", []),  # ambiguous
+        ("GPU-cccc", []),
+        ("none", []),
+        ("GPU-b", []),
+        ("-1,0", []),
+        (",0", []),
+    ],
+)
+def test_hidden_gpus_are_not_found(monkeypatch, visible, expected):
+    nvml.install(monkeypatch, A, B)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    gpus = find_gpus()
+    assert names(gpus) == expected
+    if not expected:
+        assert gpus.unavailable_reason(0).startswith(
+            f"CUDA_VISIBLE_DEVICES={visible!r} shows no GPU"
+        )
+
+
+@pytest.mark.parametrize(("visible", "expected"), [("G", []), ("GPU-a", ["NVIDIA A100"])])
+def test_an_abbreviated_uuid_must_begin_with_gpu_dash(monkeypatch, visible, expected):
+    nvml.install(monkeypatch, A)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert names(find_gpus()) == expected
+
+
+def test_an_index_counts_visible_gpus(monkeypatch):
+    nvml.install(monkeypatch, A, B)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
+    assert find_gpus().environment(0)["CUDA_VISIBLE_DEVICES"] == B.uuid
+    assert find_gpus().environment(1)["CUDA_VISIBLE_DEVICES"] == A.uuid
+
+
+def test_a_worker_finds_the_same_gpu(monkeypatch):
+    """The worker finds only its own GPU, through the environment that the parent sets."""
+    nvml.install(monkeypatch, A, B)
+    for name, value in find_gpus().environment(1).items():
+        monkeypatch.setenv(name, value)
+    assert find_gpus().handle(0) is B
+    assert find_gpus().handle(1) is None
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        (None, ["MIG 1g", "MIG 2g", "NVIDIA T4"]),
+        ("0", ["MIG 1g"]),  # CUDA shows the first instance
+        ("1", ["NVIDIA T4"]),
+        ("MIG-2222", ["MIG 2g"]),
+        ("MIG-22", ["MIG 2g"]),
+        ("MIG-", []),
+        ("GPU-aaaa1111-22", []),  # the card as a whole is not available
+    ],
+)
+def test_under_mig_only_instances_are_found(monkeypatch, visible, expected):
+    instances = [None, Card("MIG-1111", "MIG 1g"), Card("MIG-2222", "MIG 2g")]
+    nvml.install(monkeypatch, Card(A.uuid, A.name, instances), B)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert names(find_gpus()) == expected
+
+
+def test_a_card_in_mig_mode_without_instances_is_not_found(monkeypatch):
+    nvml.install(monkeypatch, Card(A.uuid, A.name, [None]))
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMigMode", lambda card: [1, 1])
+    assert find_gpus().known == []
+
+
+def test_a_card_outside_mig_mode_is_found(monkeypatch):
+    nvml.install(monkeypatch, Card(A.uuid, A.name, []))
+    assert names(find_gpus()) == ["NVIDIA A100"]
+
+
+def test_without_a_driver_no_gpu_is_found(monkeypatch, driver):
+    driver(False)
+    nvml.install(monkeypatch, init=pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+    assert find_gpus() == Gpus([])
+    assert (
+        find_gpus().unavailable_reason(0) == "this machine has no NVIDIA GPU, or no driver for it"
+    )
+    assert doctor.report().splitlines()[2].split() == ["GPU", "none"]
+
+
+@pytest.mark.parametrize("error", [pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_UNKNOWN])
+def test_without_nvml_the_first_gpu_is_still_available(monkeypatch, driver, error):
+    """As in a container without the utility capability."""
+    driver(True)
+    nvml.install(monkeypatch, init=error)
+    gpus = find_gpus()
+    assert gpus.known == []
+    assert gpus.unavailable_reason(0) is None
+    assert gpus.handle(0) is None
+    assert gpus.environment(0)["CUDA_VISIBLE_DEVICES"] == "0"
+    assert f"NVML cannot list the GPUs ({pynvml.NVMLError(error)}): " in gpus.problem
+    assert "\n" not in gpus.problem
+    assert machine.describe().gpu_problem == gpus.problem
+    assert gpus.problem in doctor.report()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-ab")
+    assert find_gpus().environment(1)["CUDA_VISIBLE_DEVICES"] == "GPU-ab"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert "shows no GPU" in find_gpus().unavailable_reason(0)
+
+
+@pytest.mark.parametrize("where", ["count", "card"])
+def test_an_nvml_error_after_nvml_init_gets_one_line(monkeypatch, driver, where):
+    driver(True)
+    lost = pynvml.NVML_ERROR_GPU_IS_LOST
+    if where == "count":
+        nvml.install(monkeypatch, count=lost)
+    else:
+        nvml.install(monkeypatch, Card("GPU-1", fails=lost))
+    assert "(GPU is lost)" in find_gpus().problem
+    assert "GPU is lost" in doctor.report()
+
+
+def test_the_environment_disables_tensorfloat32_and_fixes_the_order():
+    wanted = Gpus([]).environment(0)
+    assert wanted["NVIDIA_TF32_OVERRIDE"] == "0"
+    assert wanted["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+
+
+def test_the_real_pynvml_raises_no_error():
+    """Without the stand-in, in another process: whatever GPUs this machine has."""
+    program = "from crossbench.host.gpus import find_gpus; print(find_gpus())"
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("Gpus(known=[]")

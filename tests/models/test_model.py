@@ -1,0 +1,477 @@
+"""Test models: their weights, FLOPs and checks, the catalogue, and models in a user's file."""
+
+import dataclasses
+import json
+import math
+import pickle
+
+import numpy as np
+import pytest
+from small_models import SPEAKING
+
+from crossbench import models
+from crossbench.data.sources import (
+    CIFAR10,
+    IMDB,
+    MNIST,
+    Augmentation,
+    NormalNumbers,
+    Pictures,
+    Text,
+)
+from crossbench.inputs.errors import SpecError
+from crossbench.models.layers import (
+    Conv,
+    Dense,
+    Embedding,
+    Flatten,
+    OneHot,
+    Residual,
+    Unembedding,
+)
+from crossbench.models.training import (
+    SGD,
+    Adadelta,
+    Adam,
+    AdamW,
+    BinaryCrossEntropy,
+    InverseTimeDecay,
+    MeanSquaredError,
+    RMSprop,
+    SoftmaxCrossEntropy,
+)
+
+
+def test_lenet_is_the_published_one(lenet):
+    assert lenet.parameter_count == 39_558
+    shapes = {named.name: named.output_shape for named in lenet.named_layers()}
+    assert shapes["maxpool2"] == (8, 5, 5)
+    assert shapes["flatten1"] == (200,)
+    assert lenet.output_shape == (10,)
+    assert [n for n in shapes if n.startswith("relu")] == ["relu1", "relu2"]  # none between dense
+    # 5.9 GFLOP per batch of 1,000
+    assert lenet.training_flops * 1000 == pytest.approx(5.9e9, rel=0.01)
+
+
+def test_initial_weights_follow_the_seed(lenet):
+    first, again, other = (lenet.initial_weights(seed) for seed in (0, 0, 1))
+    assert {n: w.shape for n, w in first.items()} == {
+        n: p.shape for n, p in lenet.parameters.items()
+    }
+    assert all(w.dtype == np.float32 for w in first.values())
+    assert all((first[n] == again[n]).all() for n in first)
+    assert (first["conv1.weight"] != other["conv1.weight"]).any()
+    bound = np.sqrt(6 / (3 * 25 + 16 * 25))
+    assert 0.95 * bound < abs(first["conv1.weight"]).max() <= bound
+    assert not first["conv1.bias"].any()
+
+
+def test_training_flops_leave_out_the_gradient_of_the_images(small_model):
+    forward = small_model.forward_flops
+    named = next(small_model.named_layers())
+    first = named.layer.forward_flops(named.input_shape)
+    assert small_model.training_flops == 3 * forward - first
+
+
+def test_a_description_is_json(lenet):
+    description = lenet.description()
+    assert json.loads(json.dumps(description)) == description
+    assert description["layers"][0] == {
+        "name": "conv1",
+        "type": "Conv",
+        "input_shape": [3, 32, 32],
+        "features": 16,
+        "kernel": [5, 5],
+        "stride": [1, 1],
+        "padding": [0, 0],
+        "bias": True,
+        "std": None,
+    }
+
+
+def test_layers_that_do_not_fit_one_another_make_no_model(lenet):
+    with pytest.raises(ValueError, match="Flatten first"):
+        dataclasses.replace(lenet, layers=(Conv(4, (5, 5)), Dense(10)))
+
+
+@pytest.mark.parametrize(
+    ("layers", "loss", "message"),
+    [
+        (
+            (Conv(4, (5, 5)),),
+            SoftmaxCrossEntropy(),
+            r"takes logits .* the shape \(4, 28, 28\)",
+        ),
+        ((Flatten(), Dense(2)), BinaryCrossEntropy(), r"takes one logit, not the shape \(2,\)"),
+        ((Conv(4, (5, 5)),), MeanSquaredError(), r"a vector of outputs, not .* \(4, 28, 28\)"),
+    ],
+)
+def test_layers_that_do_not_fit_the_loss_make_no_model(lenet, layers, loss, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(lenet, layers=layers, loss=loss)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"batch_size": 0}, "batch_size must be a whole number from 1 to 2,147,483,647, not 0"),
+        ({"batch_size": -1}, "batch_size must be .*, not -1"),
+        ({"batch_size": 2.5}, "batch_size must be .*, not 2.5"),
+        ({"batch_size": "64"}, "batch_size must be .*, not '64'"),
+        ({"batches": 0}, "batches must be None or a whole number from 1 to .*, not 0"),
+        ({"input_shape": (3, 0, 32)}, r"input_shape must be .*, not \(3, 0, 32\)"),
+        ({"input_shape": ()}, "input_shape must be one, two or three whole numbers"),
+        ({"input_shape": 3072}, "input_shape must be one, two or three whole numbers"),
+        ({"layers": ()}, "layers must be a tuple of layers, at least one, not "),
+        ({"layers": Flatten()}, "layers must be a tuple of layers"),
+        ({"layers": (Flatten, Dense(10))}, "layers must be a tuple of layers"),
+        ({"layers": (Flatten(), "Dense")}, "layers must be a tuple of layers"),
+        ({"loss": SoftmaxCrossEntropy}, "loss must be a loss of crossbench.models.training"),
+        ({"optimizer": "SGD"}, "optimizer must be an optimizer of crossbench.models.training"),
+        ({"data": "mnist"}, "data must be a source of crossbench.data.sources, .*, not 'mnist'"),
+        ({"data": MNIST}, "data must be a source of crossbench.data.sources"),
+        ({"name": ""}, "name must be text in one line, not ''"),
+        ({"name": 3}, "name must be text"),
+        ({"name": "a\x1b[2J"}, "name must be text"),
+        ({"source": "two\nlines"}, "source must be text"),
+        ({"for_vocabulary": 3}, "for_vocabulary must be None or a function"),
+    ],
+)
+def test_a_model_checks_itself(lenet, wrong, message):
+    with pytest.raises(SpecError, match=f"^Model: {message}") as caught:
+        dataclasses.replace(lenet, **wrong)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        (
+            (Flatten(), Embedding(9, 4), Flatten(), Dense(2)),
+            "embedding1 takes token ids",
+        ),
+        ((Flatten(), Residual((OneHot(9), Flatten(), Dense(4)), (Dense(4),))), "onehot1 takes"),
+        ((Flatten(),), "the model lenet has no weights to train"),
+    ],
+)
+def test_layers_that_cannot_be_trained_make_no_model(lenet, layers, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(lenet, layers=layers)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "loss", "classes", "label_shape"),
+    [
+        (7, SoftmaxCrossEntropy(), 7, ()),
+        (1, BinaryCrossEntropy(), 2, ()),
+        (7, MeanSquaredError(), None, (7,)),
+        (1, MeanSquaredError(), None, (1,)),
+    ],
+)
+def test_the_loss_decides_what_a_model_predicts(lenet, outputs, loss, classes, label_shape):
+    model = dataclasses.replace(lenet, layers=(Flatten(), Dense(outputs)), loss=loss)
+    assert model.classes == model.description()["classes"] == classes
+    assert model.label_shape == label_shape
+
+
+def test_lists_and_numpy_numbers_make_the_same_model(lenet):
+    again = dataclasses.replace(
+        lenet,
+        layers=list(lenet.layers),
+        input_shape=np.array([3, 32, 32]),
+        batch_size=np.int64(1000),
+    )
+    assert again == lenet
+    assert again.description() == lenet.description()
+
+
+@pytest.mark.parametrize("rate", [-0.1, math.nan, math.inf, "0.1", None, True])
+def test_a_learning_rate_is_finite_and_not_negative(rate):
+    message = "learning_rate must be a finite number of at least 0, not "
+    for make in (
+        SGD,
+        lambda rate: Adam(rate, 0.9, 0.999, 1e-8),
+        lambda rate: RMSprop(rate, 0.9, 1e-8),
+        lambda rate: Adadelta(rate, 0.9, 1e-8),
+    ):
+        with pytest.raises(SpecError, match=message):
+            make(rate)
+    assert SGD(0).learning_rate == 0.0
+
+
+@pytest.mark.parametrize("part", [1, -0.1, math.nan, "0.9"])
+def test_momentum_and_moving_average_factors_are_below_1(part):
+    for make in (
+        lambda part: SGD(0.1, part),
+        lambda part: Adam(0.1, part, 0.999, 1e-8),
+        lambda part: Adam(0.1, 0.9, part, 1e-8),
+        lambda part: RMSprop(0.1, part, 1e-8),
+        lambda part: Adadelta(0.1, part, 1e-8),
+    ):
+        with pytest.raises(SpecError, match="must be a number from 0 to below 1, not "):
+            make(part)
+
+
+@pytest.mark.parametrize("epsilon", [0, -1, math.nan, math.inf])
+def test_the_epsilon_of_an_optimizer_is_over_0(epsilon):
+    for make in (
+        lambda epsilon: Adam(0.1, 0.9, 0.999, epsilon),
+        lambda epsilon: RMSprop(0.1, 0.9, epsilon),
+        lambda epsilon: Adadelta(0.1, 0.9, epsilon),
+    ):
+        with pytest.raises(SpecError, match="epsilon must be a finite number over 0, not "):
+            make(epsilon)
+
+
+def test_a_decay_is_not_negative():
+    with pytest.raises(SpecError, match="InverseTimeDecay: decay must be a finite number of at"):
+        InverseTimeDecay(-0.5)
+    with pytest.raises(SpecError, match="AdamW: weight_decay must be a finite number of at least"):
+        AdamW(0.1, 0.9, 0.99, 1e-8, weight_decay=-0.1)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: IMDB(words=0, length=9), "IMDB: words must be a whole number from 4 to 1,000,000"),
+        (lambda: IMDB(words="50", length=9), "IMDB: words must be"),
+        (lambda: IMDB(words=50, length=0), "IMDB: length must be a whole number from 1 to 10,000"),
+        (lambda: IMDB(words=50, length=9, bigrams=2), "IMDB: bigrams must be True or False, not 2"),
+        (lambda: Text(length=8, step=0), "Text: step must be a whole number from 1"),
+        (lambda: Text(length=0, step=3), "Text: length must be a whole number from 1 to 10,000"),
+        (lambda: Pictures(size=0), "Pictures: size must be a whole number from 1"),
+        (lambda: Pictures(size=2.5), "Pictures: size must be a whole number from 1"),
+        (lambda: Pictures(classes=0), "Pictures: classes must be a whole number from 1 to 256"),
+        (lambda: Pictures(classes=300), "Pictures: classes must be a whole number from 1 to 256"),
+        (lambda: NormalNumbers(shape=(), outputs=1), "NormalNumbers: shape must be one, two or"),
+        (lambda: NormalNumbers(shape=(0,), outputs=1), "NormalNumbers: shape must be one, two or"),
+        (lambda: NormalNumbers(shape=(3,), outputs=0), "NormalNumbers: outputs must be a whole"),
+        (lambda: Augmentation(-0.1, True), "Augmentation: shift must be a number from 0 to 1"),
+        (lambda: Augmentation(1.5, True), "Augmentation: shift must be a number from 0 to 1"),
+        (lambda: Augmentation(math.nan, True), "Augmentation: shift must be a number from 0 to 1"),
+        (lambda: Augmentation(0.1, "yes"), "Augmentation: flip must be True or False, not 'yes'"),
+        (lambda: CIFAR10("flip"), "CIFAR10: augmentation must be None or an Augmentation"),
+        (
+            lambda: IMDB(words=50, length=9, augmentation=Augmentation(0.1, True)),
+            "IMDB: augmentation must be None, because only pictures are augmented",
+        ),
+    ],
+)
+def test_a_source_checks_itself(make, message):
+    with pytest.raises(SpecError, match=message) as caught:
+        make()
+    assert "\n" not in str(caught.value)
+
+
+def test_flops_of_inner_layers_are_counted():
+    shortcut, body = Conv(3, (1, 1)), Conv(3, (3, 3), padding=(1, 1))
+    model = dataclasses.replace(
+        models.get("lenet"), layers=(shortcut, Residual((body,), (shortcut,)), Flatten(), Dense(10))
+    )
+    first, inner = 2 * 3 * 3 * 32 * 32, 2 * 3 * 9 * 3 * 32 * 32
+    assert model.forward_flops == 2 * first + inner + 2 * 3072 * 10
+    assert model.training_flops == 3 * model.forward_flops - first
+    assert [n.name for n in model.all_layers()] == [
+        *("conv1", "residual1", "conv2", "conv3", "flatten1", "dense1")
+    ]
+    assert "conv3.weight" in model.parameters
+
+
+def test_flops_include_the_gradient_that_an_embedding_needs():
+    model = models.get("rosetta_gru")
+    gru = 3 * 100 * (125 + 100) * 2 * 150
+    assert model.forward_flops == gru + 2 * 100 * 2
+    assert model.training_flops == 3 * model.forward_flops
+    # a one-hot has no gradient: the multiplications by weight_ih are left out once
+    text = models.get("text_lstm")
+    assert text.training_flops == 3 * text.forward_flops - 2 * 40 * 4 * 128 * 57
+
+
+def test_a_model_takes_the_vocabulary_of_its_data():
+    text = models.get("text_lstm")
+    fitted = text.with_vocabulary(30)
+    assert (text.vocabulary, fitted.vocabulary) == (57, 30)
+    assert fitted.output_shape == (30,)
+    fixed = models.get("imdb_bilstm")
+    assert fixed.with_vocabulary(7).vocabulary == 20_000
+    assert models.get("lenet").vocabulary is None
+
+
+def test_initial_weights_are_those_of_keras():
+    weights = models.get("imdb_bilstm").initial_weights(0)
+    forget = np.repeat([0.0, 1.0, 0.0, 0.0], 64)
+    np.testing.assert_array_equal(weights["lstm1.bias_reverse"], forget)
+    recurrent = weights["lstm1.weight_hh"]
+    np.testing.assert_allclose(recurrent.T @ recurrent, np.eye(64), atol=1e-5)
+    assert 0.049 < abs(weights["embedding1.weight"]).max() <= 0.05
+    norm = models.get("resnet63").initial_weights(0)
+    for name, value in (("weight", 1), ("bias", 0), ("running_mean", 0), ("running_var", 1)):
+        assert (norm[f"batchnorm1.{name}"] == value).all()
+
+
+PUBLISHED = {
+    "bignet": 58_091_396,
+    "cifar_cnn": 1_250_858,
+    "gpt2_small": 124_439_808,
+    "gpt_char": 804_096,
+    "lenet": 39_558,
+    "lenet5": 44_426,
+    "mlp7_bn": 346_122,
+    "mlp7_gelu": 339_978,
+    "mlp7_relu": 339_978,
+    "mnist_cnn": 1_199_882,
+    "mnist_mlp": 669_706,
+    "resnet_small": 299_722,
+    "rosetta_cnn": 3_441_592,
+    "vit_cifar": 119_098,
+}
+"""Numbers of parameters, from the posts, from Keras' summaries of the examples, or from the PyTorch
+modules of SciMLBenchmarks.jl, nanoGPT and the vision transformer's repository."""
+
+
+def test_the_catalogue_has_the_published_models():
+    assert set(models.names()) >= set(PUBLISHED)
+    for name in models.names():
+        assert models.get(name).name == name
+    for name, count in PUBLISHED.items():
+        assert models.get(name).parameter_count == count
+    bignet = models.get("bignet")
+    assert bignet.parameter_count - bignet.trained_parameter_count == 2_880
+    convolutions = [n for n in models.get("resnet63").all_layers() if isinstance(n.layer, Conv)]
+    assert len(convolutions) == 63
+    with pytest.raises(SpecError, match="there is no model 'vgg': choose from bignet, cifar_cnn"):
+        models.get("vgg")
+
+
+def test_gpt2s_flops_are_those_of_the_palm_paper():
+    """6 N + 12 L H Q T for a token (Chowdhery et al., 2022, appendix B), of the N parameters those
+    that are multiplied: not the positions'. Biases and norms are parameters without FLOPs here.
+    """
+    model, tokens, layers, heads, head_features = models.get("gpt2_small"), 1_024, 12, 12, 64
+    n = model.parameter_count - tokens * heads * head_features
+    published = 6 * n + 12 * layers * heads * head_features * tokens
+    assert model.training_flops / tokens == pytest.approx(published, rel=2e-3)
+    assert model.training_flops / tokens < published
+
+
+def test_a_schedule_has_the_published_learning_rates():
+    """As of nanoGPT's get_lr(), from 1e-3 to 1e-4, with 100 and 2,000 steps."""
+    optimizer = models.get("gpt_char").optimizer
+    published = {0: 1e-3 / 101, 50: 51e-3 / 101, 100: 1e-3, 1_050: 5.5e-4, 2_000: 1e-4, 9_999: 1e-4}
+    for step, rate in published.items():
+        assert optimizer.rate(step) == pytest.approx(rate, rel=1e-12)
+    assert SGD(0.1).rate(7) == 0.1
+    decayed = RMSprop(0.1, 0.9, 1e-8, schedule=InverseTimeDecay(0.5))
+    assert decayed.rate(2) == pytest.approx(0.05)
+    short = optimizer.schedule.shortened(4)  # the proof's steps see each of its phases
+    factors = [short.factor(step) for step in range(4)]
+    assert factors[0] < factors[1] == 1 > factors[2] > factors[3] == 0.1
+
+
+def test_a_weight_may_be_tied_to_the_first_layers_alone():
+    for layers in (
+        (Embedding(11, 6), Unembedding(12)),
+        (Embedding(11, 5), Dense(6), Unembedding(11)),
+        (OneHot(11), Dense(6), Unembedding(11)),
+        (Embedding(11, 6), Residual(body=(Unembedding(11),), shortcut=(Unembedding(11),))),
+    ):
+        with pytest.raises(ValueError, match=r"unembedding1 (shares the weight of|cannot be ins)"):
+            dataclasses.replace(SPEAKING, layers=layers)
+
+
+def test_the_simple_networks_predict_normal_numbers():
+    named = ("mlp7_relu", "mlp7_gelu", "mlp7_bn", "lenet5", "resnet_small")
+    for model in map(models.get, named):
+        assert model.loss == MeanSquaredError()
+        assert model.classes is None
+        assert model.data == NormalNumbers(shape=model.input_shape, outputs=10)
+    gelus = [type(n.layer).__name__ for n in models.get("mlp7_gelu").named_layers()]
+    assert gelus == [*6 * ("Dense", "GELU"), "Dense"]
+    convolutions = [n for n in models.get("resnet_small").all_layers() if isinstance(n.layer, Conv)]
+    assert len(convolutions) == 5
+    assert not any(named.layer.bias for named in convolutions)
+
+
+OWN_FILE = """
+import dataclasses
+from crossbench import models
+from crossbench.models.layers import Dense, Flatten
+MINE = dataclasses.replace(models.get("lenet"), name="mine", layers=(Flatten(), Dense(10)))
+NUMBER = 3
+"""
+
+
+def test_a_users_model_is_loaded_from_a_file(tmp_path):
+    file = tmp_path / "own.py"
+    file.write_text(OWN_FILE)
+    model = models.get(f"{file}:MINE")
+    assert (model.name, model.parameter_count) == ("mine", 30_730)
+    assert pickle.loads(pickle.dumps(model)) == model  # so it can be sent to worker processes
+
+
+@pytest.mark.parametrize(
+    ("content", "member", "message"),
+    [
+        (None, "MINE", "own.py' does not exist: write FILE.py:NAME"),
+        (OWN_FILE, "YOURS", r"own.py has no YOURS: its models are MINE"),
+        ("", "MINE", "its models are none"),
+        (OWN_FILE, "NUMBER", "NUMBER in .*own.py is a int, not a crossbench Model"),
+        ("1 / 0", "MINE", "own.py does not load: ZeroDivisionError: division by zero"),
+        ("def", "MINE", "own.py does not load: SyntaxError"),
+        (
+            OWN_FILE.replace("(Flatten(), Dense(10))", "(Dense(10),)"),
+            "MINE",
+            "own.py does not load: ValueError: .*Flatten",
+        ),
+        (
+            OWN_FILE.replace("Dense(10))", "Dense(-1))"),
+            "MINE",
+            r"own.py does not load: Dense: features must be .*, not -1 \(line 5\)$",
+        ),
+        ("import sys; sys.exit()", "MINE", "own.py does not load: SystemExit"),
+        ("exit(0)", "MINE", "own.py does not load: SystemExit: 0"),
+        ("raise BaseException('two\\nlines')", "MINE", "does not load: BaseException: two lines"),
+        ("raise GeneratorExit", "MINE", "own.py does not load: GeneratorExit"),
+        (
+            "class Odd(Exception):\n    def __str__(self):\n        raise self\nraise Odd",
+            "MINE",
+            "own.py does not load: Odd",
+        ),
+    ],
+)
+def test_a_file_without_the_model_is_an_error_in_one_line(tmp_path, content, member, message):
+    if content is not None:
+        (tmp_path / "own.py").write_text(content)
+    with pytest.raises(SpecError, match=message) as caught:
+        models.get(f"{tmp_path / 'own.py'}:{member}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_named_without_a_model_gets_a_hint():
+    with pytest.raises(SpecError, match=r"a model in a file is named as own.py:NAME"):
+        models.get("own.py")
+
+
+@pytest.mark.parametrize("name", [f"{'long' * 2000}.py:MINE", "nul\0.py:MINE", "/dev/zero:MINE"])
+def test_an_impossible_file_name_is_an_error_in_one_line(name):
+    with pytest.raises(SpecError, match=r"does not exist: write FILE\.py:NAME") as caught:
+        models.get(name)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+def test_ctrl_c_while_a_file_is_loaded_stops_the_run(tmp_path):
+    """Whether the user or the file raised it, it stops the run with one line."""
+    (tmp_path / "own.py").write_text("raise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        models.get(f"{tmp_path / 'own.py'}:MINE")
+
+
+def test_a_vocabulary_without_a_model_is_an_error(lenet):
+    def failing(size):
+        raise RuntimeError("out of luck")
+
+    for function, message in ((lambda size: None, "not None"), (failing, "out of luck")):
+        own = dataclasses.replace(lenet, for_vocabulary=function)
+        with pytest.raises(SpecError, match=f"the model lenet for a vocabulary of 7: .*{message}"):
+            own.with_vocabulary(7)

@@ -1,0 +1,144 @@
+"""CSV and JSON hold plain figures; Markdown and HTML are drawn from the same rows."""
+
+import csv
+import io
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+from samples import DISAGREES, comparison, result
+
+import crossbench
+from crossbench.report import FORMATS, formats
+from crossbench.report.charts import charts
+from crossbench.results.comparison import SCHEMA
+from crossbench.results.rows import Row
+
+KEPT = Path(__file__).parents[1] / "results" / "lenet.json"
+FAST, SLOW = [9, *[2.0, 2.1] * 4], [9, *[4.2, 4.0] * 4]
+
+
+def two():
+    return comparison(
+        result("jax", SLOW), result("torch", FAST), result("flux", [], status="failed", parity=None)
+    )
+
+
+def test_rows_hold_plain_figures_with_their_units():
+    fast, slow, failed = two().rows()
+    assert (fast["framework"], slow["framework"], failed["framework"]) == ("torch", "jax", "flux")
+    assert slow["steady_epoch_seconds"] == pytest.approx(4.1)
+    assert slow["steady_epoch_seconds_low"] == 4.0
+    assert slow["steady_epoch_seconds_maximum"] == 4.2
+    assert slow["ratio"] == pytest.approx(2.0, abs=0.01)
+    assert slow["relative_to"] == "torch cpu"
+    assert slow["peak_memory_bytes"] == 2**30
+    assert slow["examples_per_second"] == pytest.approx(1000 / 4.1)
+    assert slow["ranked"] is True
+    assert (failed["ranked"], failed["reason"]) == (False, "why")
+    assert failed["steady_epoch_seconds"] is failed["ratio_low"] is None
+
+
+def test_each_field_of_a_row_has_a_key():
+    (row,) = comparison(result("torch", FAST)).rows()
+    assert {field.name for field in fields(Row)} <= set(row)
+    assert all(isinstance(value, str | int | float | bool | None) for value in row.values())
+
+
+def test_csv_is_read_back_as_it_was():
+    c = two()
+    c.results[0].cell = replace(c.results[0].cell, title='a,"b"\nc')
+    read = list(csv.DictReader(io.StringIO(crossbench.table(c, format="csv"))))
+    expected = [{k: "" if v is None else str(v) for k, v in row.items()} for row in c.rows()]
+    assert read == expected
+
+
+def test_json_is_read_back_as_it_was():
+    assert json.loads(crossbench.table(two(), format="json")) == two().rows()
+
+
+def test_several_comparisons_are_one_csv_or_json():
+    text = formats.tables([two(), two()], False, "csv")
+    assert len(list(csv.DictReader(io.StringIO(text)))) == 6
+    assert len(json.loads(formats.tables([two(), two()], False, "json"))) == 6
+
+
+def test_markdown_has_the_table_and_the_sentences():
+    drawn = crossbench.table(two(), format="markdown")
+    header, rule, first, *_ = [line for line in drawn.splitlines() if line.startswith("|")]
+    assert [cell.strip() for cell in header.strip("|").split("|")][:3] == [
+        "framework",
+        "steady epoch s",
+        "× fastest",
+    ]
+    assert set(rule) <= set("|:-")
+    assert "| Torch " in first
+    assert "Torch is fastest on the CPU: 2.00× (1.90–2.10) as fast as Jax." in drawn
+    assert drawn.endswith("- Flux: failed: why.")
+
+
+def test_details_have_their_tables_in_markdown_too():
+    plain = crossbench.table(two(), details=True)
+    drawn = crossbench.table(two(), details=True, format="markdown")
+    assert "GFLOP/s" in plain
+    assert sum(line.startswith("|") for line in drawn.splitlines()) == 2 * (2 + 3)
+
+
+def test_a_notebook_shows_the_summary():
+    shown = two()._repr_html_()
+    assert "<table>" in shown
+    assert "Torch is fastest on the CPU" in shown
+    assert str(two()) == crossbench.table(two())
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_changes_and_merged_runs_have_every_format(format):
+    base, other = two(), two()
+    other.machine = replace(other.machine, label="the other")
+    changed, merged = formats.changes([base, other], format), formats.merge([base, other], format)
+    assert "torch" in changed
+    assert "the other" in changed
+    assert "the other" in merged
+    if format == "json":
+        first, *_ = json.loads(changed)
+        assert first["cell"] == "jax cpu"
+        assert first["ratio_to_run_1"] == 1.0
+        assert [row["run"] for row in json.loads(merged)] == [1, 1, 1, 2, 2, 2]
+        assert json.loads(merged)[0]["ratio"] == pytest.approx(2.0, abs=0.01)
+
+
+def test_a_row_that_is_not_ranked_has_no_ratio_in_a_merged_file():
+    wrong = comparison(result("torch", FAST, parity=DISAGREES), result("jax", SLOW))
+    rows = json.loads(formats.merge([wrong, two()], "json"))
+    assert (rows[0]["ratio"], rows[0]["relative_to"]) == (None, None)
+    assert rows[1]["ratio"] is not None
+
+
+@pytest.fixture(scope="module")
+def kept():
+    """Return a run of three frameworks whose file has the present schema."""
+    return crossbench.load(KEPT)
+
+
+def test_a_file_of_the_present_schema_is_read_and_shown(kept):
+    assert kept.schema == SCHEMA, "make the file anew, as tests/results/README.md says"
+    rows = kept.rows()
+    assert [row["framework"] for row in rows] == ["torch", "jax", "reference"]
+    assert all(row["ranked"] and row["rounds"] == 6 for row in rows)
+    assert rows[0]["ratio"] == 1.0
+    assert rows[1]["ratio"] == kept.ratio(kept.results[1]).median
+    assert "PyTorch is fastest on the CPU: " in str(kept)
+    assert len(crossbench.table(kept, format="csv").splitlines()) == 4
+    assert "BLAS" in crossbench.table(kept, details=True)
+    names = [chart.name for chart in charts(kept)]
+    first = ["ratios", "rounds", "first-epochs", "losses", "roofline", "activity", "memory"]
+    assert names[: len(first)] == first
+
+
+def test_a_table_is_drawn_from_its_file_alone(kept):
+    """Each figure of the table is in the rows, too."""
+    drawn = str(kept)
+    for row in kept.rows():
+        assert f"{row['examples_per_second']:,.0f}" in drawn
+        assert f"{row['test_accuracy']:.1%}" in drawn

@@ -1,0 +1,420 @@
+"""The page: one file without a network, charts that are data, and the results inside."""
+
+import json
+import re
+import shutil
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from samples import DISAGREES, QUIET, STEPS, comparison, epoch, result
+
+import crossbench
+from crossbench import models
+from crossbench.inputs.errors import ReportError
+from crossbench.report import page
+from crossbench.report.charts import charts, several
+from crossbench.report.summary import row_name
+from crossbench.results.records import Peak, TargetEpoch, Usage
+from crossbench.results.roofline import intensity, training_bytes
+
+USAGE = Usage(1, 3, 0.001, 2.0, 2**30, None, None, None, None, None, [])
+FAST, SLOW = [9, *[2.0, 2.1] * 4], [9, *[4.2, 4.0] * 4]
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+TEXTS = ("h1", "p.soft", "p.answer", "p.warning", "summary", "th", "td", "figcaption p")
+MARKS = "svg .mark-symbol path, svg .mark-rect path, svg .mark-line path"
+MAX_BYTES = 2_000_000
+HOSTILE = "<script>alert(1)</script> & \"'</script>"
+
+
+def two():
+    return comparison(result("torch", FAST), result("jax", SLOW))
+
+
+def everything():
+    """Return a run that has figures for every chart."""
+    cells = [
+        result(name, seconds, threads=threads, name=f"{name} cpu, {threads}")
+        for name, seconds in (("torch", FAST), ("jax", SLOW))
+        for threads in (1, 2)
+    ]
+    cells[1].epochs = result("torch", [9, *[1.2, 1.1] * 4]).epochs
+    cells[0].to_target = [TargetEpoch(2.0, 4.0, a) for a in (0.3, 0.6)]
+    for cell in cells:
+        cell.peak = Peak(100.0, 10.0)
+        used = replace(QUIET, cpu_joules=50.0, gpu_joules=0.5 if cell is cells[3] else None)
+        cell.epochs = [replace(e, system_activity=used) for e in cell.epochs]
+        cell.usage = [replace(USAGE, seconds=[0.1, 0.2], cores=[1.0, 2.0], gpu_shares=[])]
+    model = models.get("lenet").description()
+    return comparison(*cells, model=model, prices={"cpu": 0.1}, target_accuracy=0.5)
+
+
+def hostile():
+    c = two()
+    c.results[0].cell = replace(c.results[0].cell, title=HOSTILE, name=HOSTILE)
+    c.results[0].details = {HOSTILE: HOSTILE}
+    c.machine = replace(c.machine, label=HOSTILE)
+    c.model["name"] = HOSTILE
+    return c
+
+
+def missing_figures():
+    cell = result("torch", FAST)
+    cell.peak_memory = cell.test_accuracy = None
+    cell.epochs = [replace(e, losses=[None] * STEPS) for e in cell.epochs]
+    return comparison(cell)
+
+
+RUNS = {
+    "two": two,
+    "everything": everything,
+    "one row": lambda: comparison(result("torch", FAST)),
+    "one failed": lambda: comparison(result("torch", FAST), result("jax", [], status="failed")),
+    "all failed": lambda: comparison(result("torch", [], status="failed", parity=None)),
+    "not ranked": lambda: comparison(result("torch", FAST), result("jax", SLOW, parity=DISAGREES)),
+    "thirty rows": lambda: comparison(*(result(f"f{i}", [9, *[i + 1.0] * 6]) for i in range(30))),
+    "a gpu": lambda: comparison(
+        *(
+            result(n, s, device=d)
+            for n, s in (("torch", FAST), ("jax", SLOW))
+            for d in ("cpu", "gpu")
+        )
+    ),
+    "one round": lambda: comparison(result("torch", [9, 2.0]), result("jax", [9, 3.0])),
+    "missing figures": missing_figures,
+    "hostile names": hostile,
+}
+
+
+@pytest.fixture(params=RUNS)
+def run(request):
+    return RUNS[request.param]()
+
+
+def test_a_page_is_small_and_names_no_address_to_load(run):
+    drawn = page.page([run])
+    assert len(drawn.encode()) < MAX_BYTES
+    without_vega = drawn.replace(page._bundle(), "")
+    assert not re.search(r"(src|href)=\"(?!data:)", without_vega)
+    addresses = set(re.findall(r"https?://[^\s\"\\]+", without_vega))
+    assert all(a.startswith("https://vega.github.io/schema/") for a in addresses)
+
+
+def test_no_text_from_outside_becomes_a_tag():
+    drawn = page.page([hostile()]).replace(page._bundle(), "")
+    assert "alert(1)</script" not in drawn
+    assert "<script>alert" not in drawn
+    assert drawn.count("</script>") == 4
+
+
+def test_the_charts_are_data_with_a_title_that_answers(run):
+    for chart in charts(run):
+        assert chart.question.endswith("?")
+        assert chart.answer.endswith((".", "?"))
+        assert {len(row) for row in chart.cells} == {len(chart.headers)}
+        assert chart.specification["width"] == "container"
+        assert json.loads(json.dumps(chart.specification)) == chart.specification
+
+
+def test_each_chart_appears_where_it_has_figures():
+    assert [chart.name for chart in charts(two())] == [
+        "ratios",
+        "rounds",
+        "first-epochs",
+        "losses",
+        "memory",
+    ]
+    added = {chart.name for chart in charts(everything())} - {c.name for c in charts(two())}
+    assert added == {"accuracy", "roofline", "activity", "energy", "threads", "cost"}
+    assert charts(RUNS["all failed"]()) == []
+    assert [chart.name for chart in charts(missing_figures())] == ["rounds", "first-epochs"]
+
+
+def values(chart, layer=None):
+    """Return the figures that a chart, or a layer of it, draws."""
+    part = chart.specification if layer is None else chart.specification["layer"][layer]
+    return chart.specification["datasets"][part["data"]["name"]]
+
+
+def test_the_ratios_are_those_of_the_table():
+    c = two()
+    (chart,) = [chart for chart in charts(c) if chart.name == "ratios"]
+    assert chart.answer == "Torch is fastest on the CPU: 2.00× (1.90–2.10) as fast as Jax."
+    ratio = c.ratio(c.results[1])
+    drawn = values(chart, 1)[1]
+    assert (drawn["median"], drawn["low"], drawn["high"]) == (ratio.median, ratio.low, ratio.high)
+    assert chart.cells == [["Torch", "1.00"], ["Jax", "2.00 (1.90–2.10)"]]
+
+
+def test_the_bytes_of_a_step_are_counted_from_the_description():
+    """Of the LeNet by hand: inputs of all layers but Flatten, five times; weights six times."""
+    lenet = models.get("lenet").description()
+    inputs = 3 * 32**2 + 2 * 16 * 28**2 + 16 * 14**2 + 2 * 8 * 10**2 + 200 + 120 + 84
+    assert training_bytes(lenet, 1000) == 4 * (5 * inputs + 6 * 39.558)
+    assert intensity(lenet, 1000) == lenet["training_flops"] / training_bytes(lenet, 1000)
+    resnet = models.get("resnet63").description()
+    assert training_bytes(resnet, 64) > training_bytes(lenet, 1000)
+
+
+def test_the_roofline_has_the_measured_edges():
+    (chart,) = [chart for chart in charts(everything()) if chart.name == "roofline"]
+    edges = values(chart, 0)
+    assert {edge["GFLOP/s"] for edge in edges if edge["FLOP per byte"] >= 10} == {100.0}
+    left = min(edges, key=lambda edge: edge["FLOP per byte"])
+    assert left["GFLOP/s"] == pytest.approx(10 * left["FLOP per byte"])
+    assert len(values(chart, 1)) == 4
+
+
+def test_several_runs_are_drawn_with_their_geometric_means():
+    fast = comparison(result("torch", FAST), result("jax", [9, *[8.4, 8.0] * 4]))
+    fast.model["name"] = "other"
+    chart = several([two(), fast])
+    answer = "Relative to Jax, the geometric means are: Torch 0.354 (0.337–0.371) (over 2)."
+    assert chart.answer == answer
+    assert [row[0] for row in chart.cells] == ["m, cpu, 2 threads", "other, cpu, 2 threads"]
+    assert [value["median"] for value in values(chart, 1)] == pytest.approx([0.5, 0.25], abs=0.01)
+    assert several([two()]) is None
+    assert several([RUNS["all failed"](), RUNS["all failed"]()]) is None
+
+
+@pytest.mark.parametrize(
+    ("label", "created", "labels"),
+    [
+        ("b", "2026-01-01T00:00:00+00:00", ["cpu", "b"]),
+        (
+            None,
+            "2026-01-02T00:00:00+00:00",
+            ["m, cpu, 2026-01-01 00:00", "m, cpu, 2026-01-02 00:00"],
+        ),
+        (None, "2026-01-01T00:00:00+00:00", ["run 1", "run 2"]),
+    ],
+)
+def test_the_runs_are_named_by_what_differs(label, created, labels):
+    other = two()
+    other.machine, other.created = replace(other.machine, label=label), created
+    chart = several([two(), other])
+    assert [row[0] for row in chart.cells] == [f"{name}, cpu, 2 threads" for name in labels]
+
+
+def test_the_batch_sizes_are_drawn_on_two_logarithmic_axes():
+    cells = [
+        result(name, [9, *[seconds] * 6], batch_size=size, task=task, name=f"{name} {size} {task}")
+        for task in ("train", "predict")
+        for size in (10, 100)
+        for name, seconds in (("torch", 2.1), ("jax", 4.2))
+    ]
+    c = comparison(*cells)
+    (chart,) = [chart for chart in charts(c) if chart.name == "batch-sizes"]
+    layer = chart.specification["layer"][0]["encoding"]
+    assert [layer[axis]["scale"]["type"] for axis in "xy"] == ["log", "log"]
+    assert chart.cells[0] == ["Torch, train, batches of 10", "20.00"]  # 105 steps in 2.1 s
+    assert [value["ms median"] for value in values(chart)][:2] == pytest.approx([20, 210])
+    assert "Torch is fastest with every batch size" in chart.answer
+    assert not [chart for chart in charts(two()) if chart.name == "batch-sizes"]
+
+
+def test_every_round_is_drawn_in_its_order():
+    c = two()
+    (chart,) = [chart for chart in charts(c) if chart.name == "rounds"]
+    torch = [v for v in values(chart, 1) if v["row"] == "Torch"]
+    assert [v["round"] for v in torch] == list(range(1, 9))
+    assert [v["position"] for v in torch] == sorted({v["position"] for v in torch})
+    assert {round(v["percent"], 2) for v in torch} == {-2.44, 2.44}
+
+
+def test_long_epochs_are_thinned():
+    cell = result("torch", FAST)
+    cell.epochs = [replace(epoch(1, 2.0, at=0), losses=[1.0] * 799), *cell.epochs[1:]]
+    (chart,) = [chart for chart in charts(comparison(cell)) if chart.name == "losses"]
+    assert len(values(chart)) <= 400
+
+
+def test_the_results_are_read_from_the_page(tmp_path):
+    c = everything()
+    page.write([c], tmp_path / "page.html")
+    assert crossbench.load(tmp_path / "page.html") == c
+    page.write([hostile()], tmp_path / "hostile.html")
+    assert crossbench.load(tmp_path / "hostile.html") == hostile()
+
+
+def test_a_page_of_several_runs_says_which_to_name(tmp_path):
+    page.write([two(), everything()], tmp_path / "page.html")
+    with pytest.raises(crossbench.CrossbenchError, match="the page holds 2 runs: name the results"):
+        crossbench.load(tmp_path / "page.html")
+
+
+def test_a_page_is_never_overwritten(tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text("mine")
+    for attempt in (lambda: page.write([two()], path), lambda: page.check(path)):
+        with pytest.raises(ReportError, match=r"page\.html exists already: choose another name"):
+            attempt()
+    assert path.read_text() == "mine"
+
+
+def test_a_folder_that_does_not_exist_gets_one_line(tmp_path):
+    """Before anything is measured."""
+    with pytest.raises(ReportError, match="cannot be written: No such file or directory"):
+        page.check(tmp_path / "none" / "page.html")
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b"])
+def test_a_name_that_no_file_can_have_gets_one_line(tmp_path, name):
+    with pytest.raises(ReportError, match="cannot be written: "):
+        page.check(tmp_path / name)
+
+
+def test_no_answer_is_drawn_from_a_row_that_is_not_ranked():
+    c = everything()
+    for wrong in c.results[2:]:
+        wrong.parity, wrong.peak_memory = DISAGREES, 2**40
+        wrong.epochs = [replace(e, wall_seconds=0.01) for e in wrong.epochs]
+    answers = {chart.name: chart.answer for chart in charts(c)}
+    for name in ("first-epochs", "roofline", "activity", "memory", "energy", "threads", "cost"):
+        assert "Jax" not in answers[name]
+        assert "Torch" in answers[name]
+
+
+def test_the_energy_of_cpu_and_gpu_is_that_of_one_epoch():
+    c = everything()
+    c.results[3].epochs = [replace(e, repeats=5) for e in c.results[3].epochs]
+    (chart,) = [chart for chart in charts(c) if chart.name == "energy"]
+    assert [(v["row"], v["device"], v["joules"]) for v in values(chart)[2:]] == [
+        ("Jax, 1 thread", "CPU", 50.0),
+        ("Jax, 2 threads", "CPU", 10.0),
+        ("Jax, 2 threads", "GPU", 0.1),
+    ]
+    assert chart.answer == "Torch, 1 thread takes most: 50.00 J for a steady epoch."
+
+
+def test_rows_are_named_as_in_the_table_and_never_alike():
+    """By what differs between them; where that is not enough by the cell's own name."""
+    cells = [result("torch", FAST), result("jax", SLOW, device="gpu", name="jax gpu")]
+    twins = [result("torch", FAST, threads=n, name=f"torch cpu, {n}") for n in (1, 2)]
+    for c, names in (
+        (two(), ["Torch", "Jax"]),
+        (comparison(*cells), ["Torch, cpu", "Jax, gpu"]),
+        (comparison(*twins), ["Torch, 1 thread", "Torch, 2 threads"]),
+        (
+            comparison(twins[0], replace(twins[0], cell=replace(twins[0].cell, name="other"))),
+            ["torch cpu, 1", "other"],
+        ),
+    ):
+        assert [row_name(c, r) for r in c.results] == names
+
+
+def test_losses_that_are_not_finite_are_the_answer():
+    c = two()
+    finite = [2.0] * (STEPS - 1)
+    for row, last in zip(c.results, (None, 1.0), strict=True):
+        row.epochs = [replace(epoch, losses=[*finite, last]) for epoch in row.epochs]
+    (chart,) = [chart for chart in charts(c) if chart.name == "losses"]
+    assert chart.answer == "Losses that are not finite: Torch."
+    c.results[0].epochs = c.results[1].epochs
+    (chart,) = [chart for chart in charts(c) if chart.name == "losses"]
+    assert chart.answer == "The losses of the last step lie within 0.0% of one another."
+
+
+def test_a_package_that_lacks_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(page.NEEDED, "not_there", "the-package")
+    with pytest.raises(ReportError, match="a page needs more packages: pip install the-package"):
+        page.check(tmp_path / "page.html")
+
+
+def test_the_command_repeats_the_run():
+    c = comparison(result("torch", FAST), rounds=6, data="a b", prices={"cpu": 0.1})
+    assert page.command(c) == (
+        "python -m crossbench --frameworks torch --devices cpu --task train --model m "
+        "--data 'a b' --batch-size 100 --rounds 6 --epochs 1 --seed 0 --threads 2 --price cpu=0.1/h"
+    )
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """Return a real browser."""
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on the PATH")
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def opened(chromium, path, width=1280, **options):
+    """Open the page and wait for its charts; fail for any error or request."""
+    problems = []
+    context = chromium.new_context(viewport={"width": width, "height": 900}, **options)
+    tab = context.new_page()
+    tab.on("console", lambda message: problems.append(message.text))
+    tab.on("pageerror", lambda error: problems.append(str(error)))
+    tab.on("request", lambda request: problems.append(request.url))
+    tab.goto(path.as_uri())
+    tab.wait_for_selector("html[data-drawn]", timeout=60_000, state="attached")
+    yield tab
+    context.close()
+    assert [p for p in problems if p != path.as_uri() and not p.startswith("data:")] == []
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_chromium_draws_every_chart_and_scrolls_down_alone(chromium, tmp_path, run, width):
+    path = tmp_path / "page.html"
+    page.write([run], path)
+    with opened(chromium, path, width) as tab:
+        names = [chart.name for chart in charts(run)]
+        assert tab.locator("figure").count() == len(names)
+        for name in names:
+            figure = tab.locator(f"figure:has(#run-1-{name})")
+            assert figure.get_by_role("img").first.get_attribute("aria-label").startswith("Chart: ")
+            assert figure.locator(MARKS).count()
+            assert figure.locator("details table tr").count() > 1
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_chromium_draws_a_page_of_several_runs(chromium, tmp_path):
+    path = tmp_path / "page.html"
+    page.write([two(), everything()], path)
+    with opened(chromium, path, 360) as tab:
+        assert tab.locator("figure:has(#several)").locator(MARKS).count()
+        assert tab.locator("figure:has(#run-2-ratios)").locator(MARKS).count()
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def luminance(colour):
+    """Return the relative luminance of "rgb(r, g, b)" (WCAG 2.2)."""
+    channels = [int(n) / 255 for n in re.findall(r"\d+", colour)[:3]]
+    red, green, blue = [
+        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels
+    ]
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_contrast_in_light_and_dark(chromium, tmp_path, scheme):
+    path = tmp_path / "page.html"
+    c = two()
+    c.data = replace(c.data, note="a warning")
+    page.write([c], path)
+    with opened(chromium, path, color_scheme=scheme) as tab:
+        style = "(e, name) => getComputedStyle(e)[name]"
+        back = luminance(tab.locator("body").evaluate(style, "backgroundColor"))
+        assert (back > 0.5) == (scheme == "light")
+        raised = luminance(tab.locator("figure").first.evaluate(style, "backgroundColor"))
+        for selector in (
+            "h1",
+            "p.soft",
+            "p.answer",
+            "p.warning",
+            "summary",
+            "th",
+            "td",
+            "figcaption p",
+        ):
+            text = luminance(tab.locator(selector).first.evaluate(style, "color"))
+            for other in (back, raised):
+                light, dark = max(text, other), min(text, other)
+                assert (light + 0.05) / (dark + 0.05) >= 4.5, selector
+        fill = tab.locator("svg .role-axis-label text").first.evaluate(style, "fill")
+        light, dark = sorted((luminance(fill), raised), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) >= 4.5

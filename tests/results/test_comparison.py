@@ -1,0 +1,238 @@
+import json
+from dataclasses import replace
+
+import pytest
+from samples import AGREES, DISAGREES, QUIET, STEPS, comparison, epoch, result
+
+import crossbench
+from crossbench.inputs.errors import ResultsError
+from crossbench.results.records import Epoch, Parity, worst
+
+
+def test_the_first_epoch_is_not_a_steady_one():
+    c = comparison(result("torch", [9.0, 2.0, 1.0, 3.0]))
+    (torch,) = c.results
+    assert c.first_epoch(torch).median == 9.0
+    assert c.first_epoch(torch, "cpu_seconds").median == 18.0
+    steady = c.steady(torch)
+    assert (steady.median, steady.minimum, steady.maximum) == (2.0, 1.0, 3.0)
+    assert c.steady(torch, "cpu_seconds").median == 4.0
+    assert c.examples_per_second(torch) == 500  # whole batches only: 1,000 images in 2 s
+
+
+def test_several_epochs_of_a_round_count_as_their_median():
+    torch = result("torch", [])
+    torch.epochs = [
+        Epoch(r, e, 0.0, s, s, [1.0] * STEPS, {}, QUIET)
+        for r, e, s in [(1, 0, 9.0), (1, 1, 1.0), (1, 2, 2.0), (1, 3, 99.0)]
+    ]
+    assert comparison(torch).steady(torch).median == 2.0
+
+
+def test_ranking_and_ratio():
+    slow, fast = result("jax", [9, 4, 2, 6]), result("torch", [9, 2, 1, 3])
+    wrong = result("wrong", [1, 0.1, 0.1, 0.1], parity=DISAGREES)
+    dead = result("dead", [1, 0.1], status="failed")
+    c = comparison(slow, fast, wrong, dead)
+    assert c.ranked(c.results[0].cell.group) == [fast, slow]
+    assert c.base(slow) is c.base(fast) is fast
+    assert c.ratio(slow).median == 2.0
+    assert c.ratio(fast).median == 1.0
+    assert c.ratio(wrong) is None
+    assert c.ratio(dead) is None
+
+
+def test_the_baseline_may_be_another_than_the_fastest():
+    slow, fast = result("jax", [9, 4, 2, 6]), result("torch", [9, 2, 1, 3])
+    assert comparison(slow, fast, baseline="jax").ratio(fast).median == 0.5
+    without = comparison(result("jax", [9, 4], status="failed"), fast, baseline="jax")
+    assert without.base(fast) is None
+    assert without.ratio(fast) is None
+
+
+def test_threads_are_ranked_apart():
+    one = result("torch", [9, 4, 4], threads=1, name="torch cpu, 1 thread")
+    two = result("torch", [9, 2, 2], name="torch cpu, 2 threads")
+    c = comparison(one, two)
+    assert c.base(one) is one
+    assert c.ratio(two).median == 1.0
+
+
+EVEN, UNEVEN = [9.0, *[2.0] * 8], [9.0, 2.0, 3.0, 2.0, 4.0, 2.0, 3.0, 2.0, 5.0]
+
+
+def test_a_narrow_interval_decides():
+    assert comparison(result("torch", EVEN)).decided
+    assert not comparison(result("torch", UNEVEN)).decided
+    assert not comparison(result("torch", EVEN[:4])).decided  # too few for an interval
+    # the base's own seconds do not matter, the ratio does
+    drifting = [result("torch", UNEVEN), result("jax", [2 * s for s in UNEVEN])]
+    assert comparison(*drifting).decided
+    assert not comparison(result("torch", EVEN), result("jax", UNEVEN)).decided
+    assert comparison(result("torch", EVEN), result("jax", UNEVEN), precision=9.0).decided
+    assert comparison(result("torch", EVEN), result("jax", UNEVEN, status="failed")).decided
+
+
+def test_a_wide_interval_on_one_side_of_1_decides_where_no_precision_is_asked_for():
+    clear = [result("torch", EVEN), result("jax", [9.0, 4.0, 5.0, 4.2, 4.8, 4.4, 4.6, 4.1, 4.9])]
+    assert comparison(*clear).ratio(clear[1]).width > 0.1
+    assert comparison(*clear).decided
+    assert not comparison(*clear, precision=0.05).decided
+    assert comparison(*clear, baseline="jax").decided  # there the ratio is under 1
+    # the seconds of a single row are no ratio
+    assert not comparison(clear[1]).decided
+
+
+def test_the_first_batches_stand_for_the_whole_epoch():
+    """Two rounds of 5 of 10 batches, and a whole one, in which alone the first epoch counts."""
+    parts = result("torch", [4.0, 1.0, 1.1])
+    parts.epochs = [replace(e, losses=e.losses[:5], page_faults=50.0) for e in parts.epochs]
+    whole = [epoch(3, 9.0, at=0), replace(epoch(3, 2.4), page_faults=110.0)]
+    parts.epochs += whole
+    c = comparison(parts)
+    assert c.seconds(parts) == [2.0, 2.2, 2.4]
+    assert c.seconds(parts, "page_faults") == [100.0, 100.0, 110.0]
+    assert c.shortest(parts) == 2.0
+    assert c.first_epoch(parts).median == 9.0
+    assert c.first_epoch(parts).count == 1
+    assert c.examples_per_second(parts) == 1000 / 2.2
+    assert parts.first_losses == whole[0].losses
+
+
+def test_the_limit_of_the_rounds_grows_with_the_rows():
+    rows = [result("torch", EVEN), result("jax", EVEN), result("flux", [], status="unavailable")]
+    assert comparison(*rows, max_seconds=None).max_round_seconds == 120
+    assert comparison(*rows, max_seconds=7.0).max_round_seconds == 7
+
+
+def test_devices_are_ranked_apart_and_joined_by_the_speedup():
+    cpu, gpu = result("torch", [9, 10, 10]), result("torch", [9, 0.5, 2], device="gpu")
+    c = comparison(cpu, gpu)
+    assert c.ratio(gpu).median == 1.0
+    speedup = c.gpu_speedup(gpu)
+    assert (speedup.median, speedup.minimum, speedup.maximum) == (12.5, 5.0, 20.0)
+    assert c.gpu_speedup(cpu) is None
+    assert comparison(gpu).gpu_speedup(gpu) is None
+
+
+@pytest.mark.parametrize(
+    ("results", "complete"),
+    [
+        ([result("torch", [1, 1])], True),
+        ([result("torch", [1, 1]), result("flux", [], status="unavailable", named=False)], True),
+        ([result("torch", [1, 1]), result("flux", [], status="unavailable")], False),
+        ([result("torch", [1, 1], status="failed", named=False)], False),
+        ([result("torch", [1, 1], status="pending")], False),
+        ([result("torch", [1, 1], parity=DISAGREES)], False),
+    ],
+)
+def test_complete(results, complete):
+    assert comparison(*results).complete is complete
+
+
+def test_parity_says_where_it_disagrees():
+    assert AGREES.agrees
+    assert DISAGREES.disagreement.startswith(
+        "gradient of conv1.weight differs by 3.0e-01 in float64"
+    )
+    small = {"loss": 1e-7}
+    assert Parity({"loss": 1e-15}, {"loss": 0.02}, small).disagreement == (
+        "loss differs by 2.0e-02 in float32 (at most 2e-06 is allowed)"
+    )
+    assert not Parity({"loss": 2e-9}, {"loss": 0.0}, small).agrees
+    assert Parity({"loss": 0.0, "logits": None}, {"loss": 0.0}, small).disagreement.startswith(
+        "logits is not finite in float64"
+    )
+
+
+def test_in_float32_as_much_is_allowed_as_the_references_own_is_off():
+    single = {"logits": 0.002, "loss": 0.05}  # of the reference
+    same = {"logits": 1e-15, "loss": 1e-15}
+    assert Parity(same, {"logits": 0.019, "loss": 0.49}, single).agrees
+    assert Parity(same, {"logits": 0.16, "loss": 0.14}, single).disagreement == (
+        "logits differs by 1.6e-01 in float32 (at most 2e-02 is allowed)"
+    )
+    assert not Parity({"logits": 1e-15, "loss": 2e-9}, same, single).agrees  # in float64 it is not
+
+
+def test_float64_in_disguise_is_no_float32():
+    tensors = {"logits": 3e-7, "gradient of a": 3e-7, "gradient of b": 1e-16, "loss": 1e-16}
+    exact = dict.fromkeys(tensors, 1e-16)
+    assert Parity(exact, tensors, tensors).agrees  # some may be exact by chance
+    assert Parity(exact, tensors | {"gradient of a": 2e-16}, tensors).disagreement == (
+        "the gradients are computed in float64, not in float32"
+    )
+
+
+@pytest.mark.parametrize(("value", "words"), [(1.5, "off by 1.5 times"), (None, "not finite")])
+def test_another_dropout_disagrees(value, words):
+    assert replace(AGREES, dropout={"the share": 0.9, "the scale": 0.1}).agrees
+    found = replace(AGREES, dropout={"the share": value, "the scale": 0.1}).disagreement
+    assert found.startswith("the dropout masks that it draws are wrong: the share is")
+    assert words in found
+
+
+def test_the_worst_deviation():
+    assert worst({"a": 3.0, "b": None, "c": 4.0}) == ("b", None)
+
+
+def test_a_file_gives_the_same_comparison_back(tmp_path, lenet):
+    whole = comparison(result("torch", [9, 2, 1]), model=lenet.description())
+    whole.save(tmp_path / "r.json")
+    again = crossbench.load(tmp_path / "r.json")
+    assert again == whole
+    assert crossbench.table(again) == crossbench.table(whole)
+
+
+def test_a_file_is_never_overwritten(tmp_path):
+    file = tmp_path / "r.json"
+    file.write_text("precious")
+    with pytest.raises(ResultsError, match="exists already"):
+        comparison(result("torch", [9, 2])).save(file)
+    assert file.read_text() == "precious"
+
+
+def test_replacing_a_file_leaves_no_part_behind(tmp_path):
+    file = tmp_path / "r.json"
+    file.write_text("old")
+    comparison(result("torch", [9, 2])).replace(file)
+    assert crossbench.load(file).results[0].name == "torch cpu"
+    assert list(tmp_path.iterdir()) == [file]
+    with pytest.raises(ResultsError, match="cannot be written"):
+        comparison(result("torch", [9, 2])).replace(tmp_path / "none" / "r.json")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda c: c[: c.rindex(b",")], "truncated"),
+        (
+            lambda c: b"",
+            "is empty: its run was killed before it wrote anything; start that run again",
+        ),
+        (lambda c: b"[]", "Expected `object`"),
+        (lambda c: b"\xff\xfe", "not a crossbench results file"),
+        (lambda c: _change(c, schema=99), "has schema 99, this crossbench reads 12"),
+        (lambda c: _change(c, results=7), r"Expected `array`, got `int` - at `\$.results`"),
+        (lambda c: c.replace(b'"wall_seconds": 2.0', b'"wall_seconds": -2.0'), "wall_seconds"),
+        (lambda c: c.replace(b'"most_batches": null', b'"most_batches": 0'), "most_batches"),
+        (lambda c: c.replace(b'"loss": 1e-15', b'"loss": "small"'), "float64"),
+    ],
+)
+def test_a_file_that_is_none_gets_one_line(tmp_path, spoil, message):
+    good = comparison(result("torch", [9.0, 2.0, 1.0])).encode()
+    assert spoil(good) != good
+    (tmp_path / "r.json").write_bytes(spoil(good))
+    with pytest.raises(ResultsError, match=message) as caught:
+        crossbench.load(tmp_path / "r.json")
+    assert "\n" not in str(caught.value)
+    assert "r.json" in str(caught.value)
+
+
+def _change(content, **values):
+    return json.dumps(json.loads(content) | values).encode()
+
+
+def test_no_file_gets_one_line(tmp_path):
+    with pytest.raises(ResultsError, match="cannot be read: No such file"):
+        crossbench.load(tmp_path / "none.json")

@@ -1,0 +1,216 @@
+"""Check that results files are replaced as a whole and locked by one run, even if it is killed."""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import jsonschema
+import pytest
+from samples import comparison, result
+
+import crossbench
+from crossbench.inputs.errors import ResultsError
+from crossbench.results import file
+from crossbench.results.schema import schema
+
+HOLDER = """
+import sys, time
+from crossbench.results import file
+with file.new_file(sys.argv[1]) as write:
+    if sys.argv[2:]:
+        write(sys.argv[2].encode())
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def hold(tmp_path):
+    """Return a function that locks a new file from another process; it returns path and process."""
+    started = []
+
+    def hold(*content):
+        path = tmp_path / "r.json"
+        process = subprocess.Popen(
+            [sys.executable, "-c", HOLDER, path, *content], stdout=subprocess.PIPE, text=True
+        )
+        started.append(process)
+        assert process.stdout.readline() == "held\n"
+        return path, process
+
+    yield hold
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@pytest.mark.parametrize("content", [[], ["something"]])
+@pytest.mark.parametrize("open_file", [file.new_file, file.old_file])
+def test_a_file_in_use_by_another_run_is_refused(hold, open_file, content):
+    path, process = hold(*content)
+    before = path.read_bytes()
+    with pytest.raises(ResultsError) as caught, open_file(path):
+        pass
+    held_by = f" (process {process.pid})" if sys.platform == "linux" else ""
+    assert str(caught.value) == (
+        f"{path} is being written by another run{held_by}: wait for it, or name another file"
+    )
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("path", [3, None, "a\0b"])
+def test_an_invalid_path_gets_one_line(path):
+    for work in (file.read, lambda path: file.new_file(path).__enter__()):
+        with pytest.raises(ResultsError) as caught:
+            work(path)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_killed_run_releases_its_file(hold):
+    path, process = hold("something")
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    with file.old_file(path) as write:
+        write(b"more")
+    assert path.read_bytes() == b"more"
+    with pytest.raises(ResultsError, match="exists already"), file.new_file(path):
+        pass
+
+
+def test_the_empty_file_of_a_killed_run_is_used_again(hold):
+    path, process = hold()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    with pytest.raises(ResultsError, match="is empty: its run was killed before it wrote"):
+        crossbench.load(path)
+    with file.new_file(path) as write:
+        write(b"something")
+    assert path.read_bytes() == b"something"
+
+
+def test_a_file_stays_locked_when_it_is_replaced(tmp_path):
+    path = tmp_path / "r.json"
+    with file.new_file(path) as write:
+        for content in (b"one", b"two"):
+            write(content)
+            with pytest.raises(ResultsError, match="by another run"), file.old_file(path):
+                pass
+    with file.old_file(path):
+        pass
+    assert [found.name for found in tmp_path.iterdir()] == ["r.json"]
+
+
+def test_a_new_file_that_was_not_written_is_removed(tmp_path):
+    with pytest.raises(ZeroDivisionError), file.new_file(tmp_path / "r.json"):
+        _ = 1 / 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_partial_files_of_a_killed_writer_are_removed(tmp_path):
+    """Those of other files, and those that another process is writing, stay."""
+    path = tmp_path / "r.json"
+    names = [f"{file._temporary_prefix(path)}{i}" for i in range(2)] + [".crossbench-other"]
+    for name in names:
+        (tmp_path / name).write_bytes(b"half")
+    with open(tmp_path / names[0], "rb") as written:
+        assert file.try_lock(written.fileno())
+        with file.new_file(path) as write:
+            write(b"something")
+        assert {found.name for found in tmp_path.iterdir()} == {"r.json", names[0], names[2]}
+
+
+def test_readers_never_see_half_a_file(tmp_path):
+    path, end = tmp_path / "r.json", threading.Event()
+    contents = [comparison(result(name, [9, *[2.0] * 50])) for name in ("torch", "jax")]
+    contents[0].save(path)
+
+    def write(content):
+        while not end.is_set():
+            content.replace(path)
+
+    writers = [threading.Thread(target=write, args=[content]) for content in contents]
+    for writer in writers:
+        writer.start()
+    try:
+        for _ in range(50):
+            assert crossbench.load(path) in contents
+    finally:
+        end.set()
+        for writer in writers:
+            writer.join()
+    assert [found.name for found in tmp_path.iterdir()] == ["r.json"]
+
+
+def test_a_name_as_long_as_the_system_allows(tmp_path):
+    path = tmp_path / ("x" * (os.pathconf(tmp_path, "PC_NAME_MAX") - 5) + ".json")
+    c = comparison(result("torch", [9, 2]))
+    c.save(path)
+    c.replace(path)
+    assert crossbench.load(path) == c
+    with pytest.raises(ResultsError, match="cannot be written: File name too long"):
+        c.save(tmp_path / f"x{path.name}")
+
+
+def test_a_file_has_the_permissions_of_any_new_file(tmp_path):
+    path = tmp_path / "r.json"
+    comparison(result("torch", [9, 2])).save(path)
+    (tmp_path / "other").touch()
+    modes = {stat.S_IMODE(found.stat().st_mode) for found in tmp_path.iterdir()}
+    assert len(modes) == 1
+
+
+@pytest.fixture(params=["fifo", "device", "directory"])
+def special_file(request, tmp_path):
+    if request.param == "device":
+        return "/dev/zero"
+    path = tmp_path / request.param
+    path.mkdir() if request.param == "directory" else os.mkfifo(path)
+    return path
+
+
+def test_only_regular_files_are_opened(special_file):
+    for use in (crossbench.load, crossbench.resume, comparison(result("torch", [9, 2])).save):
+        with pytest.raises(ResultsError, match=r"is not a regular file|Is a directory") as caught:
+            use(special_file)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_name_with_a_null_byte_is_refused():
+    for use in (crossbench.load, comparison(result("torch", [9, 2])).save):
+        with pytest.raises(ResultsError, match="null byte"):
+            use("a\0b")
+
+
+def test_a_full_disk_keeps_the_last_good_file_and_no_partial_one(tmp_path):
+    """The file size limit of the process stands in for a full disk."""
+    path = tmp_path / "r.json"
+    comparison(result("torch", [9, 2])).save(path)
+    good = path.read_bytes()
+    script = (
+        "import resource, sys\n"
+        "from crossbench.results import file\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "with file.old_file(sys.argv[1]) as write:\n"
+        "    write(b'x' * 2000)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True)
+    assert f"ResultsError: {path} cannot be written: File too large" in done.stderr
+    assert path.read_bytes() == good
+    assert [found.name for found in tmp_path.iterdir()] == ["r.json"]
+
+
+def test_the_json_schema_in_the_documentation_is_that_of_the_records():
+    """Where it fails: python -m crossbench.results.schema > docs/results-file.schema.json."""
+    kept = Path(__file__).parents[2] / "docs" / "results-file.schema.json"
+    assert kept.read_text() == schema() + "\n"
+    validator = jsonschema.Draft202012Validator(json.loads(kept.read_text()))
+    saved = json.loads(comparison(result("torch", [9, 2, 2])).encode())
+    assert list(validator.iter_errors(saved)) == []
+    saved["results"][0]["epochs"][0]["wall_seconds"] = "1"
+    assert list(validator.iter_errors(saved))
