@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
+from inspect import getdoc
 from pathlib import Path
+from typing import Unpack
 
 from . import __version__
 from . import data as datasets
+from .arguments import Names, Options, list_of
 from .engine.rounds import Progress, Save, measure
 from .engine.worker import save_arrays
 from .host.machine import describe, named_for_machine
@@ -22,8 +25,8 @@ from .models import Model
 from .plan import make_plan, nothing_to_run
 from .results.comparison import SCHEMA, Comparison, load
 from .results.file import Write, new_file, old_file
-from .results.records import TRAIN, Cell, CellResult, Data, Settings
-from .spec import AUTO, EPOCHS, MODEL, ROUNDS, SEED, TIMEOUT, find_model, make_spec
+from .results.records import Cell, CellResult, Data, Settings
+from .spec import find_model, make_spec
 
 
 class Interrupted(Stopped):
@@ -49,32 +52,13 @@ class Unsaved(ResultsError):
 
 
 def run(
-    frameworks: Iterable[str] | None = None,
-    devices: Iterable[str] | None = None,
+    frameworks: Names = None,
+    devices: Names = None,
     *,
-    variants: Iterable[str] | None = None,
-    task: Iterable[str] = TRAIN,
-    model: str | Model = MODEL,
-    data: str | Path = AUTO,
-    rounds: int | str = ROUNDS,
-    precision: float | None = None,
-    max_seconds: float | None = None,
-    epochs: int = EPOCHS,
-    batch_size: int | Iterable[int] | None = None,
-    batches: int | None = None,
-    examples: int | None = None,
-    seed: int = SEED,
-    threads: int | Iterable[int] | None = None,
-    baseline: str | None = None,
-    price: float | str | Mapping[str, float] | None = None,
-    target_accuracy: float | None = None,
-    target_loss: float | None = None,
-    trace_memory: bool = False,
-    timeout: float = TIMEOUT,
-    machine: str | None = None,
     json: str | Path | None = None,
     progress: Progress = lambda _: None,
     on_update: Save = lambda _: None,
+    **options: Unpack[Options],
 ) -> Comparison:
     """Train one model in every framework on every device, check that all agree, and compare them.
 
@@ -83,75 +67,18 @@ def run(
     epoch and then `epochs` steady ones. In one round the epochs are whole; in the others they take
     the first batches only, where an epoch is long.
 
-    frameworks: names such as "torch", "jax", "flux"; "torch:tuned" for a variant; "FILE.py:NAME"
-        for an Adapter in a file; None for all that are installed.
-    devices: "cpu", "gpu", or "gpu:1" for the second GPU; None for the CPU, and the GPU if there is
-        one.
-    variants: variants of the frameworks that are named without one, such as "tuned", or "all":
-        each framework runs those that it has. None for the idiomatic one.
-    task: "train", "predict" or "train,predict" to get a cell for each. To predict is to compute the
-        logits of every batch, from the initial weights.
-    model: a name from `python -m crossbench models`, "FILE.py:NAME", or a Model.
-    data: "auto" (the data that the model was published with, or synthetic data if that is not
-        available), "synthetic", or the path of a directory or file in the published format.
-    rounds: number of rounds; "auto": six, which an interval needs, and more until every ratio is
-        decided or `max_seconds` are used up.
-    precision: width of a ratio's interval, relative to the ratio, at which it is decided. None:
-        5 %, or an interval that is farther from 1 than it is wide.
-    max_seconds: limit for rounds="auto", and for each cell's training with a target. None: 60 for
-        each row, and 600 for a training.
-    epochs: steady epochs per round; they alternate with those of the other cells.
-    batch_size: examples per step, or several numbers to get a cell for each; None for the model's
-        own.
-    batches: batches per epoch, the first ones of the data; the test examples are cut to the same
-        number. None for the model's own, which is mostly all.
-    examples: examples per epoch, the first ones of the data, in place of `batches`: each batch size
-        then has as many examples, where `batches` gives it as many steps.
-    seed: seed of the initial weights, the synthetic data and the augmentation.
-    threads: CPU threads of each framework, or several numbers to get a cell for each; None for all
-        CPUs that this process may use.
-    baseline: the framework that the others are compared with; None for the fastest.
-    price: price of an hour, one for all devices or one per device; crossbench/inputs/prices.py
-        lists the formats.
-    target_accuracy: a fraction; after the rounds, each cell trains from the initial weights until
-        the accuracy on the test examples reaches it, or `max_seconds` of training are used up.
-    target_loss: the same for the mean loss of the test examples, which must fall to it.
-    trace_memory: after the rounds, measure the memory that an epoch allocates, in new processes.
-    timeout: seconds that a worker process may take for one answer (to start, to train a round).
-    machine: name of this machine in the tables; None for its processor's name.
+    frameworks, devices: several names as "torch,jax" or as a list.
     json: path of a new results file, written after every round; {machine} in it becomes the name of
         this machine, or of its host.
     progress: called with a short text as each piece of work begins.
     on_update: called with the comparison whenever something in it is finished, such as a round.
+    options: arguments by their names, listed below.
 
     Raises SpecError, DataError or ResultsError (each one line) if nothing can be run, Unsaved if
     the results file could not be written at the end, and Interrupted for Ctrl-C. A framework that
     fails does not raise: its CellResult gives the reason.
     """
-    spec = make_spec(
-        frameworks,
-        devices,
-        variants=variants,
-        task=task,
-        model=model,
-        data=data,
-        rounds=rounds,
-        precision=precision,
-        max_seconds=max_seconds,
-        epochs=epochs,
-        batch_size=batch_size,
-        batches=batches,
-        examples=examples,
-        seed=seed,
-        threads=threads,
-        baseline=baseline,
-        price=price,
-        target_accuracy=target_accuracy,
-        target_loss=target_loss,
-        trace_memory=trace_memory,
-        timeout=timeout,
-        machine=machine,
-    )
+    spec = make_spec(frameworks, devices, **options)
     cells = make_plan(spec)
     if not cells:
         raise SpecError(nothing_to_run(spec))
@@ -172,6 +99,9 @@ def run(
             results=[_new_result(cell) for cell in cells],
         )
         return _measure(comparison, model, directory, write, progress, on_update)
+
+
+run.__doc__ = f"{getdoc(run)}\n\n{list_of(Options.__annotations__)}"
 
 
 def resume(

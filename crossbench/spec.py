@@ -3,53 +3,33 @@
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from . import adapters, models
 from .adapters import reference
+from .arguments import ARGUMENTS, AUTO, Names, Numbers, Options, fill_in
 from .data.sources import SOURCES
 from .host.machine import usable_cpus
 from .host.memory import check_memory
 from .inputs import prices
-from .inputs.checks import (
-    LINE,
-    OVER_0,
-    SIZE,
-    TRUE_OR_FALSE,
-    Rule,
-    integer,
-    number,
-    optional,
-    shown,
-)
+from .inputs.checks import SIZE, shown
 from .inputs.errors import SpecError
 from .inputs.names import DEVICES, IDIOMATIC, full_name
 from .models import Model
 from .results.records import TASKS, TRAIN, Settings, Task
 
-DATA_WORDS = ("auto", "synthetic")
 DATA_CHOICES = "auto, synthetic, or a directory or file"
-AUTO = "auto"
 ALL = "all"
-MODEL = "lenet"
-ROUNDS = AUTO
-EPOCHS = 1
-SEED = 0
-TIMEOUT = 600.0
+"""The word for all variants."""
 
-ROUNDS_RULE = Rule(f"{SIZE.words}, or {AUTO}", SIZE.accept)
-SEED_RULE = integer(0, 2**63 - 1)
-SECONDS = number(
-    f"a number over 0 and at most {threading.TIMEOUT_MAX:,.0f}",  # Python's limit for a wait
-    lambda value: 0 < value <= threading.TIMEOUT_MAX,
+
+AS_GIVEN = tuple(
+    name for name in Settings.__annotations__ if name in ARGUMENTS and ARGUMENTS[name].rule
 )
-LABEL = optional(LINE)
-LIMIT, POSITIVE = optional(SECONDS), optional(OVER_0)
-ACCURACY = optional(number("a number over 0 and at most 1", lambda value: 0 < value <= 1))
+"""The settings that an argument's rule alone makes."""
 
 
 @dataclass(frozen=True)
@@ -75,82 +55,34 @@ class Spec:
     machine: str | None
 
 
-def make_spec(
-    frameworks: Iterable[str] | None = None,
-    devices: Iterable[str] | None = None,
-    *,
-    variants: Iterable[str] | None = None,
-    task: Iterable[str] = TRAIN,
-    model: str | Model = MODEL,
-    data: str | Path = AUTO,
-    rounds: int | str = ROUNDS,
-    precision: float | None = None,
-    max_seconds: float | None = None,
-    epochs: int = EPOCHS,
-    batch_size: int | Iterable[int] | None = None,
-    batches: int | None = None,
-    examples: int | None = None,
-    seed: int = SEED,
-    threads: int | Iterable[int] | None = None,
-    baseline: str | None = None,
-    price: float | str | Mapping[str, float] | None = None,
-    target_accuracy: float | None = None,
-    target_loss: float | None = None,
-    trace_memory: bool = False,
-    timeout: float = TIMEOUT,
-    machine: str | None = None,
-) -> Spec:
-    """Check every argument and fill in the defaults; raise SpecError for the first wrong one.
-
-    The arguments are those of crossbench.run.
-    """
-    requested = find_model(model)
-    target_accuracy = ACCURACY.check("target_accuracy", target_accuracy)
-    target_loss = POSITIVE.check("target_loss", target_loss)
-    if target_accuracy is not None and not requested.has_accuracy:
-        what = "numbers" if requested.classes is None else "a class at each place of a sequence"
-        raise SpecError(
-            f"target_accuracy does not apply to the model {requested.name}: it predicts {what}; "
-            "target_loss does"
-        )
-    if target_accuracy is not None and target_loss is not None:
-        raise SpecError("target_accuracy and target_loss are two targets: give one")
+def make_spec(frameworks: Names = None, devices: Names = None, **options: Unpack[Options]) -> Spec:
+    """Check every argument and fill in the defaults; raise SpecError for the first wrong one."""
+    asked = fill_in({"frameworks": frameworks, "devices": devices, **options})
+    model = find_model(asked["model"])
     chosen = _check_frameworks(frameworks)
-    wanted = _check_variants(variants, chosen)
-    if baseline is not None:
-        baseline = _check_baseline(baseline, chosen, wanted)
+    variants = _check_variants(asked["variants"], chosen)
     named = _check_devices(devices)
-    sizes = (requested.batch_size,) if batch_size is None else _check_batch_sizes(batch_size)
-    check_memory(requested, max(sizes) if named is None or "cpu" in named else 1)
-    tasks = _check_tasks(task)
-    for name, target in (("target_accuracy", target_accuracy), ("target_loss", target_loss)):
-        if target is not None and TRAIN not in tasks:
-            raise SpecError(f"{name} is reached by training: add {TRAIN} to task")
+    sizes = _check_batch_sizes(asked["batch_size"], model)
+    check_memory(model, max(sizes) if named is None or "cpu" in named else 1)
+    tasks = _check_tasks(asked["task"])
+    _check_targets(model, tasks, asked)
     return Spec(
         frameworks=chosen,
-        variants=wanted,
+        variants=variants,
         devices=named,
-        threads=_check_threads(threads),
+        threads=_check_threads(asked["threads"]),
         tasks=tasks,
-        model=requested,
+        model=model,
         batch_sizes=sizes,
-        **_check_limits(requested, sizes, batches, examples),
+        **_check_limits(model, sizes, asked["batches"], asked["examples"]),
         settings=Settings(
-            model=model if isinstance(model, str) else model.name,
-            rounds=_check_rounds(rounds),
-            precision=POSITIVE.check("precision", precision),
-            max_seconds=LIMIT.check("max_seconds", max_seconds),
-            epochs=SIZE.check("epochs", epochs),
-            seed=SEED_RULE.check("seed", seed),
-            timeout=SECONDS.check("timeout", timeout),
-            data=_check_data(data),
-            baseline=baseline,
-            prices=prices.parse(price),
-            target_accuracy=target_accuracy,
-            target_loss=target_loss,
-            trace_memory=TRUE_OR_FALSE.check("trace_memory", trace_memory),
+            model=asked["model"] if isinstance(asked["model"], str) else model.name,
+            data=_check_data(asked["data"]),
+            baseline=_check_baseline(asked["baseline"], chosen, variants),
+            prices=prices.parse(asked["price"]),
+            **{name: asked[name] for name in AS_GIVEN},
         ),
-        machine=LABEL.check("machine", machine),
+        machine=asked["machine"],
     )
 
 
@@ -176,7 +108,7 @@ def _check_data(data: Any) -> str:
     """Return "auto" or "synthetic", or the absolute path of an existing directory or file."""
     if not isinstance(data, str | Path) or not str(data):
         raise SpecError(f"data must be {DATA_CHOICES}, not {shown(data)}")
-    if str(data) in DATA_WORDS:
+    if str(data) in (AUTO, "synthetic"):
         return str(data)
     try:
         path = str(Path(data).resolve(strict=True))
@@ -187,15 +119,23 @@ def _check_data(data: Any) -> str:
     return path
 
 
-def _check_rounds(rounds: int | str) -> int | None:
-    """Return the number of rounds; None for "auto"."""
-    if isinstance(rounds, str) and rounds == AUTO:
-        return None
-    number: int = ROUNDS_RULE.check("rounds", rounds)
-    return number
+def _check_targets(model: Model, tasks: tuple[Task, ...], asked: dict[str, Any]) -> None:
+    """Raise SpecError unless there is no target, or one that training can reach."""
+    accuracy, loss = asked["target_accuracy"], asked["target_loss"]
+    if accuracy is not None and not model.has_accuracy:
+        what = "numbers" if model.classes is None else "a class at each place of a sequence"
+        raise SpecError(
+            f"target_accuracy does not apply to the model {model.name}: it predicts {what}; "
+            "target_loss does"
+        )
+    if accuracy is not None and loss is not None:
+        raise SpecError("target_accuracy and target_loss are two targets: give one")
+    for name in ("target_accuracy", "target_loss"):
+        if asked[name] is not None and TRAIN not in tasks:
+            raise SpecError(f"{name} is reached by training: add {TRAIN} to task")
 
 
-def _check_threads(threads: int | Iterable[int] | None) -> tuple[int, ...]:
+def _check_threads(threads: Numbers) -> tuple[int, ...]:
     """Return the numbers of threads without repetitions; for None, that of usable CPUs."""
     cpus = len(usable_cpus())
     if threads is None:
@@ -217,8 +157,10 @@ def _check_sizes(argument: str, values: int | Iterable[int], one: str) -> tuple[
     return tuple(wanted)
 
 
-def _check_batch_sizes(batch_size: int | Iterable[int]) -> tuple[int, ...]:
-    """Return the batch sizes; SpecError where one is named twice."""
+def _check_batch_sizes(batch_size: Numbers, model: Model) -> tuple[int, ...]:
+    """Return the batch sizes, for None the model's; SpecError where one is named twice."""
+    if batch_size is None:
+        return (model.batch_size,)
     named = _as_list(batch_size)
     sizes = _check_sizes("batch_size", named, "batch size")
     if len(sizes) < len(named):
@@ -307,8 +249,10 @@ def _check_variants(
 
 def _check_baseline(
     baseline: Any, frameworks: tuple[str, ...] | None, variants: tuple[str, ...]
-) -> str:
+) -> str | None:
     """Return the full name of the framework to compare with; SpecError for one that is not run."""
+    if baseline is None:
+        return None
     if not isinstance(baseline, str):
         raise SpecError(f"baseline must be the name of a framework, not {shown(baseline)}")
     framework, variant = adapters.split(baseline.strip())

@@ -2,7 +2,7 @@
 
 The pages are written to be read on GitHub too, so three things differ on the site: the marks of the
 tests are left out, a link to a file of the repository that is no page becomes its text, and the
-command line's options are put in, from the parser.
+command line's options and the arguments of a run are put in, from their descriptions.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ MARK = re.compile(r"^ *<!-- (test|not run: .*) -->$")
 FENCE = re.compile(r"^ *(`{3,}|~{3,})")
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
 COMMAND_LINE = "<!-- the options of every command, from the parser -->"
+ARGUMENTS = "<!-- the arguments of a run, from their descriptions -->"
 
 log = logging.getLogger("mkdocs.hooks.crossbench")
 
@@ -35,7 +36,10 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         if fenced or not MARK.match(line)
     ]
     text = "\n".join(lines)
-    return text.replace(COMMAND_LINE, command_line()) if COMMAND_LINE in text else text
+    for mark, made in ((COMMAND_LINE, command_line), (ARGUMENTS, arguments)):
+        if mark in text:
+            text = text.replace(mark, made())
+    return text
 
 
 def _lines(markdown: str) -> Iterator[tuple[str, bool]]:
@@ -75,6 +79,14 @@ class _Parser(Exception):
         self.parser = parser
 
 
+def arguments() -> str:
+    """Return an item of a Markdown list for each argument of a run."""
+    _find_crossbench()
+    from crossbench.arguments import ARGUMENTS
+
+    return "\n".join(f"- `{name}`: {argument.sentence}" for name, argument in ARGUMENTS.items())
+
+
 def command_line() -> str:
     """Return a section of Markdown for each command, from its own argument parser."""
     with mock.patch.dict(os.environ, COLUMNS="80"):  # not as wide as the builder's terminal
@@ -83,8 +95,7 @@ def command_line() -> str:
 
 def parsers() -> list[argparse.ArgumentParser]:
     """Return the parser of each command, the benchmark's first."""
-    if str(ROOT) not in sys.path:
-        sys.path.insert(0, str(ROOT))
+    _find_crossbench()
     from crossbench import commands
 
     def stop(parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
@@ -98,6 +109,11 @@ def parsers() -> list[argparse.ArgumentParser]:
             except _Parser as parsed:
                 found.append(parsed.parser)
     return found
+
+
+def _find_crossbench() -> None:
+    if str(ROOT) not in sys.path:
+        sys.path.insert(0, str(ROOT))
 
 
 def _section(parser: argparse.ArgumentParser) -> str:

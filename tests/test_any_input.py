@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from samples import comparison, epoch, result, write_cifar
 
 import crossbench
+from crossbench import arguments
 from crossbench.data import cifar10, mnist
 from crossbench.inputs.errors import CrossbenchError
 from crossbench.models import names
@@ -151,6 +152,10 @@ ARGUMENTS = {
     "machine": st.text(max_size=20),
     "model": st.sampled_from([*names(), "lenet5x", "missing.py:M"]),
 }
+
+
+def test_every_argument_of_a_run_is_tried():
+    assert set(ARGUMENTS) == set(arguments.ARGUMENTS)
 
 
 @examples

@@ -19,9 +19,10 @@ from samples import comparison, result
 from small_models import named
 
 import crossbench
-from crossbench import adapters, cli, models, spec
-from crossbench.commands.parsing import percentage
+from crossbench import adapters, cli, models
+from crossbench.arguments import ARGUMENTS
 from crossbench.engine.rounds import MAX_TARGET_SECONDS
+from crossbench.inputs.words import percentage
 from crossbench.report import FORMATS
 from crossbench.results.comparison import SECONDS_PER_ROW
 from crossbench.results.statistics import PRECISION
@@ -419,15 +420,15 @@ def test_doctor_fits_one_screen_and_has_a_line_for_each_variant(capsys):
     assert len(variants.splitlines()) == 2 + sum(map(len, several))  # a line for each
 
 
-def test_the_help_gives_the_real_defaults(capsys):
+def test_the_help_has_every_argument_of_a_run_with_its_default(capsys):
     _, out, _ = invoke(capsys, "--help")
     text = " ".join(out.split())
-    for default in (spec.MODEL, spec.ROUNDS, spec.EPOCHS, spec.SEED):
-        assert f"(default: {default})" in text
+    for name, argument in ARGUMENTS.items():
+        assert f"--{name.replace('_', '-')} " in text
+        assert argument.sentence in text
     assert f"(default: {PRECISION:.0%}, or clearly" in text
-    assert f"(default: {SECONDS_PER_ROW:.0f} a row)" in text
-    assert f"of a target (default: {MAX_TARGET_SECONDS:.0f})" in text
-    assert f"(default: {spec.TIMEOUT:.0f})" in text
+    assert f"(default: {SECONDS_PER_ROW:.0f} a row, and {MAX_TARGET_SECONDS:.0f})" in text
+    assert f"(default: {ARGUMENTS['timeout'].default:.0f})" in text
 
 
 def test_percentages_are_parsed():

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from ..inputs.words import percentage
 from ..report import formats
 from ..results.several_runs import changes, check_same_work
 from ..terminal.output import write_stdout
-from .parsing import add_format, files_parser, percentage
+from .parsing import add_format, files_parser
 from .show import load_several
 
 

@@ -7,18 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import __version__
+from ..arguments import ARGUMENTS, Argument
 from ..host import signals
 from ..inputs.errors import SpecError
 from ..terminal.output import write_stderr
-from .parsing import (
-    Parser,
-    add_details,
-    add_format,
-    number_or_auto,
-    percentage,
-    whole_number,
-    whole_numbers,
-)
+from .parsing import Parser, add_details, add_format
 
 if TYPE_CHECKING:
     from ..results.comparison import Comparison
@@ -98,122 +91,11 @@ def _parser() -> Parser:
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
-    add = parser.add_argument
-    add(
-        "--frameworks",
-        metavar="A,B",
-        help="for example torch,jax,flux; torch:tuned for a variant, FILE.py:NAME for an adapter "
-        "in a file (default: all installed)",
-    )
-    add(
-        "--variants",
-        metavar="all|A,B",
-        help="variants of the frameworks named without one: those that `doctor` lists, or all "
-        "(default: idiomatic)",
-    )
-    add(
-        "--devices",
-        metavar="A,B",
-        help="cpu,gpu, or gpu:1 for the second GPU (default: cpu, and gpu if there is one)",
-    )
-    add(
-        "--task",
-        metavar="train|predict|train,predict",
-        help="train on the batches, or predict the logits of each (default: train)",
-    )
-    add(
-        "--model",
-        metavar="NAME",
-        help="a name that `models` lists, or FILE.py:NAME (default: lenet)",
-    )
-    add(
-        "--data",
-        metavar="auto|synthetic|PATH",
-        help="auto: the data the model was published with, or synthetic if it is not available; "
-        "PATH: a directory or file in the published format (default: auto)",
-    )
-    add(
-        "--rounds",
-        type=number_or_auto,
-        metavar="N|auto",
-        help="number of rounds, each in new processes; auto: six or more, until the ratios are "
-        "decided (default: auto)",
-    )
-    add(
-        "--precision",
-        type=percentage,
-        metavar="P%",
-        help="for --rounds auto: relative width of the ratios' intervals (default: 5%%, or clearly "
-        "on one side of 1)",
-    )
-    add(
-        "--max-seconds",
-        type=float,
-        metavar="N",
-        help="time limit of --rounds auto (default: 60 a row) and of a target (default: 600)",
-    )
-    add("--epochs", type=whole_number, metavar="N", help="steady epochs per round (default: 1)")
-    add(
-        "--batch-size",
-        type=whole_numbers,
-        metavar="N,M",
-        help="examples per step (default: the model's)",
-    )
-    add(
-        "--batches",
-        type=whole_number,
-        metavar="N",
-        help="batches per epoch, at every batch size (default: the model's own, mostly all)",
-    )
-    add(
-        "--examples",
-        type=whole_number,
-        metavar="N",
-        help="examples per epoch, at every batch size: in place of --batches",
-    )
-    add(
-        "--seed",
-        type=whole_number,
-        metavar="N",
-        help="seed of the weights and of synthetic data (default: 0)",
-    )
-    add("--threads", type=whole_numbers, metavar="N,M", help="CPU threads (default: all CPUs)")
-    add("--baseline", metavar="A", help="framework to compare with (default: the fastest)")
-    add(
-        "--price",
-        metavar="P/h",
-        help="price of an hour: 0.745/h, cpu=0.17/h,gpu=0.745/h, or FILE.toml:MACHINE",
-    )
-    add(
-        "--target-accuracy",
-        type=percentage,
-        metavar="P%",
-        help="after the rounds, measure how long training takes to reach this test accuracy",
-    )
-    add(
-        "--target-loss",
-        type=float,
-        metavar="L",
-        help="the same for the loss of the test examples, as for a language model",
-    )
-    add(
-        "--trace-memory",
-        action="store_true",
-        help="after the rounds, measure how much memory an epoch allocates in total",
-    )
-    add(
-        "--timeout",
-        type=float,
-        metavar="SECONDS",
-        help="limit for the start of a worker process, and for a round (default: 600)",
-    )
-    add(
-        "--machine",
-        metavar="NAME",
-        help="name of this machine in the tables (default: its processor's name)",
-    )
+    for name, argument in ARGUMENTS.items():
+        _add_argument(parser, name, argument)
     add_format(parser)
     add_details(parser)
+    add = parser.add_argument
     add("--html", type=Path, metavar="FILE", help="new page with charts: one file, no network")
     add(
         "--json",
@@ -229,3 +111,12 @@ def _parser() -> Parser:
     )
     add("--version", action="version", version=f"crossbench {__version__}")
     return parser
+
+
+def _add_argument(parser: Parser, name: str, argument: Argument) -> None:
+    """Add an argument of a run: one without a word is a switch."""
+    flag, meaning = f"--{name.replace('_', '-')}", argument.sentence.replace("%", "%%")
+    if argument.word is None:
+        parser.add_argument(flag, action="store_true", help=meaning)
+    else:
+        parser.add_argument(flag, type=argument.read, metavar=argument.word, help=meaning)

@@ -16,8 +16,6 @@ from functools import cache
 from numbers import Real
 from typing import Annotated, Any, get_type_hints
 
-import numpy as np
-
 from .errors import CrossbenchError, SpecError
 from .printable import printable
 
@@ -125,8 +123,9 @@ def tuple_of(words: str, rule: Rule, counts: range) -> Rule:
     """
 
     def accept(values: Any) -> tuple[Any, ...]:
-        _require(isinstance(values, tuple | list | np.ndarray) and len(values) in counts)
-        return tuple(rule.accept(value) for value in values)
+        listed = values.tolist() if hasattr(values, "tolist") else values
+        _require(isinstance(listed, tuple | list) and len(listed) in counts)
+        return tuple(rule.accept(value) for value in listed)
 
     return Rule(words, accept)
 
@@ -139,8 +138,9 @@ def optional(rule: Rule) -> Rule:
 
 
 def _true_or_false(value: Any) -> bool:
-    _require(isinstance(value, bool | np.bool))
-    return bool(value)
+    found = value.item() if hasattr(value, "item") else value  # NumPy's True
+    _require(isinstance(found, bool))
+    return bool(found)
 
 
 def _line(value: Any) -> str:

@@ -5,7 +5,6 @@ imported here.
 from __future__ import annotations
 
 import difflib
-import inspect
 import itertools
 import json
 import re
@@ -17,23 +16,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from ..arguments import ARGUMENTS
 from ..inputs.checks import LINE, OVER_0, shown
 from ..inputs.errors import SpecError
-from ..spec import MODEL, make_spec
+from ..spec import make_spec
 
 Machines = Literal["any", "each"]
 MACHINES = ("any", "each")
 OPTIONS = ("machines", "workers", "resources")
 """The words of a sweep's file that are not arguments of `crossbench.run`."""
-ARGUMENTS = tuple(inspect.signature(make_spec).parameters)
-DEPENDS_ON_MACHINE = ("threads", "data")
-"""Arguments that only the machine that runs the job can check."""
-CHANGES_NO_DATA = (
-    *("frameworks", "devices", "variants", "task", "rounds", "precision", "max_seconds"),
-    *("epochs", "threads", "baseline", "price", "target_accuracy", "target_loss", "trace_memory"),
-    *("timeout", "machine"),
-)
-"""Arguments whose value does not change which examples are used."""
 DIGEST = re.compile(r"(?:^|-)([0-9a-f]{8})(?:@.*)?$")
 """The digest in the name of a job's results file."""
 
@@ -54,7 +45,7 @@ class Job:
     @property
     def data_key(self) -> str:
         """Return what the examples depend on: two jobs with the same key have the same data."""
-        return canonical({k: v for k, v in self.arguments.items() if k not in CHANGES_NO_DATA})
+        return canonical({k: v for k, v in self.arguments.items() if ARGUMENTS[k].changes_data})
 
 
 @dataclass(frozen=True)
@@ -122,7 +113,7 @@ def product(table: Mapping[str, Any]) -> list[dict[str, Any]]:
 def make_jobs(jobs: Iterable[Mapping[str, Any]]) -> list[Job]:
     """Return the jobs with their names; SpecError for the first wrong argument, or for no job.
 
-    What only the machine that runs the job can check (DEPENDS_ON_MACHINE) is left to it.
+    What only the machine that runs the job can check (depends_on_machine) is left to it.
     """
     arguments = [_check(job) for job in jobs]
     if not arguments:
@@ -178,13 +169,15 @@ def _check(job: Mapping[str, Any]) -> dict[str, Any]:
             "a job's arguments must be text, numbers, lists and mappings, because it runs in "
             f"another process; name a model as FILE.py:NAME: {shown(dict(job))}"
         ) from None
-    make_spec(**{word: value for word, value in plain.items() if word not in DEPENDS_ON_MACHINE})
+    make_spec(
+        **{word: value for word, value in plain.items() if not ARGUMENTS[word].depends_on_machine}
+    )
     return plain
 
 
 def _name(arguments: Mapping[str, Any], differing: Sequence[str], digest: str) -> str:
     """Return a name for files: the model, the other values that differ, and the digest."""
-    parts = [_text(arguments.get("model", MODEL))]
+    parts = [_text(arguments.get("model", ARGUMENTS["model"].default))]
     parts += [f"{w}-{_text(arguments[w])}" for w in differing if w != "model" and w in arguments]
     words = (re.sub(r"[^A-Za-z0-9_.]+", "-", part).strip("-.") for part in parts)
     return "-".join([*filter(None, words), digest])[-120:].lstrip("-.")
