@@ -1,5 +1,6 @@
 """Plant a fault in an adapter, and in its variants, which have parts of it under the same names."""
 
+import sys
 from importlib import import_module
 
 from crossbench import adapters
@@ -12,14 +13,13 @@ class Plant:
         self.framework, self.variant = adapters.split(adapter_name)
         self.monkeypatch = monkeypatch
         self.package = import_module(f"crossbench.adapters.{self.framework}")
-        self.modules = [self.package]
         if self.variant:
-            self.modules.append(import_module(f"{self.package.__name__}.{self.variant}"))
+            import_module(f"{self.package.__name__}.{self.variant}")
 
     def part(self, name, wrong):
         """Replace a function or a class of the adapter wherever it goes by that name."""
-        for module in self.modules:
-            if hasattr(module, name):
+        for path, module in list(sys.modules.items()):
+            if f"{path}.".startswith(f"{self.package.__name__}.") and hasattr(module, name):
                 self.monkeypatch.setattr(module, name, wrong)
 
     def method(self, owner, name, wrong):

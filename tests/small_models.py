@@ -16,49 +16,13 @@ from crossbench.data.sources import (
 )
 from crossbench.engine import rounds
 from crossbench.engine.peak import PeakWork
-from crossbench.models.layers import (
-    GELU,
-    GRU,
-    LSTM,
-    BatchNorm,
-    ClassToken,
-    Conv,
-    Dense,
-    Dropout,
-    Embedding,
-    FirstOfSequence,
-    Flatten,
-    GlobalAveragePool,
-    LayerNorm,
-    MaxPool,
-    MultiHeadAttention,
-    OneHot,
-    PositionEmbedding,
-    ReLU,
-    Residual,
-    RMSNorm,
-    ToSequence,
-    Unembedding,
-)
 from crossbench.models.model import Model
-from crossbench.models.training import (
-    SGD,
-    Adadelta,
-    Adam,
-    AdamW,
-    BinaryCrossEntropy,
-    InverseTimeDecay,
-    MeanSquaredError,
-    RMSprop,
-    SoftmaxCrossEntropy,
-    WarmupCosine,
-)
 
 rounds.PEAK_WORK = dict.fromkeys(rounds.PEAK_WORK, PeakWork(512, 2**22, 0.05))
 """Small products and copies in each process that loads this file: else each row takes seconds."""
 
 
-def model(name, layers, optimizer, loss=SoftmaxCrossEntropy(), data: Source = CIFAR10()):  # noqa: B008
+def model(name, layers, optimizer, loss=models.SoftmaxCrossEntropy(), data: Source = CIFAR10()):  # noqa: B008
     match data:
         case CIFAR10():
             shape = (3, 32, 32)
@@ -82,133 +46,157 @@ def make_labels(model, shape, random, dtype="float32"):
 
 
 REVIEWS, LETTERS = IMDB(words=50, length=9), Text(length=8, step=3)
-NORM = BatchNorm(epsilon=1e-3, momentum=0.8)
+NORM = models.BatchNorm(epsilon=1e-3, momentum=0.8)
 
-TINY = replace(models.get("lenet"), name="tiny", layers=(Flatten(), Dense(10)))
+TINY = replace(models.get("lenet"), name="tiny", layers=(models.Flatten(), models.Dense(10)))
 PLAIN = model(
     "plain",
     # stride, padding, and pool windows that overlap and do not reach the last of 16 rows
     (
-        Conv(4, kernel=(5, 3), stride=(2, 3), padding=(2, 2)),
-        ReLU(),
-        MaxPool((3, 2), stride=(2, 2)),
-        Flatten(),
-        Dense(7),
-        ReLU(),
-        Dense(10),
+        models.Conv(4, kernel=(5, 3), stride=(2, 3), padding=(2, 2)),
+        models.ReLU(),
+        models.MaxPool((3, 2), stride=(2, 2)),
+        models.Flatten(),
+        models.Dense(7),
+        models.ReLU(),
+        models.Dense(10),
     ),
-    SGD(learning_rate=0.01, momentum=0.9),
+    models.SGD(learning_rate=0.01, momentum=0.9),
 )
 NORMED = model(
     "normed",
     (
         # the convolution does not reach the last row of its input, the pool its last row and column
-        Conv(3, kernel=(3, 4), stride=(3, 2)),
+        models.Conv(3, kernel=(3, 4), stride=(3, 2)),
         NORM,
-        ReLU(),
-        MaxPool((3, 2), stride=(3, 2)),
-        Flatten(),
-        Dense(6),
-        ReLU(),
-        BatchNorm(epsilon=1e-2, momentum=0.99),
-        Dense(10),
+        models.ReLU(),
+        models.MaxPool((3, 2), stride=(3, 2)),
+        models.Flatten(),
+        models.Dense(6),
+        models.ReLU(),
+        models.BatchNorm(epsilon=1e-2, momentum=0.99),
+        models.Dense(10),
     ),
     # epsilon exceeds the rounding error that is the gradient of the bias before the batch norm
-    Adam(learning_rate=1e-3, beta1=0.8, beta2=0.99, epsilon=1e-3),
+    models.Adam(learning_rate=1e-3, beta1=0.8, beta2=0.99, epsilon=1e-3),
 )
 POSITIVE = model(
     "positive",
     # some channels are positive in all places: before the batch norm, the gradient of their bias is
     # only rounding, out of which Adam makes a step
-    (Conv(32, kernel=(3, 3), stride=(5, 5)), ReLU(), NORM, Flatten(), Dense(10)),
-    Adam(learning_rate=1e-3, beta1=0.9, beta2=0.999, epsilon=1e-7),
+    (
+        models.Conv(32, kernel=(3, 3), stride=(5, 5)),
+        models.ReLU(),
+        NORM,
+        models.Flatten(),
+        models.Dense(10),
+    ),
+    models.Adam(learning_rate=1e-3, beta1=0.9, beta2=0.999, epsilon=1e-7),
 )
 RESIDUAL = model(
     "residual",
     (
-        Conv(3, kernel=(3, 3), stride=(3, 3)),
-        Residual(body=(Conv(3, kernel=(3, 3), padding=(1, 1)), NORM, ReLU(), NORM)),
-        ReLU(),
-        Residual(
-            body=(
-                Conv(5, kernel=(3, 3), stride=(2, 2), padding=(1, 1)),
-                Residual(body=(NORM, ReLU()), shortcut=(Dropout(0.3),)),
-            ),
-            shortcut=(Conv(5, kernel=(1, 1), stride=(2, 2)), NORM),
+        models.Conv(3, kernel=(3, 3), stride=(3, 3)),
+        models.Residual(
+            body=(models.Conv(3, kernel=(3, 3), padding=(1, 1)), NORM, models.ReLU(), NORM)
         ),
-        GlobalAveragePool(),
-        Dense(10),
+        models.ReLU(),
+        models.Residual(
+            body=(
+                models.Conv(5, kernel=(3, 3), stride=(2, 2), padding=(1, 1)),
+                models.Residual(body=(NORM, models.ReLU()), shortcut=(models.Dropout(0.3),)),
+            ),
+            shortcut=(models.Conv(5, kernel=(1, 1), stride=(2, 2)), NORM),
+        ),
+        models.GlobalAveragePool(),
+        models.Dense(10),
     ),
-    SGD(learning_rate=0.01),
+    models.SGD(learning_rate=0.01),
 )
 DROPPED = model(
     "dropped",
     (
-        Conv(3, kernel=(4, 3), stride=(4, 4)),
-        Dropout(0.25),
-        ReLU(),
-        Flatten(),
-        Dense(9),
-        Dropout(0.5),
-        Dense(10),
+        models.Conv(3, kernel=(4, 3), stride=(4, 4)),
+        models.Dropout(0.25),
+        models.ReLU(),
+        models.Flatten(),
+        models.Dense(9),
+        models.Dropout(0.5),
+        models.Dense(10),
     ),
-    RMSprop(learning_rate=1e-3, rho=0.8, epsilon=1e-4, schedule=InverseTimeDecay(0.5)),
+    models.RMSprop(
+        learning_rate=1e-3, rho=0.8, epsilon=1e-4, schedule=models.InverseTimeDecay(0.5)
+    ),
 )
 AVERAGED = model(
     "averaged",
-    (Embedding(50, 7), GlobalAveragePool(), Dense(1)),
-    Adadelta(learning_rate=0.5, rho=0.9, epsilon=1e-5),
-    BinaryCrossEntropy(),
+    (models.Embedding(50, 7), models.GlobalAveragePool(), models.Dense(1)),
+    models.Adadelta(learning_rate=0.5, rho=0.9, epsilon=1e-5),
+    models.BinaryCrossEntropy(),
     REVIEWS,
 )
 BIDIRECTIONAL = model(
     "bidirectional",
-    (Embedding(50, 5), LSTM(4, bidirectional=True), Dropout(0.5), Dense(1)),
-    Adam(learning_rate=1e-3, beta1=0.9, beta2=0.999, epsilon=1e-8),
-    BinaryCrossEntropy(),
+    (
+        models.Embedding(50, 5),
+        models.LSTM(4, bidirectional=True),
+        models.Dropout(0.5),
+        models.Dense(1),
+    ),
+    models.Adam(learning_rate=1e-3, beta1=0.9, beta2=0.999, epsilon=1e-8),
+    models.BinaryCrossEntropy(),
     REVIEWS,
 )
 LETTERED = model(
     "lettered",
-    (OneHot(11), LSTM(6), Dense(11)),
-    RMSprop(learning_rate=0.01, rho=0.9, epsilon=1e-8),
+    (models.OneHot(11), models.LSTM(6), models.Dense(11)),
+    models.RMSprop(learning_rate=0.01, rho=0.9, epsilon=1e-8),
     data=LETTERS,
 )
 GATED = model(
     "gated",
-    (Embedding(50, 5), GRU(4), Dense(2)),
-    Adam(learning_rate=1e-3, beta1=0.9, beta2=0.999, epsilon=1e-8),
+    (models.Embedding(50, 5), models.GRU(4), models.Dense(2)),
+    models.Adam(learning_rate=1e-3, beta1=0.9, beta2=0.999, epsilon=1e-8),
     data=REVIEWS,
 )
 GATED_BOTH_WAYS = model(
     "gated_both_ways",
-    (OneHot(11), GRU(3, bidirectional=True), Dense(11)),
-    SGD(learning_rate=0.1, momentum=0.5),
+    (models.OneHot(11), models.GRU(3, bidirectional=True), models.Dense(11)),
+    models.SGD(learning_rate=0.1, momentum=0.5),
     data=LETTERS,
 )
 FITTED = model(
     "fitted",
-    (Dense(9), GELU(), Dense(3)),
-    SGD(learning_rate=1e-4, momentum=0.9),  # a larger one diverges from the proof's large inputs
-    MeanSquaredError(),
+    (models.Dense(9), models.GELU(), models.Dense(3)),
+    models.SGD(
+        learning_rate=1e-4, momentum=0.9
+    ),  # a larger one diverges from the proof's large inputs
+    models.MeanSquaredError(),
     NormalNumbers(shape=(7,), outputs=3),
 )
 UNBIASED = model(
     "unbiased",
     (
-        Conv(4, kernel=(3, 2), stride=(2, 1), bias=False),
-        GELU(),
-        Residual(body=(Conv(4, kernel=(3, 3), padding=(1, 1), bias=False), NORM, GELU(), NORM)),
-        GELU(),
-        Conv(5, kernel=(2, 3), bias=False),
-        Flatten(),
-        Dense(6),
+        models.Conv(4, kernel=(3, 2), stride=(2, 1), bias=False),
+        models.GELU(),
+        models.Residual(
+            body=(
+                models.Conv(4, kernel=(3, 3), padding=(1, 1), bias=False),
+                NORM,
+                models.GELU(),
+                NORM,
+            )
+        ),
+        models.GELU(),
+        models.Conv(5, kernel=(2, 3), bias=False),
+        models.Flatten(),
+        models.Dense(6),
         NORM,
-        GELU(),
-        Dense(2),
+        models.GELU(),
+        models.Dense(2),
     ),
-    Adam(learning_rate=1e-3, beta1=0.9, beta2=0.999, epsilon=1e-8),
-    MeanSquaredError(),
+    models.Adam(learning_rate=1e-3, beta1=0.9, beta2=0.999, epsilon=1e-8),
+    models.MeanSquaredError(),
     NormalNumbers(shape=(2, 9, 8), outputs=2),
 )
 
@@ -216,16 +204,26 @@ SPEAKING = model(
     "speaking",
     # a language model: the loss is over all places, the first and the last weight are one
     (
-        Embedding(11, 6),
-        PositionEmbedding(std=0.5),
-        Residual(
-            body=(LayerNorm(1e-3, bias=False), MultiHeadAttention(2, causal=True, bias=False))
+        models.Embedding(11, 6),
+        models.PositionEmbedding(std=0.5),
+        models.Residual(
+            body=(
+                models.LayerNorm(1e-3, bias=False),
+                models.MultiHeadAttention(2, causal=True, bias=False),
+            )
         ),
-        Residual(body=(LayerNorm(1e-2), Dense(5, bias=False), GELU(tanh=True), Dense(6))),
-        RMSNorm(1e-3),
-        Unembedding(11),
+        models.Residual(
+            body=(
+                models.LayerNorm(1e-2),
+                models.Dense(5, bias=False),
+                models.GELU(tanh=True),
+                models.Dense(6),
+            )
+        ),
+        models.RMSNorm(1e-3),
+        models.Unembedding(11),
     ),
-    AdamW(
+    models.AdamW(
         learning_rate=1e-3,
         beta1=0.8,
         beta2=0.99,
@@ -233,25 +231,25 @@ SPEAKING = model(
         weight_decay=0.3,
         matrices_only=True,
         clip_norm=0.5,
-        schedule=WarmupCosine(warmup=10, steps=50, minimum=0.2),
+        schedule=models.WarmupCosine(warmup=10, steps=50, minimum=0.2),
     ),
     data=TinyShakespeare(length=7, augmentation=RandomPositions()),
 )
 PATCHED = model(
     "patched",
     (
-        Conv(6, kernel=(8, 6), stride=(8, 7)),
-        ToSequence(),
-        ClassToken(std=0.5),
-        PositionEmbedding(),
-        Residual(body=(RMSNorm(1e-2), MultiHeadAttention(3, causal=False))),
-        Dropout(0.3),
-        LayerNorm(1e-3),
-        FirstOfSequence(),
-        Dense(10),
+        models.Conv(6, kernel=(8, 6), stride=(8, 7)),
+        models.ToSequence(),
+        models.ClassToken(std=0.5),
+        models.PositionEmbedding(),
+        models.Residual(body=(models.RMSNorm(1e-2), models.MultiHeadAttention(3, causal=False))),
+        models.Dropout(0.3),
+        models.LayerNorm(1e-3),
+        models.FirstOfSequence(),
+        models.Dense(10),
     ),
-    AdamW(1e-3, beta1=0.9, beta2=0.99, epsilon=1e-5, weight_decay=0.2),
-    SoftmaxCrossEntropy(label_smoothing=0.2),
+    models.AdamW(1e-3, beta1=0.9, beta2=0.99, epsilon=1e-5, weight_decay=0.2),
+    models.SoftmaxCrossEntropy(label_smoothing=0.2),
 )
 
 SMALL_MODELS = {

@@ -1,6 +1,7 @@
-"""Find models by name: in the catalogue, or in a user's Python file.
+"""Describe models, and find them by name: in the catalogue, or in a user's Python file.
 
-The catalogue is every module of this package with a MODEL, which is named as its file.
+The catalogue is every module of this package with a MODEL, which is named as its file. An adapter
+takes a description apart by this module: `case models.Conv(kernel=(height, width))`.
 """
 
 from __future__ import annotations
@@ -11,9 +12,91 @@ from importlib import import_module
 from ..inputs import python_file
 from ..inputs.checks import shown
 from ..inputs.errors import SpecError
+from .layers import (
+    GELU,
+    GRU,
+    LSTM,
+    BatchNorm,
+    ClassToken,
+    Conv,
+    Dense,
+    Dropout,
+    Embedding,
+    FirstOfSequence,
+    Flatten,
+    GlobalAveragePool,
+    Layer,
+    LayerNorm,
+    MaxPool,
+    MultiHeadAttention,
+    OneHot,
+    PositionEmbedding,
+    Recurrent,
+    ReLU,
+    Residual,
+    RMSNorm,
+    ToSequence,
+    Unembedding,
+)
 from .model import Model, NamedLayer, Weights
+from .training import (
+    SGD,
+    Adadelta,
+    Adam,
+    AdamW,
+    BinaryCrossEntropy,
+    InverseTimeDecay,
+    Loss,
+    MeanSquaredError,
+    Optimizer,
+    RMSprop,
+    SoftmaxCrossEntropy,
+    WarmupCosine,
+)
 
-__all__ = ["Model", "NamedLayer", "Weights", "get", "names"]
+__all__ = [
+    "GELU",
+    "GRU",
+    "LSTM",
+    "SGD",
+    "Adadelta",
+    "Adam",
+    "AdamW",
+    "BatchNorm",
+    "BinaryCrossEntropy",
+    "ClassToken",
+    "Conv",
+    "Dense",
+    "Dropout",
+    "Embedding",
+    "FirstOfSequence",
+    "Flatten",
+    "GlobalAveragePool",
+    "InverseTimeDecay",
+    "Layer",
+    "LayerNorm",
+    "Loss",
+    "MaxPool",
+    "MeanSquaredError",
+    "Model",
+    "MultiHeadAttention",
+    "NamedLayer",
+    "OneHot",
+    "Optimizer",
+    "PositionEmbedding",
+    "RMSNorm",
+    "RMSprop",
+    "ReLU",
+    "Recurrent",
+    "Residual",
+    "SoftmaxCrossEntropy",
+    "ToSequence",
+    "Unembedding",
+    "WarmupCosine",
+    "Weights",
+    "get",
+    "names",
+]
 
 
 def names() -> list[str]:

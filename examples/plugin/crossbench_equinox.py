@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from crossbench import models
 from crossbench.adapters.jax import JaxArrays
-from crossbench.models import NamedLayer, Weights, layers, training
+from crossbench.models import NamedLayer, Weights
 from crossbench.workload import Adapter, Batch, Batches, Job, Workload, batches_on_device, versions
 
 PACKAGES = ("equinox", "jax", "optax")
@@ -97,40 +98,40 @@ def module(named: NamedLayer) -> Any:
 
     nn, own, key, inputs = eqx.nn, modules(), jax.random.key(SEED), named.input_shape
     match named.layer:
-        case layers.Conv(features, kernel, stride, padding, bias):
+        case models.Conv(features, kernel, stride, padding, bias):
             window = (kernel, stride, padding)
             return nn.Conv2d(inputs[0], features, *window, use_bias=bias, key=key)
-        case layers.MaxPool(window, stride):
+        case models.MaxPool(window, stride):
             return nn.MaxPool2d(window, stride)
-        case layers.ReLU():
+        case models.ReLU():
             return nn.Lambda(jax.nn.relu)
-        case layers.GELU():
+        case models.GELU():
             return nn.Lambda(partial(jax.nn.gelu, approximate=False))
-        case layers.Flatten():
+        case models.Flatten():
             return nn.Lambda(jnp.ravel)
-        case layers.Dense(features):
+        case models.Dense(features):
             return nn.Linear(inputs[0], features, key=key)
-        case layers.BatchNorm(epsilon, momentum):
+        case models.BatchNorm(epsilon, momentum):
             values = jnp.zeros(inputs[0])
             index = nn.StateIndex((values, values))
             return own.BatchNorm(values, values, index, epsilon, momentum)
-        case layers.Dropout(rate):
+        case models.Dropout(rate):
             return nn.Dropout(rate)
-        case layers.GlobalAveragePool():
+        case models.GlobalAveragePool():
             return nn.Lambda(partial(jnp.mean, axis=0 if len(inputs) == 2 else (1, 2)))
-        case layers.Embedding(vocabulary, features):
+        case models.Embedding(vocabulary, features):
             return nn.Lambda(eqx.filter_vmap(nn.Embedding(vocabulary, features, key=key)))
-        case layers.OneHot(vocabulary):
+        case models.OneHot(vocabulary):
             return nn.Lambda(partial(jax.nn.one_hot, num_classes=vocabulary))
-        case layers.LSTM(features, bidirectional):
+        case models.LSTM(features, bidirectional):
             cell = nn.LSTMCell(inputs[-1], features, key=key)
             return own.Recurrent([cell] * (1 + bidirectional))
-        case layers.GRU(features, bidirectional):
+        case models.GRU(features, bidirectional):
             cell = nn.GRUCell(inputs[-1], features, key=key)
             # the description has no bias inside the reset; what is no array is not trained
             cell = eqx.tree_at(lambda cell: cell.bias_n, cell, 0.0)
             return own.Recurrent([cell] * (1 + bidirectional))
-        case layers.Residual():
+        case models.Residual():
             branches = (named.body, named.shortcut)
             return own.Residual(*(nn.Sequential([*map(module, branch)]) for branch in branches))
     raise NotImplementedError(f"the Equinox adapter does not support the layer {named.layer}")
@@ -152,35 +153,35 @@ def with_masks(model: Any, masks: list[Any]) -> Any:
     return jax.tree.map(masked, model, is_leaf=lambda node: isinstance(node, eqx.nn.Dropout))
 
 
-def loss_function(loss: training.Loss) -> Any:
+def loss_function(loss: models.Loss) -> Any:
     """Return the loss as a function of (logits, labels), for each example."""
     import optax
 
     match loss:
-        case training.SoftmaxCrossEntropy():
+        case models.SoftmaxCrossEntropy():
             return optax.softmax_cross_entropy_with_integer_labels
-        case training.BinaryCrossEntropy():
+        case models.BinaryCrossEntropy():
             return lambda logits, labels: optax.sigmoid_binary_cross_entropy(logits[:, 0], labels)
-        case training.MeanSquaredError():
+        case models.MeanSquaredError():
             return lambda outputs, targets: optax.squared_error(outputs, targets).mean(1)
     raise NotImplementedError(f"the Equinox adapter does not support the loss {loss}")
 
 
-def transformation(optimizer: training.Optimizer) -> Any:
+def transformation(optimizer: models.Optimizer) -> Any:
     """Return the optimizer as an optax.GradientTransformation."""
     import optax
 
     match optimizer:
-        case training.SGD(rate, momentum):
+        case models.SGD(rate, momentum):
             return optax.sgd(rate, momentum)
-        case training.Adam(rate, beta1, beta2, epsilon):
+        case models.Adam(rate, beta1, beta2, epsilon):
             return optax.adam(rate, beta1, beta2, epsilon)
-        case training.RMSprop(rate, rho, epsilon, schedule=training.InverseTimeDecay(decay)):
+        case models.RMSprop(rate, rho, epsilon, schedule=models.InverseTimeDecay(decay)):
             schedule = lambda step: rate / (1 + decay * step)  # noqa: E731
             return optax.rmsprop(schedule, rho, epsilon, eps_in_sqrt=False)
-        case training.RMSprop(rate, rho, epsilon):
+        case models.RMSprop(rate, rho, epsilon):
             return optax.rmsprop(rate, rho, epsilon, eps_in_sqrt=False)
-        case training.Adadelta(rate, rho, epsilon):
+        case models.Adadelta(rate, rho, epsilon):
             return optax.adadelta(rate, rho, epsilon)
     raise NotImplementedError(f"the Equinox adapter does not support the optimizer {optimizer}")
 
@@ -198,7 +199,7 @@ class EquinoxWorkload(Workload):
         jax.config.update("jax_default_matmul_precision", "highest")
         self.eqx, self.jax, self.device = eqx, jax, jax.devices(job.device)[0]
         model = job.model
-        self.dropouts = [n.name for n in model.all_layers() if isinstance(n.layer, layers.Dropout)]
+        self.dropouts = [n.name for n in model.all_layers() if isinstance(n.layer, models.Dropout)]
         # the model's arrays, then those of its state, which are running statistics
         arrays = sorted(model.parameters.items(), key=lambda item: not item[1].trained)
         self.shapes = {name: parameter.shape for name, parameter in arrays}

@@ -9,7 +9,7 @@ import pytest
 from small_models import SMALL_MODELS, make_labels
 
 from crossbench.adapters import reference
-from crossbench.adapters.reference import ADAPTER, Pass, ReferenceWorkload, forward
+from crossbench.adapters.reference import ADAPTER, Pass, ReferenceWorkload, forward, pictures
 from crossbench.engine.batches import ArrayBatches
 from crossbench.engine.parity import collect_tensors, proof_batches, proof_weights
 from crossbench.models.layers import (
@@ -456,7 +456,7 @@ def test_a_large_batch_is_the_sum_of_its_parts(monkeypatch, name, dtype):
 
     def computed(part, values):
         monkeypatch.setattr(reference, "PIECE_SIZE", part)
-        monkeypatch.setattr(reference, "BLOCK_VALUES", values)
+        monkeypatch.setattr(pictures, "BLOCK_VALUES", values)
         workload = ReferenceWorkload(Job(model, "cpu", 1, dtype))
         workload.load_weights(model.initial_weights(0))
         return workload.loss(batch), *workload.loss_and_gradients(batch)

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from ... import models
 from ...inputs.names import IDIOMATIC, MALLOC
-from ...models.layers import Conv
 from ...models.model import Model, Weights
 from ...workload import (
     KEEP_FREED_MEMORY,
@@ -34,7 +34,7 @@ from . import julia
 
 def convolves(model: Model) -> bool:
     """Return whether convolutions do most of the model's work."""
-    convolutions = (named for named in model.all_layers() if isinstance(named.layer, Conv))
+    convolutions = (named for named in model.all_layers() if isinstance(named.layer, models.Conv))
     flops = sum(named.layer.forward_flops(named.input_shape) for named in convolutions)
     return 2 * flops > model.forward_flops
 

@@ -14,46 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from ... import models
 from ...inputs.names import IDIOMATIC, MALLOC
-from ...models.layers import (
-    GELU,
-    GRU,
-    LSTM,
-    BatchNorm,
-    ClassToken,
-    Conv,
-    Dense,
-    Dropout,
-    Embedding,
-    FirstOfSequence,
-    Flatten,
-    GlobalAveragePool,
-    LayerNorm,
-    MaxPool,
-    MultiHeadAttention,
-    OneHot,
-    PositionEmbedding,
-    ReLU,
-    Residual,
-    RMSNorm,
-    ToSequence,
-    Unembedding,
-)
 from ...models.model import NamedLayer, Weights
-from ...models.training import (
-    SGD,
-    Adadelta,
-    Adam,
-    AdamW,
-    BinaryCrossEntropy,
-    InverseTimeDecay,
-    Loss,
-    MeanSquaredError,
-    Optimizer,
-    RMSprop,
-    SoftmaxCrossEntropy,
-    WarmupCosine,
-)
 from ...workload import (
     KEEP_FREED_MEMORY,
     MALLOC_VARIANT,
@@ -97,57 +60,57 @@ def module(named: NamedLayer, options: dict[str, Any], build: Any) -> Any:
     # load_weights sets every parameter: random initial values would cost seconds of compilation
     zeros = nnx.initializers.zeros
     match named.layer:
-        case Conv():
+        case models.Conv():
             return convolution(nnx.Conv, named, options)
-        case MaxPool(window, stride):
+        case models.MaxPool(window, stride):
             return partial(nnx.max_pool, window_shape=window, strides=stride)
-        case ReLU():
+        case models.ReLU():
             return nnx.relu
-        case GELU(tanh):
+        case models.GELU(tanh):
             return partial(nnx.gelu, approximate=tanh)
-        case Flatten():
+        case models.Flatten():
             # the canonical order is C, H, W; XLA fuses the transposition with its neighbours
             return lambda x: (x.transpose(0, 3, 1, 2) if x.ndim == 4 else x).reshape(len(x), -1)
-        case ToSequence():
+        case models.ToSequence():
             return lambda x: x.reshape(len(x), -1, x.shape[-1])
-        case Dense(features, bias):
+        case models.Dense(features, bias):
             options = options | {"use_bias": bias, "kernel_init": zeros}
             return nnx.Linear(named.input_shape[-1], features, **options)
-        case BatchNorm(epsilon, momentum):
+        case models.BatchNorm(epsilon, momentum):
             features = named.input_shape[0]
             return layers.BatchNorm(features, epsilon=epsilon, momentum=momentum, **options)
-        case LayerNorm(epsilon, bias):
+        case models.LayerNorm(epsilon, bias):
             options = options | {"use_bias": bias}
             return nnx.LayerNorm(named.input_shape[-1], epsilon=epsilon, **options)
-        case RMSNorm(epsilon):
+        case models.RMSNorm(epsilon):
             return nnx.RMSNorm(named.input_shape[-1], epsilon=epsilon, **options)
-        case Dropout(rate):
+        case models.Dropout(rate):
             return layers.Dropout(rate, rngs=options["rngs"])
-        case GlobalAveragePool():
+        case models.GlobalAveragePool():
             return lambda x: x.mean(range(1, x.ndim - 1))
-        case Embedding(vocabulary, features):
+        case models.Embedding(vocabulary, features):
             return nnx.Embed(vocabulary, features, embedding_init=zeros, **options)
-        case OneHot(vocabulary):
+        case models.OneHot(vocabulary):
             return partial(jax.nn.one_hot, num_classes=vocabulary, dtype=options["dtype"])
-        case Unembedding(vocabulary):
+        case models.Unembedding(vocabulary):
             features = named.input_shape[-1]
             return layers.Unembedding(vocabulary, features, embedding_init=zeros, **options)
-        case PositionEmbedding():
+        case models.PositionEmbedding():
             return layers.PositionEmbedding(named.input_shape, options["param_dtype"])
-        case ClassToken():
+        case models.ClassToken():
             return layers.ClassToken(named.input_shape[-1], options["param_dtype"])
-        case FirstOfSequence():
+        case models.FirstOfSequence():
             return lambda x: x[:, 0]
-        case MultiHeadAttention(heads, causal, bias):
+        case models.MultiHeadAttention(heads, causal, bias):
             options = options | {"use_bias": bias, "kernel_init": zeros, "keep_rngs": False}
             return layers.SelfAttention(causal, heads, named.input_shape[-1], **options)
-        case LSTM(features, bidirectional) | GRU(features, bidirectional):
-            cell = nnx.OptimizedLSTMCell if isinstance(named.layer, LSTM) else nnx.GRUCell
+        case models.LSTM(features, bidirectional) | models.GRU(features, bidirectional):
+            cell = nnx.OptimizedLSTMCell if isinstance(named.layer, models.LSTM) else nnx.GRUCell
             options = options | {"kernel_init": zeros, "recurrent_kernel_init": zeros}
             build = partial(cell, named.input_shape[-1], features, **options)
             cells = [build(), build()] if bidirectional else [build()]
             return layers.Recurrent(*cells)
-        case Residual():
+        case models.Residual():
             branches = (named.body, named.shortcut)
             return layers.Residual(*(sequential(branch, options, build) for branch in branches))
     raise NotImplementedError(f"the JAX adapter does not support the layer {named.layer}")
@@ -170,13 +133,13 @@ def convolution(kind: Any, named: NamedLayer, options: dict[str, Any]) -> Any:
     )
 
 
-def loss_function(loss: Loss) -> Any:
+def loss_function(loss: models.Loss) -> Any:
     """Return the loss as a function of (logits, labels): a scalar, the mean over the batch."""
     import jax
     import optax
 
     match loss:
-        case SoftmaxCrossEntropy(label_smoothing) if label_smoothing:
+        case models.SoftmaxCrossEntropy(label_smoothing) if label_smoothing:
 
             def smoothed(logits: Any, labels: Any) -> Any:
                 one_hot = jax.nn.one_hot(labels, logits.shape[-1], dtype=logits.dtype)
@@ -184,18 +147,18 @@ def loss_function(loss: Loss) -> Any:
                 return optax.softmax_cross_entropy(logits, targets).mean()
 
             return smoothed
-        case SoftmaxCrossEntropy():
+        case models.SoftmaxCrossEntropy():
             cross_entropy = optax.softmax_cross_entropy_with_integer_labels
             return lambda logits, labels: cross_entropy(logits, labels).mean()
-        case BinaryCrossEntropy():
+        case models.BinaryCrossEntropy():
             binary = optax.sigmoid_binary_cross_entropy
             return lambda logits, labels: binary(logits[:, 0], labels).mean()
-        case MeanSquaredError():
+        case models.MeanSquaredError():
             return lambda outputs, targets: optax.squared_error(outputs, targets).mean()
     raise NotImplementedError(f"the JAX adapter does not support the loss {loss}")
 
 
-def transformation(optimizer: Optimizer, decays: Callable[[Any], Any]) -> Any:
+def transformation(optimizer: models.Optimizer, decays: Callable[[Any], Any]) -> Any:
     """Return the optimizer as an optax.GradientTransformation.
 
     decays: returns whether each parameter of a tree decays, in a tree of the same structure.
@@ -208,25 +171,25 @@ def transformation(optimizer: Optimizer, decays: Callable[[Any], Any]) -> Any:
     return optax.chain(optax.clip_by_global_norm(optimizer.clip_norm), updates)
 
 
-def rule(optimizer: Optimizer, rate: Any, decays: Callable[[Any], Any]) -> Any:
+def rule(optimizer: models.Optimizer, rate: Any, decays: Callable[[Any], Any]) -> Any:
     """Return optax's rule of an optimizer, without its clipping."""
     import optax
 
     match optimizer:
-        case SGD(_, momentum):
+        case models.SGD(_, momentum):
             return optax.sgd(rate, momentum)
-        case Adam(_, beta1, beta2, epsilon):
+        case models.Adam(_, beta1, beta2, epsilon):
             return optax.adam(rate, beta1, beta2, epsilon)
-        case AdamW(_, beta1, beta2, epsilon, decay):
+        case models.AdamW(_, beta1, beta2, epsilon, decay):
             return optax.adamw(rate, beta1, beta2, epsilon, weight_decay=decay, mask=decays)
-        case RMSprop(_, rho, epsilon):
+        case models.RMSprop(_, rho, epsilon):
             return optax.rmsprop(rate, rho, epsilon, eps_in_sqrt=False)
-        case Adadelta(_, rho, epsilon):
+        case models.Adadelta(_, rho, epsilon):
             return optax.adadelta(rate, rho, epsilon)
     raise NotImplementedError(f"the JAX adapter does not support the optimizer {optimizer}")
 
 
-def learning_rate(optimizer: Optimizer) -> Any:
+def learning_rate(optimizer: models.Optimizer) -> Any:
     """Return the learning rate, or optax's schedule of it."""
     import optax
 
@@ -234,9 +197,9 @@ def learning_rate(optimizer: Optimizer) -> Any:
     match optimizer.schedule:
         case None:
             return rate
-        case InverseTimeDecay(decay):
+        case models.InverseTimeDecay(decay):
             return lambda step: rate / (1 + decay * step)
-        case WarmupCosine(warmup, steps, minimum):
+        case models.WarmupCosine(warmup, steps, minimum):
             scheduled = optax.warmup_cosine_decay_schedule(
                 init_value=rate / (warmup + 1),
                 peak_value=rate,

@@ -50,7 +50,7 @@ import numpy as np
 import optax
 from flax import nnx
 
-from ...models.layers import GRU, LSTM, BatchNorm, Conv, Embedding, MaxPool, MultiHeadAttention
+from ... import models
 from ...models.model import Model, NamedLayer, Weights
 from ...models.reordered import pool_before_relu
 from ...workload import Batches, Job
@@ -63,10 +63,10 @@ ATTEMPTS = 3
 """How often each number of pieces is timed; the fastest counts."""
 DEVICES = 2
 """Devices that the CPU becomes, at most; more of them were never tried."""
-CUT = (Conv, LSTM, GRU, MultiHeadAttention)
+CUT = (models.Conv, models.LSTM, models.GRU, models.MultiHeadAttention)
 """Layers whose activations are large. A model without one of them stays as it is: where the CPU was
 two devices, mnist_mlp took 1.40 [1.37–1.46] times as long, and mlp7_relu 1.30 [1.06–1.44] times."""
-LARGE = (Conv, Embedding)
+LARGE = (models.Conv, models.Embedding)
 """Layers with large arrays or gradients, whose memory one arena keeps where the model is not cut:
 imdb_fasttext took 0.50 [0.45-0.54] times as long with it, 1.18 [1.15-1.20] times without."""
 M_ARENA_MAX = -8
@@ -117,7 +117,7 @@ class TunedWorkload(JaxWorkload):
     def build_layer(self, named: NamedLayer, options: dict[str, Any], build: Any) -> Any:
         if not self.cuts:
             return super().build_layer(named, options, build)
-        if isinstance(named.layer, Conv):
+        if isinstance(named.layer, models.Conv):
             pool: Any = self.pools[named.name].layer if named.name in self.pools else None
             kind = partial(PatchConv, window=pool and pool.window)
             return convolution(kind, named, options)
@@ -197,7 +197,7 @@ class TunedWorkload(JaxWorkload):
 def gains_by_pieces(model: Model) -> bool:
     """Return whether pieces of a batch may be faster, and give the same gradients."""
     layers = [named.layer for named in model.all_layers()]
-    normed = any(isinstance(layer, BatchNorm) for layer in layers)
+    normed = any(isinstance(layer, models.BatchNorm) for layer in layers)
     return not normed and any(isinstance(layer, CUT) for layer in layers)
 
 
@@ -205,7 +205,11 @@ def _pooled(layers: Iterable[NamedLayer]) -> dict[str, NamedLayer]:
     """Return the max-pool, of windows that do not overlap, behind a convolution, by its name."""
     pools = dict[str, NamedLayer]()
     for named, behind in pairwise(layers):
-        if isinstance(named.layer, Conv) and named.layer.stride == (1, 1) and _disjoint(behind):
+        if (
+            isinstance(named.layer, models.Conv)
+            and named.layer.stride == (1, 1)
+            and _disjoint(behind)
+        ):
             pools[named.name] = behind
     return pools
 
@@ -223,7 +227,7 @@ def share_one_arena() -> None:
 
 
 def _disjoint(named: NamedLayer) -> bool:
-    return isinstance(named.layer, MaxPool) and named.layer.window == named.layer.stride
+    return isinstance(named.layer, models.MaxPool) and named.layer.window == named.layer.stride
 
 
 def _with_other_keys(others: Any, device: Any) -> Any:

@@ -11,45 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ...models.layers import (
-    GELU,
-    GRU,
-    LSTM,
-    BatchNorm,
-    ClassToken,
-    Conv,
-    Dense,
-    Dropout,
-    Embedding,
-    FirstOfSequence,
-    Flatten,
-    GlobalAveragePool,
-    LayerNorm,
-    MaxPool,
-    MultiHeadAttention,
-    OneHot,
-    PositionEmbedding,
-    ReLU,
-    Residual,
-    RMSNorm,
-    ToSequence,
-    Unembedding,
-)
+from ... import models
 from ...models.model import Model, NamedLayer, Weights
-from ...models.training import (
-    SGD,
-    Adadelta,
-    Adam,
-    AdamW,
-    BinaryCrossEntropy,
-    InverseTimeDecay,
-    Loss,
-    MeanSquaredError,
-    Optimizer,
-    RMSprop,
-    SoftmaxCrossEntropy,
-    WarmupCosine,
-)
 from ...workload import (
     Batch,
     Batches,
@@ -87,11 +50,11 @@ def chain(named_layers: Iterable[NamedLayer], x: Any, layers: dict[str, Any]) ->
     import keras
 
     for named in named_layers:
-        if isinstance(named.layer, Residual):
+        if isinstance(named.layer, models.Residual):
             branches = (named.body, named.shortcut)
             x = keras.layers.Add()([chain(branch, x, layers) for branch in branches])
             continue
-        if isinstance(named.layer, Unembedding):
+        if isinstance(named.layer, models.Unembedding):
             x = layers["embedding1"](x, reverse=True)
             continue
         *before, layer = keras_layers(named)
@@ -111,7 +74,7 @@ def keras_layers(named: NamedLayer) -> list[Any]:
     # load_weights sets every parameter: random initial values would cost seconds of compilation
     zeros = {"kernel_initializer": "zeros"}
     match named.layer:
-        case Conv(features, kernel, stride, padding, bias):
+        case models.Conv(features, kernel, stride, padding, bias):
             options = {"name": named.name, "use_bias": bias, **zeros}
             build = partial(keras_own.Conv2D, features, kernel, strides=stride, **options)
             padded = [] if padding == (0, 0) else [keras_own.ZeroPadding2D(padding)]
@@ -125,77 +88,77 @@ def keras_layers(named: NamedLayer) -> list[Any]:
             ):
                 return [build(padding="same")]
             return [*padded, build()]
-        case MaxPool(window, stride):
+        case models.MaxPool(window, stride):
             return [keras_own.MaxPooling2D(window, stride)]
-        case ReLU():
+        case models.ReLU():
             return [keras_own.ReLU()]
-        case GELU(tanh):
+        case models.GELU(tanh):
             return [layers.GELU(tanh)]
-        case Flatten() if len(named.input_shape) == 3:
+        case models.Flatten() if len(named.input_shape) == 3:
             # the canonical order is C, H, W
             return [keras_own.Permute((3, 1, 2)), keras_own.Flatten()]
-        case Flatten():
+        case models.Flatten():
             return [keras_own.Flatten()]
-        case ToSequence():
+        case models.ToSequence():
             return [keras_own.Reshape(named.output_shape)]
-        case Dense(features, bias):
+        case models.Dense(features, bias):
             return [keras_own.Dense(features, use_bias=bias, name=named.name, **zeros)]
-        case BatchNorm(epsilon, momentum):
+        case models.BatchNorm(epsilon, momentum):
             return [layers.BatchNorm(epsilon=epsilon, momentum=momentum, name=named.name)]
-        case LayerNorm(epsilon, bias):
+        case models.LayerNorm(epsilon, bias):
             return [keras_own.LayerNormalization(epsilon=epsilon, center=bias, name=named.name)]
-        case RMSNorm(epsilon):
+        case models.RMSNorm(epsilon):
             return [keras_own.RMSNormalization(epsilon=epsilon, name=named.name)]
-        case Dropout(rate):
+        case models.Dropout(rate):
             return [layers.Dropout(rate, name=named.name)]
-        case GlobalAveragePool() if len(named.input_shape) == 3:
+        case models.GlobalAveragePool() if len(named.input_shape) == 3:
             return [keras_own.GlobalAveragePooling2D()]
-        case GlobalAveragePool():
+        case models.GlobalAveragePool():
             return [keras_own.GlobalAveragePooling1D()]
-        case Embedding(vocabulary, features):
+        case models.Embedding(vocabulary, features):
             options = {"embeddings_initializer": "zeros", "name": named.name}
             return [keras_own.ReversibleEmbedding(vocabulary, features, **options)]
-        case PositionEmbedding():
+        case models.PositionEmbedding():
             return [layers.PositionEmbedding(name=named.name)]
-        case ClassToken():
+        case models.ClassToken():
             return [layers.ClassToken(name=named.name)]
-        case FirstOfSequence():
+        case models.FirstOfSequence():
             return [layers.FirstOfSequence()]
-        case MultiHeadAttention(heads, causal, bias):
+        case models.MultiHeadAttention(heads, causal, bias):
             options = {"use_bias": bias, "name": named.name, **zeros}
             width = named.input_shape[-1] // heads
             return [layers.SelfAttention(causal, heads, width, **options)]
-        case OneHot(vocabulary):
+        case models.OneHot(vocabulary):
             return [layers.OneHot(vocabulary)]
-        case LSTM(features, bidirectional):
+        case models.LSTM(features, bidirectional):
             layer = keras_own.LSTM(features, recurrent_initializer="zeros", **zeros)
             return [keras_own.Bidirectional(layer) if bidirectional else layer]
-        case GRU(features, bidirectional):
+        case models.GRU(features, bidirectional):
             one_bias = {"bias_constraint": layers.OneBias()}
             layer = keras_own.GRU(features, recurrent_initializer="zeros", **zeros, **one_bias)
             return [keras_own.Bidirectional(layer) if bidirectional else layer]
     raise NotImplementedError(f"the Keras adapter does not support the layer {named.layer}")
 
 
-def loss_function(loss: Loss) -> Any:
+def loss_function(loss: models.Loss) -> Any:
     """Return the loss, a keras.losses.Loss of labels and logits."""
     from keras import losses
 
     from .layers import SmoothedCrossEntropy
 
     match loss:
-        case SoftmaxCrossEntropy(label_smoothing) if label_smoothing:
+        case models.SoftmaxCrossEntropy(label_smoothing) if label_smoothing:
             return SmoothedCrossEntropy(from_logits=True, label_smoothing=label_smoothing)
-        case SoftmaxCrossEntropy():
+        case models.SoftmaxCrossEntropy():
             return losses.SparseCategoricalCrossentropy(from_logits=True)
-        case BinaryCrossEntropy():
+        case models.BinaryCrossEntropy():
             return losses.BinaryCrossentropy(from_logits=True)
-        case MeanSquaredError():
+        case models.MeanSquaredError():
             return losses.MeanSquaredError()
     raise NotImplementedError(f"the Keras adapter does not support the loss {loss}")
 
 
-def optimizer(description: Optimizer) -> Any:
+def optimizer(description: models.Optimizer) -> Any:
     """Return the optimizer, a keras.optimizers.Optimizer."""
     import keras
 
@@ -206,22 +169,22 @@ def optimizer(description: Optimizer) -> Any:
     rate = learning_rate(description, exact)
     clip = None if description.clip_norm is None else exact(description.clip_norm)
     match description:
-        case SGD(_, momentum):
+        case models.SGD(_, momentum):
             return optimizers.SGD(rate, exact(momentum), global_clipnorm=clip)
-        case Adam(_, beta1, beta2, epsilon):
+        case models.Adam(_, beta1, beta2, epsilon):
             betas = exact(beta1), exact(beta2)
             return optimizers.Adam(rate, *betas, epsilon, global_clipnorm=clip)
-        case AdamW(_, beta1, beta2, epsilon, decay):
+        case models.AdamW(_, beta1, beta2, epsilon, decay):
             betas = exact(beta1), exact(beta2)
             return optimizers.AdamW(rate, exact(decay), *betas, epsilon, global_clipnorm=clip)
-        case RMSprop(_, rho, epsilon):
+        case models.RMSprop(_, rho, epsilon):
             return optimizers.RMSprop(rate, rho, epsilon=epsilon, global_clipnorm=clip)
-        case Adadelta(_, rho, epsilon):
+        case models.Adadelta(_, rho, epsilon):
             return optimizers.Adadelta(rate, rho, epsilon, global_clipnorm=clip)
     raise NotImplementedError(f"the Keras adapter does not support the optimizer {description}")
 
 
-def learning_rate(description: Optimizer, exact: Any) -> Any:
+def learning_rate(description: models.Optimizer, exact: Any) -> Any:
     """Return the learning rate, or Keras' schedule of it. exact: the type of its numbers."""
     from keras.optimizers import schedules
 
@@ -229,9 +192,9 @@ def learning_rate(description: Optimizer, exact: Any) -> Any:
     match description.schedule:
         case None:
             return rate
-        case InverseTimeDecay(decay):
+        case models.InverseTimeDecay(decay):
             return schedules.InverseTimeDecay(exact(rate), 1, exact(decay))
-        case WarmupCosine(warmup, steps, minimum):
+        case models.WarmupCosine(warmup, steps, minimum):
             return schedules.CosineDecay(
                 exact(rate / (warmup + 1)),
                 steps - warmup,
@@ -265,39 +228,39 @@ def variables(named: NamedLayer, layer: Any) -> dict[str, Mapped]:
     """Return the variables of a Keras layer by the canonical name of the parameter."""
     found: dict[str, Mapped] = {}
     match named.layer:
-        case Conv():
+        case models.Conv():
             to_keras, back = (partial(np.transpose, axes=a) for a in ((2, 3, 1, 0), (3, 2, 0, 1)))
             found = {"weight": (layer.kernel, to_keras, back)}
             if named.layer.bias:
                 found["bias"] = (layer.bias, same, same)
-        case Dense(bias=bias):
+        case models.Dense(bias=bias):
             found = {"weight": (layer.kernel, transposed, transposed)}
             if bias:
                 found["bias"] = (layer.bias, same, same)
-        case Embedding():
+        case models.Embedding():
             found = {"weight": (layer.embeddings, same, same)}
-        case PositionEmbedding() | ClassToken():
+        case models.PositionEmbedding() | models.ClassToken():
             found = {"weight": (layer.weight, same, same)}
-        case LayerNorm(bias=bias):
+        case models.LayerNorm(bias=bias):
             found = {"weight": (layer.gamma, same, same)}
             if bias:
                 found["bias"] = (layer.beta, same, same)
-        case RMSNorm():
+        case models.RMSNorm():
             found = {"weight": (layer.scale, same, same)}
-        case MultiHeadAttention():
+        case models.MultiHeadAttention():
             found = attention_variables(named, layer)
-        case BatchNorm():
+        case models.BatchNorm():
             found = {
                 "weight": (layer.gamma, same, same),
                 "bias": (layer.beta, same, same),
                 "running_mean": (layer.moving_mean, same, same),
                 "running_var": (layer.moving_variance, same, same),
             }
-        case LSTM(bidirectional=True) | GRU(bidirectional=True):
+        case models.LSTM(bidirectional=True) | models.GRU(bidirectional=True):
             found = cell_variables(named, layer.forward_layer.cell)
             reverse = cell_variables(named, layer.backward_layer.cell)
             found |= {f"{name}_reverse": mapped for name, mapped in reverse.items()}
-        case LSTM() | GRU():
+        case models.LSTM() | models.GRU():
             found = cell_variables(named, layer.cell)
     return {f"{named.name}.{name}": mapped for name, mapped in found.items()}
 
@@ -320,7 +283,7 @@ def attention_variables(named: NamedLayer, layer: Any) -> dict[str, Mapped]:
 
 def cell_variables(named: NamedLayer, cell: Any) -> dict[str, Mapped]:
     """Return the variables of a recurrent cell by the name of the parameter."""
-    if isinstance(named.layer, LSTM):
+    if isinstance(named.layer, models.LSTM):
         return {
             "weight_ih": (cell.kernel, transposed, transposed),
             "weight_hh": (cell.recurrent_kernel, transposed, transposed),
@@ -400,7 +363,7 @@ class KerasWorkload:
             if named.name in layers
             for name, mapped in variables(named, layers[named.name]).items()
         }
-        if isinstance(job.model.optimizer, AdamW):
+        if isinstance(job.model.optimizer, models.AdamW):
             self.optimizer.exclude_from_weight_decay(self._not_decaying(job.model))
         self.optimizer.build(self.model.trainable_variables)
         self.dropouts = self.model.dropouts

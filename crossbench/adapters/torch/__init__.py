@@ -11,44 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ... import models
 from ...inputs.names import IDIOMATIC, MALLOC
-from ...models.layers import (
-    GELU,
-    GRU,
-    LSTM,
-    BatchNorm,
-    ClassToken,
-    Conv,
-    Dense,
-    Dropout,
-    Embedding,
-    FirstOfSequence,
-    Flatten,
-    GlobalAveragePool,
-    LayerNorm,
-    MaxPool,
-    MultiHeadAttention,
-    OneHot,
-    PositionEmbedding,
-    ReLU,
-    Residual,
-    RMSNorm,
-    ToSequence,
-    Unembedding,
-)
 from ...models.model import Model, NamedLayer, Weights
-from ...models.training import (
-    SGD,
-    Adadelta,
-    Adam,
-    AdamW,
-    BinaryCrossEntropy,
-    Loss,
-    MeanSquaredError,
-    Optimizer,
-    RMSprop,
-    SoftmaxCrossEntropy,
-)
 from ...workload import (
     KEEP_FREED_MEMORY,
     MALLOC_VARIANT,
@@ -84,56 +49,58 @@ def module(named: NamedLayer) -> torch.nn.Module:
     from . import layers
 
     match named.layer:
-        case Conv(features, kernel, stride, padding, bias):
+        case models.Conv(features, kernel, stride, padding, bias):
             channels = named.input_shape[0]
             return nn.Conv2d(channels, features, kernel, stride, padding, bias=bias)
-        case MaxPool(window, stride):
+        case models.MaxPool(window, stride):
             return nn.MaxPool2d(window, stride)
-        case ReLU():
+        case models.ReLU():
             return nn.ReLU()
-        case GELU(tanh):
+        case models.GELU(tanh):
             return nn.GELU("tanh" if tanh else "none")
-        case Flatten():
+        case models.Flatten():
             return nn.Flatten()
-        case ToSequence():
+        case models.ToSequence():
             return layers.ToSequence()
-        case Dense(features, bias):
+        case models.Dense(features, bias):
             return nn.Linear(named.input_shape[-1], features, bias)
-        case BatchNorm(epsilon, momentum):
+        case models.BatchNorm(epsilon, momentum):
             norm = nn.BatchNorm2d if len(named.input_shape) == 3 else nn.BatchNorm1d
             # torch's momentum is the weight of the new value, the description's of the old one
             return norm(named.input_shape[0], epsilon, 1 - momentum)
-        case LayerNorm(epsilon, bias):
+        case models.LayerNorm(epsilon, bias):
             return nn.LayerNorm(named.input_shape[-1], epsilon, bias=bias)
-        case RMSNorm(epsilon):
+        case models.RMSNorm(epsilon):
             return nn.RMSNorm(named.input_shape[-1], epsilon)
-        case Dropout(rate):
+        case models.Dropout(rate):
             return nn.Dropout(rate)
-        case GlobalAveragePool() if len(named.input_shape) == 3:
+        case models.GlobalAveragePool() if len(named.input_shape) == 3:
             return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
-        case GlobalAveragePool():
+        case models.GlobalAveragePool():
             return layers.SequenceMean()
-        case Embedding(vocabulary, features):
+        case models.Embedding(vocabulary, features):
             return nn.Embedding(vocabulary, features)
-        case OneHot(vocabulary):
+        case models.OneHot(vocabulary):
             return layers.OneHot(vocabulary)
-        case Unembedding(vocabulary):
+        case models.Unembedding(vocabulary):
             return layers.Unembedding(named.input_shape[-1], vocabulary, bias=False)
-        case PositionEmbedding():
+        case models.PositionEmbedding():
             return layers.PositionEmbedding(named.input_shape)
-        case ClassToken():
+        case models.ClassToken():
             return layers.ClassToken(named.input_shape[-1])
-        case FirstOfSequence():
+        case models.FirstOfSequence():
             return layers.FirstOfSequence()
-        case MultiHeadAttention(heads, causal, bias):
+        case models.MultiHeadAttention(heads, causal, bias):
             return layers.SelfAttention(named.input_shape[-1], heads, causal, bias)
-        case LSTM(features, bidirectional) | GRU(features, bidirectional):
+        case models.LSTM(features, bidirectional) | models.GRU(features, bidirectional):
             recurrent = (
-                layers.LSTMLastOutput if isinstance(named.layer, LSTM) else layers.GRULastOutput
+                layers.LSTMLastOutput
+                if isinstance(named.layer, models.LSTM)
+                else layers.GRULastOutput
             )
             options = {"batch_first": True, "bidirectional": bidirectional}
             return layers.one_bias(recurrent(named.input_shape[-1], features, **options))
-        case Residual():
+        case models.Residual():
             return layers.Residual(sequential(named.body), sequential(named.shortcut))
     raise NotImplementedError(f"the torch adapter does not support the layer {named.layer}")
 
@@ -172,24 +139,24 @@ def canonical_parts(path: str, tensor: torch.Tensor) -> dict[str, tuple[torch.Te
     }
 
 
-def criterion(loss: Loss) -> torch.nn.Module:
+def criterion(loss: models.Loss) -> torch.nn.Module:
     """Build the loss as a module of (logits, labels)."""
     from torch import nn
 
     from . import layers
 
     match loss:
-        case SoftmaxCrossEntropy(label_smoothing):
+        case models.SoftmaxCrossEntropy(label_smoothing):
             return layers.CrossEntropy(label_smoothing=label_smoothing)
-        case BinaryCrossEntropy():
+        case models.BinaryCrossEntropy():
             return layers.BinaryCrossEntropy()
-        case MeanSquaredError():
+        case models.MeanSquaredError():
             return nn.MSELoss()
     raise NotImplementedError(f"the torch adapter does not support the loss {loss}")
 
 
 def optimizer(
-    description: Optimizer, parameters: Iterable[Any], **options: Any
+    description: models.Optimizer, parameters: Iterable[Any], **options: Any
 ) -> torch.optim.Optimizer:
     """Build the optimizer of these parameters, or of groups of them, without its schedule.
 
@@ -198,22 +165,22 @@ def optimizer(
     from torch import optim
 
     match description:
-        case SGD(rate, momentum):
+        case models.SGD(rate, momentum):
             return optim.SGD(parameters, lr=rate, momentum=momentum, **options)
-        case Adam(rate, beta1, beta2, epsilon):
+        case models.Adam(rate, beta1, beta2, epsilon):
             return optim.Adam(parameters, lr=rate, betas=(beta1, beta2), eps=epsilon, **options)
-        case AdamW(rate, beta1, beta2, epsilon, decay):
+        case models.AdamW(rate, beta1, beta2, epsilon, decay):
             options |= {"betas": (beta1, beta2), "eps": epsilon, "weight_decay": decay}
             return optim.AdamW(parameters, lr=rate, **options)
-        case RMSprop(rate, rho, epsilon):
+        case models.RMSprop(rate, rho, epsilon):
             return optim.RMSprop(parameters, lr=rate, alpha=rho, eps=epsilon, **options)
-        case Adadelta(rate, rho, epsilon):
+        case models.Adadelta(rate, rho, epsilon):
             return optim.Adadelta(parameters, lr=rate, rho=rho, eps=epsilon, **options)
     raise NotImplementedError(f"the torch adapter does not support the optimizer {description}")
 
 
 def schedule(
-    description: Optimizer, optimizer: torch.optim.Optimizer
+    description: models.Optimizer, optimizer: torch.optim.Optimizer
 ) -> torch.optim.lr_scheduler.LRScheduler | None:
     """Build the schedule of the learning rate by step; None if the rate is constant."""
     from torch.optim.lr_scheduler import LambdaLR
@@ -292,7 +259,7 @@ class TorchWorkload:
 
     def _groups(self, model: Model) -> list[Any]:
         """Return the trained tensors, in groups by their weight decay where that differs."""
-        if not isinstance(self.description, AdamW):
+        if not isinstance(self.description, models.AdamW):
             return self.trained
         described = model.parameters
         decaying = {

@@ -51,10 +51,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...models.layers import BatchNorm
+from ... import models
 from ...models.model import Weights
 from ...models.reordered import pool_before_relu
-from ...models.training import SGD, Adam, AdamW
 from ...workload import Batches, Job
 from . import SEED, optimizer
 from .channels_last import ChannelsLastWorkload, is_unsafe_for_onednn
@@ -77,7 +76,7 @@ class TunedWorkload(ChannelsLastWorkload):
     def __init__(self, job: Job) -> None:
         super().__init__(replace(job, model=pool_before_relu(job.model)))
         self.threads_of_job = job.threads
-        normed = any(isinstance(named.layer, BatchNorm) for named in job.model.all_layers())
+        normed = any(isinstance(named.layer, models.BatchNorm) for named in job.model.all_layers())
         size = 0 if normed or self.device.type == "cuda" else job.threads
         # oneDNN has no float64: there the same modules compute in the layout of the whole batch
         blocked = job.dtype == "float32"
@@ -88,7 +87,7 @@ class TunedWorkload(ChannelsLastWorkload):
         self.pieces: int | None = None
 
     def new_optimizer(self) -> torch.optim.Optimizer:
-        if isinstance(self.description, SGD | Adam | AdamW):
+        if isinstance(self.description, models.SGD | models.Adam | models.AdamW):
             return optimizer(self.description, self.groups, fused=True)
         return super().new_optimizer()
 

@@ -1,0 +1,92 @@
+"""Dense layers, and the layers that do something to each value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from ... import models
+from ...models.model import NamedLayer, Weights
+from .passes import Outcome, Pass, forward, forward_all, sum_float64
+
+
+@forward.register
+def _(layer: models.Dense, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
+    parameters = run.parameters(named)
+    y, back = affine(x, parameters["weight"], parameters.get("bias"))
+
+    def backward(dy: np.ndarray) -> np.ndarray:
+        dx, gradients = back(dy)
+        run.add_gradients(named, **gradients)
+        return dx
+
+    return y, backward
+
+
+def affine(
+    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None
+) -> tuple[np.ndarray, Callable[[np.ndarray], tuple[np.ndarray, Weights]]]:
+    """Return x @ weight' + bias over the last axis, and its backward pass: the gradient of x, and
+    those of the "weight" and, unless it is None, of the "bias".
+    """
+    rows = x.reshape(-1, x.shape[-1])  # a product of many small matrices is slow in NumPy
+
+    def backward(dy: np.ndarray) -> tuple[np.ndarray, Weights]:
+        drows = dy.reshape(-1, dy.shape[-1])
+        gradients = {"weight": drows.T @ rows}
+        if bias is not None:
+            gradients["bias"] = sum_float64(drows, (0,))
+        return (drows @ weight).reshape(x.shape), gradients
+
+    y = (rows @ weight.T).reshape(*x.shape[:-1], -1)
+    return y if bias is None else y + bias, backward
+
+
+@forward.register
+def _(layer: models.ReLU, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
+    return np.maximum(x, 0), lambda dy: np.where(x > 0, dy, 0)
+
+
+@forward.register
+def _(layer: models.GELU, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
+    if layer.tanh:
+        scale = math.sqrt(2 / math.pi)
+        tanh = np.tanh(scale * (x + 0.044715 * x**3))
+        below = (1 + tanh) / 2
+    else:
+        from scipy.special import erf  # it takes a third of a worker process' start
+
+        below = (1 + erf(x / math.sqrt(2))) / 2  # the share of the normal distribution below x
+
+    def backward(dy: np.ndarray) -> np.ndarray:
+        if layer.tanh:
+            slope = (1 - tanh**2) / 2 * scale * (1 + 3 * 0.044715 * x**2)
+        else:
+            slope = np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
+        return dy * (below + x * slope)
+
+    return x * below, backward
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    e = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1, e) / (1 + e)
+
+
+@forward.register
+def _(layer: models.Dropout, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
+    if not run.training:
+        return x, lambda dy: dy
+    mask = run.masks and run.masks[named.name]
+    mask = run.random.random(x.shape) >= layer.rate if mask is None else mask
+    scale = mask / x.dtype.type(1 - layer.rate)
+    return x * scale, lambda dy: dy * scale
+
+
+@forward.register
+def _(layer: models.Residual, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
+    body, body_back = forward_all(named.body, x, run)
+    shortcut, shortcut_back = forward_all(named.shortcut, x, run)
+    return body + shortcut, lambda dy: body_back(dy) + shortcut_back(dy)
