@@ -292,13 +292,12 @@ PACKAGE = ROOT / "crossbench"
 
 def module_names(folder: Path) -> set[str]:
     """Return what the architecture's table for a folder must name."""
-    if folder == PACKAGE / "adapters":
-        subfolders = {f"{file.parent.name}/" for file in folder.glob("*/__init__.py")}
-        return subfolders | {f.name for f in folder.glob("*.py") if f.name != "__init__.py"}
-    files = [f for f in folder.glob("*.py") if folder == PACKAGE or f.name != "__init__.py"]
+    if folder == PACKAGE:
+        return {file.name for file in folder.glob("*.py")}
+    files = {f.name for f in folder.glob("*.py") if f.name != "__init__.py"}
     if folder == PACKAGE / "models":
-        files = [f for f in files if f.stem not in models.names()]
-    return {f.name for f in files}
+        files -= {f"{name}.py" for name in models.names()}
+    return files | {f"{file.parent.name}/" for file in folder.glob("*/__init__.py")}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,28 @@
+"""Draw the page's charts: each answers one question, from the figures of one comparison.
+
+Each is a Vega-Lite specification, made by Vega-Altair, with a table of the same figures for readers
+who do not see it.
+"""
+
+from __future__ import annotations
+
+from ...results.comparison import Comparison
+from .drawing import Chart
+from .learning import losses, to_target
+from .machine import activity, energy, memory, roofline
+from .runs import several
+from .speed import batch_sizes, cost, first_epochs, ratios, rounds, threads
+
+__all__ = ["Chart", "charts", "several"]
+
+CHARTS = (
+    *(ratios, rounds, first_epochs, losses, to_target, roofline, activity, memory, energy),
+    *(batch_sizes, threads, cost),
+)
+"""What draws a chart of a comparison, in the order of the page; None where it has no figures."""
+
+
+def charts(comparison: Comparison) -> list[Chart]:
+    """Return the charts that the comparison has figures for."""
+    comparison = comparison.frozen()
+    return [chart for draw in CHARTS if (chart := draw(comparison))]

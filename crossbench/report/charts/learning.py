@@ -1,0 +1,105 @@
+"""The charts of what is learned: the losses, and the way to a target."""
+
+from __future__ import annotations
+
+import altair as alt
+
+from ...results.comparison import Comparison
+from ...results.records import TRAIN
+from ..formatting import joined, number, target_name, target_value
+from ..summary import row_name
+from .drawing import Chart, Values, colour, data, figure, labels, measured, specification
+
+MAX_STEPS = 400
+"""Points of a line of losses; of more steps evenly spaced ones are drawn."""
+
+
+def losses(comparison: Comparison) -> Chart | None:
+    """Draw whether all rows learn the same: the loss of each step of the first epoch.
+
+    Of several batch sizes, only rows of the first one are drawn.
+    """
+    values: Values = []
+    cells, last, diverged = [], list[float](), list[str]()
+    trained = [result for result in measured(comparison) if result.cell.task == TRAIN]
+    for result in [r for r in trained if r.cell.work == trained[0].cell.work]:
+        known = [(i, x) for i, x in enumerate(result.first_losses, 1) if x is not None]
+        every = -(-len(known) // MAX_STEPS) or 1
+        values += [labels(comparison, result) | {"step": i, "loss": x} for i, x in known[::every]]
+        if known:
+            cells.append(
+                [row_name(comparison, result), f"{known[0][1]:.6g}", f"{known[-1][1]:.6g}"]
+            )
+            last.append(known[-1][1])
+        if None in result.first_losses:
+            diverged.append(row_name(comparison, result))
+    if not values:
+        return None
+    spread = (max(last) - min(last)) / abs(min(last)) if min(last) else 0.0
+    chart = alt.Chart(data(values)).mark_line(opacity=0.8, strokeWidth=2.5, point=True)
+    chart = chart.encode(
+        x=alt.X("step:Q", title="step of the first epoch", axis=alt.Axis(tickMinStep=1)),
+        y=alt.Y("loss:Q", title="training loss", scale=alt.Scale(zero=False)),
+        color=colour(comparison),
+        strokeDash=alt.StrokeDash("row:N", title=None, legend=None),
+        tooltip=["row:N", "step:Q", figure("loss")],
+    )
+    return Chart(
+        "losses",
+        "Do they learn the same?",
+        f"Losses that are not finite: {joined(diverged)}."
+        if diverged
+        else f"The losses of the last step lie within {spread:.1%} of one another.",
+        "All rows start from the same weights and see the same batches, so their lines cover one "
+        "another; with dropouts they differ by chance.",
+        specification(chart),
+        ["row", "loss of the first step", "of the last step"],
+        cells,
+    )
+
+
+def to_target(comparison: Comparison) -> Chart | None:
+    """Draw the accuracy, or the loss, over the seconds of training, where there was a target."""
+    target = comparison.settings.target
+    if target is None:
+        return None
+    values: Values = []
+    cells, met = [], []
+    for result in comparison.results:
+        seconds = 0.0
+        for epoch in result.to_target:
+            seconds += epoch.wall_seconds
+            values.append(
+                labels(comparison, result) | {"seconds": seconds, target.what: epoch.reached}
+            )
+        if result.to_target:
+            reached, name = result.to_target[-1].reached, row_name(comparison, result)
+            cells.append([name, number(seconds), target_value(target, reached)])
+            met += [name] if target.met_by(reached) else []
+    if not values:
+        return None
+    is_share = target.what == "accuracy"
+    axis = alt.Axis(format="%" if is_share else "g")
+    tip = alt.Tooltip(f"{target.what}:Q", format=".1%" if is_share else ".3f")
+    chart = (
+        alt.Chart(data(values))
+        .mark_line(point=True, strokeWidth=2.5)
+        .encode(
+            x=alt.X("seconds:Q", title="seconds of training"),
+            y=alt.Y(f"{target.what}:Q", title=f"test {target.what}", axis=axis),
+            color=colour(comparison),
+            detail="row:N",
+            tooltip=["row:N", figure("seconds"), tip],
+        )
+    )
+    line = alt.Chart(data([{target.what: target.value}])).mark_rule(strokeDash=[4, 4])
+    goal = f"an accuracy of {target_name(target)}" if is_share else target_name(target)
+    return Chart(
+        target.what,
+        f"How long until {goal}?",
+        f"{joined(met)} reached it." if met else "No row reached it.",
+        "Training from the initial weights, tested after each epoch; the tests do not count.",
+        specification(alt.layer(line.encode(y=f"{target.what}:Q"), chart)),
+        ["row", "seconds", target.what],
+        cells,
+    )

@@ -1,0 +1,202 @@
+"""The charts of the machine: how much of it each row uses."""
+
+from __future__ import annotations
+
+import altair as alt
+
+from ...results.comparison import Comparison
+from ...results.records import TRAIN
+from ...results.roofline import intensity
+from ..formatting import count, integer, joined, number, percent
+from ..sections import joules_per_epoch
+from ..summary import row_name
+from .drawing import (
+    PALETTE,
+    ROW_HEIGHT,
+    Chart,
+    Values,
+    colour,
+    data,
+    figure,
+    labels,
+    ranked,
+    row_axis,
+    specification,
+)
+
+
+def roofline(comparison: Comparison) -> Chart | None:
+    """Draw how close each row comes to what the device can do: its two edges, and a point a row."""
+    found = [
+        (result, gflops, peak)
+        for result in ranked(comparison)
+        if result.cell.task == TRAIN
+        and (gflops := comparison.gflops(result))
+        and (peak := comparison.peak(result))
+    ]
+    if not found or "trained_parameters" not in comparison.model:
+        return None
+    points: Values = []
+    edges: Values = []
+    cells = []
+    intensities = set[float]()
+    for result, gflops, peak in found:
+        flops_per_byte = intensity(comparison.model, result.cell.batch_size)
+        intensities.add(flops_per_byte)
+        limit = min(peak.gflops, flops_per_byte * peak.copy_gigabytes)
+        points.append(
+            labels(comparison, result) | {"FLOP per byte": flops_per_byte, "GFLOP/s": gflops}
+        )
+        cells.append(
+            [row_name(comparison, result), number(gflops), number(limit), percent(gflops / limit)]
+        )
+        ridge = peak.gflops / peak.copy_gigabytes
+        place = f"{result.cell.device}, {count(result.cell.threads, 'thread')}"
+        for at in (min(ridge, flops_per_byte) / 4, ridge, 4 * max(ridge, flops_per_byte)):
+            limit = min(peak.gflops, at * peak.copy_gigabytes)
+            edges.append({"place": place, "FLOP per byte": at, "GFLOP/s": limit})
+    edges = [dict(pairs) for pairs in dict.fromkeys(tuple(edge.items()) for edge in edges)]
+    log = alt.Scale(type="log")
+    x = alt.X("FLOP per byte:Q", title="FLOP for each byte that a step moves", scale=log)
+    y = alt.Y("GFLOP/s:Q", scale=log)
+    line = alt.Chart(data(edges)).mark_line(strokeWidth=2, color="#808080")
+    marks = alt.Chart(data(points)).mark_point(filled=True, size=110, opacity=1)
+    chart = alt.layer(
+        line.encode(x=x, y=y, detail="place:N", tooltip=["place:N", figure("GFLOP/s")]),
+        marks.encode(x=x, y=y, color=colour(comparison), tooltip=["row:N", figure("GFLOP/s")]),
+    )
+    best = max(found, key=lambda entry: entry[1] / entry[2].gflops)
+    closest, share = row_name(comparison, best[0]), best[1] / best[2].gflops
+    return Chart(
+        "roofline",
+        "How close to the machine?",
+        f"{closest} comes closest: {share:.0%} of the best matrix multiplication.",
+        f"The edges were measured: a copy (left) and a matrix multiplication (right), the best of "
+        f"all rows. The model's step has {joined(f'{x:.3g}' for x in sorted(intensities))} FLOP "
+        "for each byte, counted from its description: each activation is moved five times (written "
+        "and read forward, read backward, its gradient written and read), each weight six times a "
+        "step. What stays in a cache is not moved, so a row may lie above the left edge.",
+        specification(chart),
+        ["row", "GFLOP/s", "edge at this intensity", "share of it"],
+        cells,
+    )
+
+
+def activity(comparison: Comparison) -> Chart | None:
+    """Draw the cores and the GPU in use over a steady epoch, of each row the last one sampled."""
+    values: Values = []
+    cells = []
+    for result in ranked(comparison):
+        usage = next((u for u in reversed(result.usage) if u.seconds), None)
+        if usage is None:
+            continue
+        for kind, series in (("cores", usage.cores), ("share of the GPU", usage.gpu_shares)):
+            values += [
+                labels(comparison, result) | {"seconds": at, "in use": value, "kind": kind}
+                for at, value in zip(usage.seconds, series, strict=False)
+                if value is not None
+            ]
+        busy = percent(usage.gpu_busy)
+        cells.append(
+            [
+                row_name(comparison, result),
+                number(comparison.cores(result)),
+                number(usage.cores_peak),
+                percent(comparison.system_share(result)),
+                busy,
+            ]
+        )
+    if not values:
+        return None
+    chart = (
+        alt.Chart(data(values))
+        .mark_line(strokeWidth=2)
+        .encode(
+            x=alt.X("seconds:Q", title="seconds of a steady epoch"),
+            y=alt.Y("in use:Q", title="cores, or share of the GPU, in use"),
+            color=colour(comparison),
+            strokeDash=alt.StrokeDash("kind:N", title=None, legend=None),
+            detail=["row:N", "kind:N"],
+            tooltip=["row:N", "kind:N", figure("in use")],
+        )
+    )
+    most = max(cells, key=lambda row: float(row[1].replace(",", "")))
+    return Chart(
+        "activity",
+        "What is in use?",
+        f"{most[0]} keeps most cores at work: {most[1]} on average.",
+        "Cores in use from one sample to the next, ten a second, over the last steady epoch; of a "
+        "row on a GPU also the share of time in which the GPU worked (dashed).",
+        specification(chart),
+        ["row", "cores, mean", "cores, most", "CPU time in the kernel", "GPU busy"],
+        cells,
+    )
+
+
+def memory(comparison: Comparison) -> Chart | None:
+    """Draw the peak memory of each row."""
+    found = [(r, r.peak_memory / 2**20) for r in ranked(comparison) if r.peak_memory]
+    if not found:
+        return None
+    most, mebibytes = max(found, key=lambda pair: pair[1])
+    values = [labels(comparison, r) | {"mebibytes": value} for r, value in found]
+    chart = (
+        alt.Chart(data(values))
+        .mark_bar(height=14)
+        .encode(
+            x=alt.X("mebibytes:Q", title="peak memory, MiB"),
+            y=row_axis(comparison),
+            color=colour(comparison, legend=False),
+            tooltip=["row:N", alt.Tooltip("mebibytes:Q", format=",.0f")],
+        )
+    )
+    return Chart(
+        "memory",
+        "How much memory does it take?",
+        f"{row_name(comparison, most)} takes most: {integer(mebibytes)} MiB.",
+        "On the CPU the most resident memory of the process during an epoch; on a GPU the most "
+        "that the framework's allocator had given out.",
+        specification(chart, ROW_HEIGHT * len(found)),
+        ["row", "peak MiB"],
+        [[row_name(comparison, r), integer(value)] for r, value in found],
+    )
+
+
+def energy(comparison: Comparison) -> Chart | None:
+    """Draw the energy of a steady epoch of each row, that of the CPU and of the GPU."""
+    kinds = {"CPU": "cpu_joules", "GPU": "gpu_joules"}
+    found = [
+        (result, device, joules)
+        for result in ranked(comparison)
+        for device, figure in kinds.items()
+        if (joules := joules_per_epoch(result, figure)) is not None
+    ]
+    if not found:
+        return None
+    totals: dict[str, float] = {}
+    for result, _, joules in found:
+        name = row_name(comparison, result)
+        totals[name] = totals.get(name, 0.0) + joules
+    most = max(totals, key=lambda name: totals[name])
+    values = [
+        labels(comparison, r) | {"device": device, "joules": joules} for r, device, joules in found
+    ]
+    chart = (
+        alt.Chart(data(values))
+        .mark_bar(height=14)
+        .encode(
+            x=alt.X("sum(joules):Q", title="energy of a steady epoch, J"),
+            y=row_axis(comparison),
+            color=alt.Color("device:N", title=None, scale=alt.Scale(range=PALETTE)),
+            tooltip=["row:N", "device:N", figure("joules")],
+        )
+    )
+    return Chart(
+        "energy",
+        "How much energy does it take?",
+        f"{most} takes most: {number(totals[most])} J for a steady epoch.",
+        "Of the whole processor packages and of the whole GPU, other processes included.",
+        specification(chart, ROW_HEIGHT * len(totals)),
+        ["row", "device", "J"],
+        [[row_name(comparison, r), device, number(joules)] for r, device, joules in found],
+    )
