@@ -1,0 +1,146 @@
+"""The reference's tensors, and what each difference from them is divided by."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+
+from ...adapters.reference import ReferenceWorkload
+from ...models import (
+    SGD,
+    Model,
+    Weights,
+)
+from ...results.records import FLOAT64_BOUND
+from ...workload import Job, Workload
+from .differences import compare, norm
+from .examples import SEED, large_weights, proof_batches, proof_model, proof_weights
+from .tensors import GRADIENT_PREFIX, TRAINED_SUFFIXES, collect_tensors, train_from_both
+
+CHANCE_FACTOR = 10.0
+"""A framework may differ from the reference in float64 by so many times what the reference differs
+from itself where it adds up in another order, or by 1e-9."""
+
+
+NEGLIGIBLE_GRADIENT = 1e-10
+"""A gradient whose norm is a smaller part of the norm of all gradients is only rounding."""
+
+
+@dataclass(frozen=True)
+class ReferenceTensors:
+    """Hold the reference's float64 tensors, their seed, and the deviations of its own float32.
+
+    The tensors are in files that several processes map. scales: by precision, what the difference
+    of each tensor is divided by. rounding_only: parameters whose gradient is only rounding.
+    """
+
+    directory: Path
+    names: list[str]
+    seed: int
+    scales: dict[str, dict[str, float]]
+    rounding_only: list[str]
+    float32: dict[str, float | None] = field(default_factory=dict)
+
+    def tensors(self) -> Weights:
+        """Return the tensors by name, mapped from their files."""
+        return {
+            name: np.load(self.directory / f"{index}.npy", mmap_mode="r")
+            for index, name in enumerate(self.names)
+        }
+
+    def deviations(self, observed: Weights, dtype: str) -> dict[str, float | None]:
+        """Return the deviation of each tensor, None where it is not finite.
+
+        Raises ValueError where a tensor is missing or has another shape.
+        """
+        return compare(observed, self.tensors(), self.scales[dtype])
+
+
+def compute_reference(model: Model, directory: Path) -> ReferenceTensors:
+    """Return the tensors that every framework must reproduce; creates the directory for them."""
+    model = proof_model(model)
+    for seed in count(SEED):
+        workload = ReferenceWorkload(Job(model, "cpu", 1, "float64"))
+        tensors = collect_tensors(workload, model, seed, "float64")
+        if not workload.near_ties:
+            break
+    directory.mkdir()
+    for index, array in enumerate(tensors.values()):
+        np.save(directory / f"{index}.npy", array)
+    rounding_only = rounding_only_gradients(tensors)
+    by_precision = scales(model, tensors, seed, rounding_only)
+    for name, size in differences_by_chance(workload, model, seed, tensors).items():
+        by_chance = CHANCE_FACTOR / FLOAT64_BOUND * size
+        by_precision["float64"][name] = max(by_precision["float64"][name], by_chance)
+    reference = ReferenceTensors(directory, list(tensors), seed, by_precision, rounding_only)
+    single = ReferenceWorkload(Job(model, "cpu", 1, "float32"))
+    float32 = reference.deviations(collect_tensors(single, model, seed, "float32"), "float32")
+    return replace(reference, float32=float32)
+
+
+def rounding_only_gradients(tensors: Weights) -> list[str]:
+    """Return the parameters whose gradients are only rounding."""
+    norms = {
+        name.removeprefix(GRADIENT_PREFIX): np.linalg.norm(array)
+        for name, array in tensors.items()
+        if name.startswith(GRADIENT_PREFIX)
+    }
+    bound = NEGLIGIBLE_GRADIENT * math.hypot(*norms.values())
+    return [name for name, size in norms.items() if size < bound]
+
+
+def differences_by_chance(
+    workload: Workload, model: Model, seed: int, tensors: Weights
+) -> dict[str, float]:
+    """Return by how much the weights after the steps differ where the examples of each batch are
+    added up in another order, which changes nothing but the rounding.
+
+    Adam makes a step out of rounding where a part of a gradient is nothing else, such as that of a
+    bias whose channel is positive in all places, before a batch norm: a framework may then be as
+    far from the reference. Empty for SGD, whose step is as small as the gradient.
+    """
+    if isinstance(model.optimizer, SGD):
+        return {}
+    weights, batches = proof_weights(model, seed), proof_batches(model, seed)
+    masks = {name: mask[:, ::-1] for name, mask in (batches.masks or {}).items()}
+    turned = replace(
+        batches, inputs=batches.inputs[:, ::-1], labels=batches.labels[:, ::-1], masks=masks
+    )
+    found = train_from_both(workload, model, weights, turned, "float64")
+    return {
+        name: norm(name, array - tensors[name])
+        for name, array in found.items()
+        if name.endswith(TRAINED_SUFFIXES)
+    }
+
+
+def scales(
+    model: Model, tensors: Weights, seed: int, rounding_only: list[str]
+) -> dict[str, dict[str, float]]:
+    """Return what the difference of each tensor is divided by, by precision: its norm.
+
+    The scale of a gradient that is only rounding is the norm of all gradients. In float64 the scale
+    of a weight after the steps is its change, unless that is by chance: weight decay or a wrong
+    schedule changes the weight little. In float32 the weight's own rounding would hide that, so its
+    norm is the scale there, and weights that change by chance are left out: Adam makes a full-size
+    change out of rounding.
+    """
+    norms = {name: norm(name, array) for name, array in tensors.items()}
+    gradients = math.hypot(*(n for name, n in norms.items() if name.startswith(GRADIENT_PREFIX)))
+    norms |= {f"{GRADIENT_PREFIX}{name}": gradients for name in rounding_only}
+    start = proof_weights(model, seed)
+    changes = {
+        f"{name}{suffix}": norm(suffix, tensors[f"{name}{suffix}"] - before)
+        for suffix, weights in zip(
+            TRAINED_SUFFIXES, (start, large_weights(model, start)), strict=True
+        )
+        for name, before in weights.items()
+        if name not in rounding_only
+    }
+    left_out = {f"{name}{suffix}" for name in rounding_only for suffix in TRAINED_SUFFIXES}
+    float32 = {name: value for name, value in norms.items() if name not in left_out}
+    return {"float32": float32, "float64": norms | changes}
