@@ -18,8 +18,12 @@ from importlib import import_module
 from typing import Any
 
 from crossbench.adapters.flux import FluxAdapter
-from crossbench.adapters.jax import JaxAdapter, JaxWorkload, module
-from crossbench.adapters.torch import TorchAdapter, TorchWorkload, optimizer
+from crossbench.adapters.jax import JaxAdapter
+from crossbench.adapters.jax.model import module
+from crossbench.adapters.jax.workload import JaxWorkload
+from crossbench.adapters.torch import TorchAdapter
+from crossbench.adapters.torch.model import optimizer
+from crossbench.adapters.torch.workload import TorchWorkload
 from crossbench.inputs.names import IDIOMATIC, MALLOC
 from crossbench.models.layers import MaxPool
 from crossbench.models.reordered import pool_before_relu

@@ -6,20 +6,35 @@ from importlib import import_module
 from crossbench import adapters
 
 
+def modules(package):
+    """Return the modules of a package that are imported, and the package."""
+    return [m for name, m in list(sys.modules.items()) if f"{name}.".startswith(f"{package}.")]
+
+
+class Parts:
+    """Finds the parts of an adapter by their names, in whichever module they are."""
+
+    def __init__(self, package):
+        self.__package = package
+
+    def __getattr__(self, name):
+        return next(getattr(m, name) for m in modules(self.__package) if hasattr(m, name))
+
+
 class Plant:
     """Replaces parts of the adapter that a test is about, until the test is over."""
 
     def __init__(self, adapter_name, monkeypatch):
         self.framework, self.variant = adapters.split(adapter_name)
         self.monkeypatch = monkeypatch
-        self.package = import_module(f"crossbench.adapters.{self.framework}")
-        if self.variant:
-            import_module(f"{self.package.__name__}.{self.variant}")
+        self.name = f"crossbench.adapters.{self.framework}"
+        self.package = Parts(self.name)
+        import_module(f"{self.name}.{self.variant}" if self.variant else self.name)
 
     def part(self, name, wrong):
         """Replace a function or a class of the adapter wherever it goes by that name."""
-        for path, module in list(sys.modules.items()):
-            if f"{path}.".startswith(f"{self.package.__name__}.") and hasattr(module, name):
+        for module in modules(self.name):
+            if hasattr(module, name):
                 self.monkeypatch.setattr(module, name, wrong)
 
     def method(self, owner, name, wrong):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from crossbench import models
-from crossbench.adapters.jax import JaxArrays
+from crossbench.adapters.jax.workload import JaxArrays
 from crossbench.models import NamedLayer, Weights
 from crossbench.workload import Adapter, Batch, Batches, Job, Workload, batches_on_device, versions
 

@@ -3,7 +3,6 @@
 A fault changes one translation of the adapter and leaves all else as it is.
 """
 
-import importlib
 from dataclasses import replace
 
 import numpy as np
@@ -172,7 +171,7 @@ def plant_in_keras(fault, plant):
     import keras
     from keras.losses import SparseCategoricalCrossentropy
 
-    module = importlib.import_module("crossbench.adapters.keras.model")
+    module = plant.package
 
     class DoubleSoftmax(SparseCategoricalCrossentropy):
         def call(self, labels, logits):
@@ -308,7 +307,7 @@ def regression_in_keras(fault, plant):
     import keras
     from keras.losses import MeanSquaredError
 
-    module = importlib.import_module("crossbench.adapters.keras.model")
+    module = plant.package
     original = module.keras_layers
 
     class Half(MeanSquaredError):

@@ -238,7 +238,7 @@ def in_flux(fault, plant):
 def in_keras(fault, plant):
     import keras
 
-    module = importlib.import_module("crossbench.adapters.keras.model")
+    module = plant.package
     optimizer, original = module.optimizer, module.keras_layers
     if fault == "bfloat16 in all":
         set_policy = keras.config.set_dtype_policy

@@ -7,7 +7,7 @@ construction and its details differ here.
 from __future__ import annotations
 
 from ...workload import Job
-from . import FluxWorkload
+from .workload import FluxWorkload
 
 
 class TunedWorkload(FluxWorkload):

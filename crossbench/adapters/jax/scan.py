@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...workload import Batches, Job
-from . import JaxWorkload
+from .workload import JaxWorkload
 
 
 class ScanWorkload(JaxWorkload):

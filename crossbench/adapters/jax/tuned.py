@@ -54,8 +54,9 @@ from ... import models
 from ...models.model import Model, NamedLayer, Weights
 from ...models.reordered import pool_before_relu
 from ...workload import Batches, Job
-from . import JaxWorkload, convolution
+from .model import convolution
 from .patches import DisjointMaxPool, PatchConv
+from .workload import JaxWorkload
 
 SIZES = (20, 8)
 """Examples of a piece, about, that are tried beside the whole batch and its halves."""

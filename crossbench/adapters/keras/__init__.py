@@ -14,7 +14,7 @@ from ...workload import Adapter, Job, Variant, VariantModules, missing, versions
 from ..jax import ADAPTER as JAX
 from ..jax import GPU_PLUGINS, missing_plugin
 from ..torch import ADAPTER as TORCH
-from .model import KerasWorkload
+from .workload import KerasWorkload
 
 VARIANTS = {
     IDIOMATIC: Variant("compile and train_on_batch, on TensorFlow"),

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...workload import Job, versions
-from ..jax import JaxArrays
-from .model import KerasWorkload
+from ..jax.workload import JaxArrays
+from .workload import KerasWorkload
 
 
 class JaxWorkload(KerasWorkload):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...workload import Job, Unavailable
-from .model import KerasWorkload
+from .workload import KerasWorkload
 
 
 class TensorFlowWorkload(KerasWorkload):

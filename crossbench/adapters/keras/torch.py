@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...workload import Job
-from ..torch import TorchArrays
-from .model import KerasWorkload
+from ..torch.workload import TorchArrays
+from .workload import KerasWorkload
 
 
 class TorchWorkload(KerasWorkload):

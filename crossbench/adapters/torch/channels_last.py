@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...workload import Batch, Job
-from . import TorchWorkload
+from .workload import TorchWorkload
 
 UNSAFE_BELOW = 8
 """With fewer input channels than this oneDNN's gradients were wrong on a CPU with AVX2."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...workload import Job
-from . import TorchWorkload
+from .workload import TorchWorkload
 
 
 class CompiledWorkload(TorchWorkload):

@@ -55,8 +55,9 @@ from ... import models
 from ...models.model import Weights
 from ...models.reordered import pool_before_relu
 from ...workload import Batches, Job
-from . import SEED, optimizer
 from .channels_last import ChannelsLastWorkload, is_unsafe_for_onednn
+from .model import optimizer
+from .workload import SEED
 
 PIECES_PER_THREAD = (1, 4)
 """Numbers of pieces that are tried, beside the whole batch."""

@@ -1,0 +1,263 @@
+"""Train a model in PyTorch: an nn.Sequential in an ordinary eager loop."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ... import models
+from ...models.model import Model, Weights
+from ...workload import Batch, Batches, Job, batches_on_device
+from .model import canonical_parts, clip, criterion, optimizer, schedule, sequential, tied
+
+if TYPE_CHECKING:
+    import torch
+
+SEED = 0
+"""Seed of the dropout masks."""
+
+
+class TorchArrays:
+    """Multiply and copy tensors on a device."""
+
+    def __init__(self, device: torch.device) -> None:
+        import torch
+
+        self.torch, self.device = torch, device
+
+    def put(self, array: np.ndarray) -> torch.Tensor:
+        return self._waited_for(self.torch.tensor(array, device=self.device))
+
+    def fetch(self, array: torch.Tensor, step: int = 1) -> np.ndarray:
+        return array[::step].cpu().numpy()
+
+    def address(self, array: torch.Tensor) -> int:
+        return array.data_ptr()
+
+    def multiply(self, a: torch.Tensor, b: torch.Tensor, into: torch.Tensor) -> torch.Tensor:
+        return self._waited_for(self.torch.mm(a, b, out=into))
+
+    def copy(self, source: torch.Tensor, into: torch.Tensor) -> torch.Tensor:
+        return self._waited_for(into.copy_(source))
+
+    def _waited_for(self, tensor: torch.Tensor) -> torch.Tensor:
+        if self.device.type == "cuda":
+            self.torch.cuda.synchronize()
+        return tensor
+
+
+class TorchWorkload:
+    """Train one model in PyTorch."""
+
+    def __init__(self, job: Job) -> None:
+        import torch
+
+        torch.set_num_threads(job.threads)
+        # TensorFloat-32 has 10 bits of mantissa; the table says float32
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
+        # have cuDNN try its convolutions and take the fastest, as XLA and CUDA.jl do
+        torch.backends.cudnn.benchmark = True
+        self.torch = torch
+        self.device = torch.device("cuda" if job.device == "gpu" else "cpu")
+        self.dtype = getattr(torch, job.dtype)
+        self.module = tied(sequential(job.model.named_layers()))
+        self.module.to(self.device, self.dtype).train()
+        modules = self.module.named_modules()
+        self.dropouts = {p.split(".")[-1]: m for p, m in modules if isinstance(m, torch.nn.Dropout)}
+        parts: dict[str, tuple[Any, slice]] = {}
+        for path, tensor in self.module.state_dict(keep_vars=True).items():
+            parts |= canonical_parts(path, tensor)
+        self.tensors = {name: parts[name] for name in job.model.parameters}
+        tensors = {id(t): t for t, _ in self.tensors.values() if t.requires_grad}
+        self.trained = list(tensors.values())
+        self.criterion = criterion(job.model.loss)
+        self.description = job.model.optimizer
+        self.groups = self._groups(job.model)
+
+    def _groups(self, model: Model) -> list[Any]:
+        """Return the trained tensors, in groups by their weight decay where that differs."""
+        if not isinstance(self.description, models.AdamW):
+            return self.trained
+        described = model.parameters
+        decaying = {
+            id(tensor)
+            for name, (tensor, _) in self.tensors.items()
+            if self.description.weight_decay_of(described[name])
+        }
+        others = [tensor for tensor in self.trained if id(tensor) not in decaying]
+        return [
+            {"params": [tensor for tensor in self.trained if id(tensor) in decaying]},
+            {"params": others, "weight_decay": 0.0},
+        ]
+
+    def load_weights(self, weights: Weights) -> None:
+        with self.torch.no_grad():
+            for name, (tensor, rows) in self.tensors.items():
+                tensor[rows].copy_(self.torch.from_numpy(weights[name]))
+        self.optimizer = self.new_optimizer()
+        self.schedule = schedule(self.description, self.optimizer)
+        self.torch.manual_seed(SEED)
+
+    def new_optimizer(self) -> torch.optim.Optimizer:
+        """Build the optimizer, with no state."""
+        return optimizer(self.description, self.groups)
+
+    def place(self, batches: Batches) -> None:
+        to_device = partial(self._to_device, streamed=batches.streamed)
+        self.batches = batches_on_device(batches, to_device)
+
+    def train_epoch(self) -> np.ndarray:
+        losses = [self.step(*batch) for batch in self.batches]
+        epoch = self.torch.stack(losses).double().cpu()
+        self._synchronize()  # the losses are there before the last update has ended
+        return epoch.numpy()
+
+    def step(self, inputs: Any, labels: Any, masks: Mapping[str, Any]) -> torch.Tensor:
+        """Train on one batch, which is on the device, and return its loss, also there."""
+        self.optimizer.zero_grad()
+        loss = self.loss(inputs, labels, masks)
+        loss.backward()
+        self.update()
+        return loss.detach()
+
+    def update(self) -> None:
+        """Change the weights by their gradients."""
+        if self.description.clip_norm is not None:
+            clip(self.trained, self.description.clip_norm)
+        self.optimizer.step()
+        if self.schedule:
+            self.schedule.step()
+
+    def predict_epoch(self) -> np.ndarray:
+        with self._inference():
+            logits = self.torch.stack([self.infer(inputs) for inputs, *_ in self.batches])
+            return logits.cpu().numpy()
+
+    def predict_batches(self) -> Iterator[np.ndarray]:
+        for inputs, *_ in self.batches:
+            with self._inference():
+                logits = self.infer(inputs).cpu().numpy()
+            yield logits
+
+    def infer(self, inputs: Any) -> torch.Tensor:
+        """Return the logits of inputs on the device, inside of `_inference`."""
+        return self.module(inputs)
+
+    def loss_and_gradients(self, batch: Batch) -> tuple[float, Weights]:
+        inputs, labels, masks = self._to_device(batch)
+        with self._restored():
+            loss = self.loss(inputs, labels, masks)
+            gradients = self.torch.autograd.grad(loss, self.trained)
+        by_tensor = dict(zip(map(id, self.trained), gradients, strict=True))
+        return loss.item(), {
+            name: by_tensor[id(tensor)][rows].cpu().numpy().copy()
+            for name, (tensor, rows) in self.tensors.items()
+            if id(tensor) in by_tensor
+        }
+
+    def predict(self, inputs: np.ndarray) -> np.ndarray:
+        with self._inference():
+            return self.module(self._tensor(inputs)).cpu().numpy()
+
+    def weights(self) -> Weights:
+        return {n: t.detach()[rows].cpu().numpy().copy() for n, (t, rows) in self.tensors.items()}
+
+    def peak_memory(self) -> int | None:
+        return self.torch.cuda.max_memory_allocated() if self.device.type == "cuda" else None
+
+    def free_memory(self) -> None:
+        if self.device.type == "cuda":
+            self.torch.cuda.empty_cache()
+
+    def threads(self) -> int | None:
+        return self.torch.get_num_threads()
+
+    def epoch_figures(self) -> dict[str, float]:
+        return {}
+
+    def allocated(self) -> int | None:
+        if self.device.type == "cuda":
+            counter = "allocated_bytes.all.allocated"
+            before = self.torch.cuda.memory_stats()[counter]
+            self.train_epoch()
+            return self.torch.cuda.memory_stats()[counter] - before
+        with self.torch.profiler.profile(profile_memory=True) as profile:
+            self.train_epoch()
+        events = profile.profiler.kineto_results.events()
+        return sum(e.nbytes() for e in events if e.name() == "[memory]" and e.nbytes() > 0)
+
+    def arrays(self) -> TorchArrays:
+        return TorchArrays(self.device)
+
+    def details(self) -> dict[str, str]:
+        blas = re.search(
+            r"(Math Kernel Library Version \S+|BLAS_INFO=\w+)", self.torch.__config__.show()
+        )
+        details = {"torch": str(self.torch.__version__), "BLAS": blas[0] if blas else "unknown"}
+        if self.device.type == "cuda":
+            details["GPU"] = self.torch.cuda.get_device_name()
+            details["CUDA"] = (
+                f"{self.torch.version.cuda}, cuDNN {self.torch.backends.cudnn.version()}"
+            )
+        return details
+
+    def _synchronize(self) -> None:
+        if self.device.type == "cuda":
+            self.torch.cuda.synchronize()
+
+    def loss(self, inputs: Any, labels: Any, masks: Mapping[str, Any]) -> torch.Tensor:
+        """Return the loss of a batch in training."""
+        return self.criterion(self._logits(inputs, masks), labels)
+
+    def _logits(self, inputs: torch.Tensor, masks: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Return the logits in training; without masks each dropout draws its own."""
+        if not masks:
+            return self.module(inputs)
+        from .layers import apply_mask
+
+        with ExitStack() as hooks:
+            for name, mask in masks.items():
+                hooks.enter_context(self.dropouts[name].register_forward_hook(apply_mask(mask)))
+            return self.module(inputs)
+
+    @contextmanager
+    def _inference(self) -> Iterator[None]:
+        """Have the module predict, and train again afterwards."""
+        self.module.eval()
+        try:
+            with self.torch.inference_mode():
+                yield
+        finally:
+            self.module.train()
+
+    @contextmanager
+    def _restored(self) -> Iterator[None]:
+        """Restore running statistics and random number generators after a training pass."""
+        before = [buffer.clone() for buffer in self.module.buffers()]
+        with self.torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+            yield
+        with self.torch.no_grad():
+            for buffer, values in zip(self.module.buffers(), before, strict=True):
+                buffer.copy_(values)
+
+    def _to_device(self, batch: Batch, streamed: bool = False) -> tuple[Any, Any, dict[str, Any]]:
+        """Return the inputs, labels and dropout masks of a batch on the device."""
+        move = partial(self._tensor, streamed=streamed)
+        masks = {name: move(mask) for name, mask in (batch.masks or {}).items()}
+        return move(batch.inputs), move(batch.labels), masks
+
+    def _tensor(self, array: np.ndarray, streamed: bool = False) -> torch.Tensor:
+        """Move an array to the device.
+
+        streamed: through pinned memory, so that a GPU trains on while the array is copied.
+        """
+        tensor = self.torch.from_numpy(array)
+        if streamed and self.device.type == "cuda":
+            return tensor.pin_memory().to(self.device, non_blocking=True)
+        return tensor.to(self.device)
