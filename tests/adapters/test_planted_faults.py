@@ -22,7 +22,7 @@ from crossbench.models.training import (
     RMSprop,
     SoftmaxCrossEntropy,
 )
-from crossbench.results.records import FLOAT64_BOUND
+from crossbench.results.records import FLOAT64_BOUND, Parity
 from crossbench.workload import Job
 
 FAULTS = {
@@ -220,7 +220,7 @@ def test_a_planted_fault_is_caught(adapter, device, lenet, fault, plant, expecte
     PLANT[plant.framework](fault, plant)
     observed = parity.run_workload(adapter.build, Job(lenet, device, 1, "float64"))
     deviations = right.deviations(observed, "float64")
-    caught = parity.Parity(deviations, deviations, right.float32)
+    caught = Parity(deviations, deviations, right.float32)
     assert not caught.agrees
     wrong = {n for n, value in deviations.items() if value is None or value > FLOAT64_BOUND}
     assert any(part in name for name in wrong for part in FAULTS[fault].split("|"))
@@ -340,7 +340,7 @@ def test_a_fault_in_a_regression_is_caught(adapter, device, fault, plant, expect
     PLANT_REGRESSION[plant.framework](fault, plant)
     observed = parity.run_workload(adapter.build, Job(FITTED, device, 1, "float64"))
     deviations = right.deviations(observed, "float64")
-    assert not parity.Parity(deviations, deviations, right.float32).agrees
+    assert not Parity(deviations, deviations, right.float32).agrees
     wrong = {n for n, value in deviations.items() if value is None or value > FLOAT64_BOUND}
     assert any(part in name for name in wrong for part in REGRESSION_FAULTS[fault].split("|"))
     if fault != "a GELU by tanh":  # the model itself is right
