@@ -6,6 +6,8 @@ python -m crossbench.results.schema > docs/results-file.schema.json
 from __future__ import annotations
 
 import json
+from inspect import cleandoc
+from typing import Any
 
 import msgspec
 
@@ -19,7 +21,16 @@ def schema() -> str:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"crossbench results file, schema {SCHEMA}",
     }
-    return json.dumps(head | generated, indent=1, ensure_ascii=False)
+    return json.dumps(_cleaned(head | generated), indent=1, ensure_ascii=False)
+
+
+def _cleaned(value: Any, name: str = "") -> Any:
+    """Return the schema with descriptions that are not indented: Python 3.12 leaves that to us."""
+    if isinstance(value, dict):
+        return {key: _cleaned(inner, key) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_cleaned(inner) for inner in value]
+    return cleandoc(value) if name == "description" and isinstance(value, str) else value
 
 
 if __name__ == "__main__":

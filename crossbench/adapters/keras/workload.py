@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -39,15 +40,13 @@ class KerasWorkload:
     """As Model.compile takes it; "auto" is what Keras itself chooses."""
 
     def __init__(self, job: Job) -> None:
+        # before the backend is imported: the libraries of two may not live in one process
+        self._require_backend(os.environ.get("KERAS_BACKEND", self.backend))
         self.prepare(job)
         import keras
         from keras.src.backend.common import dtypes
 
-        if keras.config.backend() != self.backend:
-            raise Unavailable(
-                f"Keras is on {keras.config.backend()} in this process, not on {self.backend}: set "
-                f"KERAS_BACKEND={self.backend} before it is imported"
-            )
+        self._require_backend(keras.config.backend())
         # on JAX and PyTorch the result of an operation on float64 is float32 by Keras' rules: the
         # proof in float64 needs other ones. This and what follows holds for the whole process,
         # which uses one workload at a time
@@ -83,6 +82,13 @@ class KerasWorkload:
             for name, parameter in model.parameters.items()
             if not model.optimizer.weight_decay_of(parameter)
         ]
+
+    def _require_backend(self, found: str) -> None:
+        if found != self.backend:
+            raise Unavailable(
+                f"Keras is on {found} in this process, not on {self.backend}: set "
+                f"KERAS_BACKEND={self.backend} before it is imported"
+            )
 
     def prepare(self, job: Job) -> None:
         """Set what the backend must know before Keras is imported or used."""
