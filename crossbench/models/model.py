@@ -24,16 +24,8 @@ from ..inputs.checks import (
     shown,
 )
 from ..inputs.errors import SpecError
-from .layers import (
-    Embedding,
-    Layer,
-    Layers,
-    OneHot,
-    Parameter,
-    Residual,
-    Shape,
-    Unembedding,
-)
+from .layers import Embedding, Layer, Layers, OneHot, Residual, Unembedding
+from .parameters import Parameter, Shape
 from .training import Loss, Optimizer
 
 LOSS = instance_of("a loss of crossbench.models.training", Loss)

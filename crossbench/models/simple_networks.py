@@ -7,8 +7,9 @@ minimise the sum of the squared errors, and the others the mean; here all minimi
 from __future__ import annotations
 
 from ..data.sources import NormalNumbers
-from .layers import Dense, Layer, Shape
+from .layers import Dense, Layer
 from .model import Model
+from .parameters import Shape
 from .training import Adam, MeanSquaredError
 
 OUTPUTS = 10

@@ -20,7 +20,7 @@ from ..inputs.checks import (
     instance_of,
     optional,
 )
-from .layers import Parameter
+from .parameters import Parameter
 
 
 class Loss:
