@@ -31,11 +31,14 @@ class Plant:
         self.package = Parts(self.name)
         import_module(f"{self.name}.{self.variant}" if self.variant else self.name)
 
-    def part(self, name, wrong):
-        """Replace a function or a class of the adapter wherever it goes by that name."""
+    def part(self, name, wrong, patch=None):
+        """Replace a function or a class of the adapter wherever it goes by that name.
+
+        patch: a monkeypatch to undo it earlier.
+        """
         for module in modules(self.name):
             if hasattr(module, name):
-                self.monkeypatch.setattr(module, name, wrong)
+                (patch or self.monkeypatch).setattr(module, name, wrong)
 
     def method(self, owner, name, wrong):
         self.monkeypatch.setattr(owner, name, wrong)

@@ -172,7 +172,7 @@ def in_jax(fault, plant):
         def build(self, job):
             init(self, job)
             with plant.monkeypatch.context() as patch:
-                patch.setattr(module, "module", in_half)
+                plant.part("module", in_half, patch)
                 wrong = workload.__new__(workload)
                 init(wrong, job)
             self.step, self.untraced_step = wrong.step, wrong.untraced_step

@@ -278,7 +278,7 @@ def start_fetch(server):
     def start():
         process = subprocess.Popen(
             [sys.executable, "-c", FETCH, f"http://127.0.0.1:{server.server_address[1]}"],
-            env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, Path(__file__).parents[:2]))},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
