@@ -18,8 +18,11 @@ QUICK = {
     "rounds": 1,
     "batches": 1,
 }
+SLOW = QUICK | {"rounds": 20}
+"""It takes long enough to be disturbed, and then ends."""
 LONG = QUICK | {"rounds": 500}
 QUICK_TOML = "".join(f"{word} = {value!r}\n" for word, value in QUICK.items())
+SLOW_TOML = "".join(f"{word} = {value!r}\n" for word, value in SLOW.items())
 LONG_TOML = "".join(f"{word} = {value!r}\n" for word, value in LONG.items())
 
 

@@ -186,15 +186,15 @@ def plant_in_keras(fault, plant):
         wrong = lambda n: (  # noqa: E731
             [keras.layers.Flatten()] if isinstance(n.layer, Flatten) else original(n)
         )
-        plant.method(module, "keras_layers", wrong)
+        plant.part("keras_layers", wrong)
     elif fault == "a double softmax":
-        plant.method(module, "loss_function", lambda _: DoubleSoftmax(from_logits=True))
+        plant.part("loss_function", lambda _: DoubleSoftmax(from_logits=True))
     elif fault == "a summed loss":
         summed = lambda _: SparseCategoricalCrossentropy(from_logits=True, reduction="sum")  # noqa: E731
-        plant.method(module, "loss_function", summed)
+        plant.part("loss_function", summed)
     else:
         wrong = lambda d: keras.optimizers.SGD(d.learning_rate, 0.9, nesterov=True)  # noqa: E731
-        plant.method(module, "optimizer", wrong)
+        plant.part("optimizer", wrong)
 
 
 def transpose(kernel):
@@ -319,10 +319,10 @@ def regression_in_keras(fault, plant):
         wrong = lambda n: (  # noqa: E731
             [keras.layers.Activation(tanh)] if isinstance(n.layer, GELU) else original(n)
         )
-        plant.method(module, "keras_layers", wrong)
+        plant.part("keras_layers", wrong)
     else:
         loss = MeanSquaredError(reduction="sum") if "sum" in fault else Half()
-        plant.method(module, "loss_function", lambda _: loss)
+        plant.part("loss_function", lambda _: loss)
 
 
 PLANT_REGRESSION = {

@@ -256,7 +256,7 @@ def in_keras(fault, plant):
             setattr(found, name, value)
             return found
 
-        plant.method(module, "optimizer", changed)
+        plant.part("optimizer", changed)
     elif fault in SCHEDULED:
         learning_rate = module.learning_rate
 
@@ -272,12 +272,12 @@ def in_keras(fault, plant):
                 return d.learning_rate
             return OneStepAhead(learning_rate(d, exact))
 
-        plant.method(module, "learning_rate", wrong)
+        plant.part("learning_rate", wrong)
     else:
         relu6 = lambda n: (  # noqa: E731
             [keras.layers.ReLU(6)] if isinstance(n.layer, ReLU) else original(n)
         )
-        plant.method(module, "keras_layers", relu6)
+        plant.part("keras_layers", relu6)
 
 
 def in_reference(fault, plant):

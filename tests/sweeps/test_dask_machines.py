@@ -14,6 +14,7 @@ from sweeping import (
     LONG_TOML,
     QUICK,
     QUICK_TOML,
+    SLOW_TOML,
     other_host,
     span,
     sweep_command,
@@ -126,7 +127,7 @@ def cluster(tmp_path_factory):
 @pytest.mark.long
 def test_a_sweep_survives_a_killed_worker_and_a_restarted_scheduler(tmp_path):
     file = tmp_path / "sweep.toml"
-    file.write_text(QUICK_TOML + "seed = [0, 1]\n")
+    file.write_text(SLOW_TOML + "seed = [0, 1]\n")
     with cluster_in(tmp_path) as cluster:
         workers = [cluster.start_worker(name) for name in ("one", "two")]
         out = tmp_path / "out"
@@ -152,7 +153,7 @@ def test_a_sweep_survives_a_killed_worker_and_a_restarted_scheduler(tmp_path):
 @pytest.mark.long
 def test_a_sweep_whose_workers_are_all_gone_waits_for_one_and_says_so(tmp_path):
     file = tmp_path / "sweep.toml"
-    file.write_text(QUICK_TOML)
+    file.write_text(SLOW_TOML)
     with cluster_in(tmp_path) as cluster:
         worker = cluster.start_worker("one")
         process = sweep_command(file, "--out", tmp_path / "out", "--dask", cluster.address)
