@@ -19,7 +19,7 @@ def home(monkeypatch):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("1.10.8 (/opt/julia/bin/julia)", "1.10.8 (…/julia)"),
+        ("1.10.8 (/usr/local/julia/bin/julia)", "1.10.8 (…/julia)"),
         ("/home/ann lee/.julia/registries", "…/registries"),
         ("in /home/ann lee", "in /…"),
         ("cannot open '/scratch/ann/data.bin': no space", "cannot open '…/data.bin': no space"),

@@ -141,7 +141,7 @@ def failing(folder):
         "    def installed(self):\n"
         "        return {'tool': f'1.0 ({os.environ[\"HOME\"]}/bin/tool)'}\n"
         "    def build(self, job):\n"
-        "        raise OSError(f'{os.environ[\"HOME\"]}/work/x.bin of {getpass.getuser()} on '\n"
+        "        raise OSError(f'{os.environ[\"HOME\"]}/own/x.bin of {getpass.getuser()} on '\n"
         "                      f'{socket.gethostname()}, beside {os.getcwd()}/y.bin')\n"
         "OWN = Own()\n"
     )
