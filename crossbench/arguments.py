@@ -262,8 +262,8 @@ class Arguments(Options, total=False):
     frameworks: Annotated[
         Names,
         Argument(
-            "such as torch,jax,flux; torch:tuned for a variant, FILE.py:NAME for an adapter in a "
-            "file",
+            "names such as torch,jax,flux; torch:tuned for a variant, FILE.py:NAME for an adapter "
+            "in a file",
             otherwise="all installed",
             word="A,B",
         ),
@@ -285,9 +285,9 @@ ARGUMENTS: dict[str, Argument] = {
 """The arguments by their names."""
 
 
-def list_of(names: Iterable[str]) -> str:
-    """Return a line "name: meaning" for each of these arguments."""
-    return "\n".join(f"{name}: {ARGUMENTS[name].sentence}." for name in names)
+def sentences() -> str:
+    """Return a line "name: meaning" for each argument."""
+    return "\n".join(f"{name}: {argument.sentence}." for name, argument in ARGUMENTS.items())
 
 
 def fill_in(given: Mapping[str, Any]) -> dict[str, Any]:

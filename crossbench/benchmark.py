@@ -11,9 +11,8 @@ from inspect import getdoc
 from pathlib import Path
 from typing import Unpack
 
-from . import __version__
-from . import data as datasets
-from .arguments import Names, Options, list_of
+from . import __version__, data as datasets
+from .arguments import Names, Options, sentences
 from .engine.rounds import Progress, Save, measure
 from .engine.worker import save_arrays
 from .host.machine import describe, named_for_machine
@@ -67,12 +66,13 @@ def run(
     epoch and then `epochs` steady ones. In one round the epochs are whole; in the others they take
     the first batches only, where an epoch is long.
 
-    frameworks, devices: several names as "torch,jax" or as a list.
     json: path of a new results file, written after every round; {machine} in it becomes the name of
         this machine, or of its host.
     progress: called with a short text as each piece of work begins.
     on_update: called with the comparison whenever something in it is finished, such as a round.
-    options: arguments by their names, listed below.
+
+    The other arguments are listed below, as crossbench/arguments.py describes them; several names
+    are given as "torch,jax" or as a list.
 
     Raises SpecError, DataError or ResultsError (each one line) if nothing can be run, Unsaved if
     the results file could not be written at the end, and Interrupted for Ctrl-C. A framework that
@@ -101,7 +101,7 @@ def run(
         return _measure(comparison, model, directory, write, progress, on_update)
 
 
-run.__doc__ = f"{getdoc(run)}\n\n{list_of(Options.__annotations__)}"
+run.__doc__ = f"{getdoc(run)}\n\n{sentences()}"
 
 
 def resume(

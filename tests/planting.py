@@ -18,7 +18,10 @@ class Parts:
         self.__package = package
 
     def __getattr__(self, name):
-        return next(getattr(m, name) for m in modules(self.__package) if hasattr(m, name))
+        for module in modules(self.__package):
+            if hasattr(module, name):
+                return getattr(module, name)
+        raise AttributeError(f"{self.__package} has no {name}")
 
 
 class Plant:
@@ -36,9 +39,10 @@ class Plant:
 
         patch: a monkeypatch to undo it earlier.
         """
-        for module in modules(self.name):
-            if hasattr(module, name):
-                (patch or self.monkeypatch).setattr(module, name, wrong)
+        having = [module for module in modules(self.name) if hasattr(module, name)]
+        assert having, f"{self.name} has no {name}"
+        for module in having:
+            (patch or self.monkeypatch).setattr(module, name, wrong)
 
     def method(self, owner, name, wrong):
         self.monkeypatch.setattr(owner, name, wrong)

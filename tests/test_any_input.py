@@ -7,8 +7,7 @@ import copy
 import json
 from contextlib import contextmanager
 
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from samples import comparison, epoch, result, write_cifar
 
 import crossbench

@@ -83,7 +83,8 @@ def in_torch(fault, plant):
     workload, optimizer = module.TorchWorkload, module.optimizer
     if fault.endswith(" in training"):
         train, half = workload.train_epoch, getattr(torch, fault.split()[0])
-        plant.part("PIECES_PER_THREAD", ())  # a thread of its own would not know of it
+        if plant.variant == "tuned":  # a thread of its own would not know of it
+            plant.part("PIECES_PER_THREAD", ())
 
         def train_epoch(self):
             with torch.autocast("cpu", half, enabled=self.dtype == torch.float32):

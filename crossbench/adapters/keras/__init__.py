@@ -11,8 +11,7 @@ from pathlib import Path
 
 from ...inputs.names import IDIOMATIC
 from ...workload import Adapter, Job, Variant, VariantModules, missing, versions
-from ..jax import ADAPTER as JAX
-from ..jax import GPU_PLUGINS, missing_plugin
+from ..jax import ADAPTER as JAX, GPU_PLUGINS, missing_plugin
 from ..torch import ADAPTER as TORCH
 from .workload import KerasWorkload
 

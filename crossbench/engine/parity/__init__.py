@@ -5,41 +5,34 @@ that is timed. In float64 rounding cannot hide a difference in the mathematics; 
 deviation is a figure of the framework.
 """
 
-from .differences import compare, deviation
-from .examples import (
-    BATCH_SIZE,
-    LEARNING_RATE_SCALE,
-    SEED,
-    STEPS,
-    large_weights,
-    proof_batches,
-    proof_model,
-    proof_weights,
+from .differences import (
+    compare as compare,
+    deviation as deviation,
 )
-from .expected import ReferenceTensors, compute_reference
-from .tensors import PRECISIONS, collect_tensors, concatenate, run_workload
-from .verdict import Observation, full_float32, judge, observe, prove
-
-__all__ = [
-    "BATCH_SIZE",
-    "LEARNING_RATE_SCALE",
-    "PRECISIONS",
-    "SEED",
-    "STEPS",
-    "Observation",
-    "ReferenceTensors",
-    "collect_tensors",
-    "compare",
-    "compute_reference",
-    "concatenate",
-    "deviation",
-    "full_float32",
-    "judge",
-    "large_weights",
-    "observe",
-    "proof_batches",
-    "proof_model",
-    "proof_weights",
-    "prove",
-    "run_workload",
-]
+from .examples import (
+    BATCH_SIZE as BATCH_SIZE,
+    LEARNING_RATE_SCALE as LEARNING_RATE_SCALE,
+    SEED as SEED,
+    STEPS as STEPS,
+    large_weights as large_weights,
+    proof_batches as proof_batches,
+    proof_model as proof_model,
+    proof_weights as proof_weights,
+)
+from .expected import (
+    ReferenceTensors as ReferenceTensors,
+    compute_reference as compute_reference,
+)
+from .tensors import (
+    PRECISIONS as PRECISIONS,
+    collect_tensors as collect_tensors,
+    concatenate as concatenate,
+    run_workload as run_workload,
+)
+from .verdict import (
+    Observation as Observation,
+    full_float32 as full_float32,
+    judge as judge,
+    observe as observe,
+    prove as prove,
+)
