@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -25,9 +26,8 @@ from crossbench.adapters.torch import TorchAdapter
 from crossbench.adapters.torch.model import optimizer
 from crossbench.adapters.torch.workload import TorchWorkload
 from crossbench.inputs.names import IDIOMATIC, MALLOC
-from crossbench.models.layers import MaxPool
+from crossbench.models import SGD, Adam, AdamW, MaxPool
 from crossbench.models.reordered import pool_before_relu
-from crossbench.models.training import SGD, Adam, AdamW
 from crossbench.workload import KEEP_FREED_MEMORY, MALLOC_VARIANT, Job, Variant
 
 Build = Callable[[Job], Any]
@@ -82,11 +82,11 @@ class DisjointPools(JaxWorkload):
     """Train as the idiomatic workload does, with another form of the max-pool."""
 
     def build_layer(self, named: Any, options: dict[str, Any], build: Any) -> Any:
-        from crossbench.adapters.jax.patches import DisjointMaxPool
+        from crossbench.adapters.jax.patches import disjoint_max_pool
 
         layer = named.layer
         if isinstance(layer, MaxPool) and layer.window == layer.stride:
-            return DisjointMaxPool(layer.window)
+            return partial(disjoint_max_pool, window=layer.window)
         return module(named, options, build)
 
 

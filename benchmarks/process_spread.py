@@ -15,8 +15,8 @@ from statistics import correlation, median, stdev
 
 from crossbench import models
 from crossbench.data import synthetic
+from crossbench.engine.assignment import Assignment, save_arrays
 from crossbench.engine.process import WorkerProcess
-from crossbench.engine.worker import Assignment, save_arrays
 from crossbench.workload import Job
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from crossbench import data, models
 from crossbench.data.sources import CIFAR10
+from crossbench.engine.assignment import Assignment, save_arrays
 from crossbench.engine.process import WorkerProcess
 from crossbench.engine.sampler import Sampler
-from crossbench.engine.worker import Assignment, save_arrays
 from crossbench.host.machine import usable_cpus
 from crossbench.results.statistics import estimate
 from crossbench.workload import Job

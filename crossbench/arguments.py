@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 from .inputs.checks import LINE, OVER_0, SIZE, TRUE_OR_FALSE, Rule, integer, number, optional
 from .inputs.names import IDIOMATIC
 from .inputs.words import number_or_auto, percentage, whole_number, whole_numbers
-from .results.records import TRAIN
+from .results.epochs import TRAIN
 
 if TYPE_CHECKING:
     from .models import Model

@@ -13,8 +13,8 @@ from typing import Unpack
 
 from . import __version__, data as datasets
 from .arguments import Names, Options, sentences
+from .engine.assignment import save_arrays
 from .engine.rounds import Progress, Save, measure
-from .engine.worker import save_arrays
 from .host.machine import describe, named_for_machine
 from .host.memory import check_memory
 from .host.run_directory import no_space_error, run_directory
@@ -22,9 +22,10 @@ from .host.signals import Stopped
 from .inputs.errors import ResultsError, SpecError
 from .models import Model
 from .plan import make_plan, nothing_to_run
+from .results.cells import Cell, CellResult
 from .results.comparison import SCHEMA, Comparison, load
 from .results.file import Write, new_file, old_file
-from .results.records import Cell, CellResult, Data, Settings
+from .results.settings import Data, Settings
 from .spec import find_model, make_spec
 
 

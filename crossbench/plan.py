@@ -13,7 +13,8 @@ from .host.gpus import Gpus, find_gpus
 from .inputs.errors import SpecError
 from .inputs.names import DEVICES, MALLOC, full_name
 from .inputs.printable import printable
-from .results.records import Cell, Task, device_type
+from .results.cells import Cell, device_type
+from .results.epochs import Task
 from .spec import Spec
 
 

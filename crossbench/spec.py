@@ -19,7 +19,8 @@ from .inputs.checks import SIZE, shown
 from .inputs.errors import SpecError
 from .inputs.names import DEVICES, IDIOMATIC, full_name
 from .models import Model
-from .results.records import TASKS, TRAIN, Settings, Task
+from .results.epochs import TASKS, TRAIN, Task
+from .results.settings import Settings
 
 DATA_CHOICES = "auto, synthetic, or a directory or file"
 ALL = "all"

@@ -192,7 +192,8 @@ class Workload(Protocol):
 
     Weights and gradients cross this interface in canonical form: NumPy arrays by parameter name
     ("conv1.weight"), in torch's axis order, of the job's dtype. "Wait for the device" means:
-    return only when all work that was started on it has finished.
+    return only when all work that was started on it has finished. A subclass inherits what a
+    framework without a GPU and without counters answers.
     """
 
     def load_weights(self, weights: Weights) -> None:
@@ -220,6 +221,7 @@ class Workload(Protocol):
 
         (steps, batch, *output_shape), on the host. The engine times this call.
         """
+        return np.stack(list(self.predict_batches()))
 
     def predict_batches(self) -> Iterator[np.ndarray]:
         """Yield the same logits, (batch, *output_shape) on the host, one batch after the other.
@@ -244,21 +246,25 @@ class Workload(Protocol):
 
     def peak_memory(self) -> int | None:
         """Return the GPU allocator's own peak, in bytes; None on the CPU."""
+        return None
 
     def free_memory(self) -> None:
         """Give unused device memory back, as far as the framework can: workers share a GPU.
 
         Not timed, nor is the training after it that allocates the memory again.
         """
+        return
 
     def threads(self) -> int | None:
         """Return how many CPU threads the framework says it uses; None if it cannot tell."""
+        return None
 
     def allocated(self) -> int | None:
         """Return the sum of all bytes that one epoch allocates on the device; None if unknown.
 
         May train an epoch under a tracer, so it is never timed.
         """
+        return None
 
     def arrays(self) -> DeviceArrays:
         """Return the operations on arrays that the peak is measured with, on the job's threads."""
@@ -274,6 +280,7 @@ class Workload(Protocol):
 
         By name with its unit ("GC s"); the same names after every epoch.
         """
+        return {}
 
 
 class Unavailable(Exception):

@@ -4,6 +4,9 @@ import sys
 from importlib import import_module
 
 from crossbench import adapters
+from crossbench.engine import parity
+from crossbench.results.parity import FLOAT64_BOUND, Parity
+from crossbench.workload import Job
 
 
 def modules(package):
@@ -47,11 +50,41 @@ class Plant:
     def method(self, owner, name, wrong):
         self.monkeypatch.setattr(owner, name, wrong)
 
-    def kernels(self, workload, change):
-        """Change the kernels on the way in only: as where an adapter maps them wrongly."""
-        original = workload.load_weights
+    def in_julia(self, change):
+        """Have each workload of Flux changed by this function in Julia, as it is built."""
+        original = self.package.FluxWorkload.__init__
 
-        def load_weights(self, weights):
-            original(self, {n: change(w) if w.ndim == 4 else w for n, w in weights.items()})
+        def build(self, job):
+            original(self, job)
+            import juliacall
 
-        self.method(workload, "load_weights", load_weights)
+            juliacall.Main.seval("using Flux")
+            juliacall.Main.seval(change)(self.workload)
+
+        self.method(self.package.FluxWorkload, "__init__", build)
+
+
+def with_other_weights(build, change):
+    """Return `build` whose workloads load what `change` makes of the weights.
+
+    They are changed on the way in only: as where an adapter maps them wrongly.
+    """
+
+    def build_other(job):
+        workload = build(job)
+        load = workload.load_weights
+        workload.load_weights = lambda weights: load(change(weights))
+        return workload
+
+    return build_other
+
+
+def over_the_bound(build, model, reference, device="cpu"):
+    """Return the names of the tensors that are wrong in float64, and check that the proof fails.
+
+    reference: the model's tensors by the reference, computed before the fault was planted there.
+    """
+    observed = parity.run_workload(build, Job(model, device, 1, "float64"))
+    deviations = reference.deviations(observed, "float64")
+    assert not Parity(deviations, deviations, reference.float32).agrees
+    return {n for n, value in deviations.items() if value is None or value > FLOAT64_BOUND}

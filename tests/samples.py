@@ -10,18 +10,12 @@ import numpy as np
 
 from crossbench.data import synthetic
 from crossbench.inputs.names import IDIOMATIC, full_name
+from crossbench.results.cells import Cell, CellResult
 from crossbench.results.comparison import SCHEMA, Comparison
-from crossbench.results.records import (
-    TRAIN,
-    Cell,
-    CellResult,
-    Data,
-    Epoch,
-    Machine,
-    Parity,
-    Settings,
-    SystemActivity,
-)
+from crossbench.results.epochs import TRAIN, Epoch, SystemActivity
+from crossbench.results.machine import Machine
+from crossbench.results.parity import Parity
+from crossbench.results.settings import Data, Settings
 
 AGREES = Parity({"loss": 1e-15}, {"loss": 1e-7}, {"loss": 1e-7})
 DISAGREES = Parity({"loss": 1e-15, "gradient of conv1.weight": 0.3}, {"loss": 0.1}, {"loss": 1e-7})
@@ -100,6 +94,7 @@ def comparison(*results, model=None, **settings):
             "output_shape": [10],
             "classes": 10,
             "parameters": 9,
+            "trained_parameters": 9,
             "forward_flops": 400_000,
             "training_flops": 1_000_000,
             "optimizer": {"type": "SGD", "momentum": 0.9},

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from crossbench import models
 from crossbench.data.sources import (
     CIFAR10,
@@ -36,6 +38,14 @@ def model(name, layers, optimizer, loss=models.SoftmaxCrossEntropy(), data: Sour
 def named(name):
     """Return FILE.py:NAME of a model of this file, for a run in a process of its own."""
     return f"{__file__}:{name}"
+
+
+def make_inputs(model, shape, random, dtype="float32"):
+    """Random examples for batches of this shape: pictures or numbers, or token ids."""
+    shape = (*shape, *model.input_shape)
+    if model.vocabulary is None:
+        return random.random(shape).astype(dtype)
+    return random.integers(0, model.vocabulary, shape, np.int32)
 
 
 def make_labels(model, shape, random, dtype="float32"):

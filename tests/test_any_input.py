@@ -16,7 +16,8 @@ from crossbench.data import cifar10, mnist
 from crossbench.inputs.errors import CrossbenchError
 from crossbench.models import names
 from crossbench.report import FORMATS
-from crossbench.results.records import Peak, Usage
+from crossbench.results.epochs import Usage
+from crossbench.results.machine import Peak
 from crossbench.spec import make_spec
 from crossbench.sweeps import jobs
 

@@ -12,10 +12,11 @@ from samples import QUIET, comparison, epoch, result, rows
 import crossbench
 from crossbench import adapters
 from crossbench.engine import parity
-from crossbench.models.layers import Dense, Flatten
+from crossbench.models import Dense, Flatten
 from crossbench.report.details import all_details as table
 from crossbench.report.remarks import remarks
-from crossbench.results.records import Parity, Usage
+from crossbench.results.epochs import Usage
+from crossbench.results.parity import Parity
 from crossbench.workload import Job
 
 CARDS = Card("GPU-1111", "NVIDIA A100"), Card("GPU-2222", "NVIDIA T4")

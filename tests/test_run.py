@@ -16,10 +16,14 @@ import crossbench
 from crossbench import models
 from crossbench.data.sources import CIFAR10, Augmentation, NormalNumbers
 from crossbench.inputs.errors import DataError, ResultsError, SpecError
-from crossbench.models.layers import LSTM, Dense, Flatten, Layer, OneHot
-from crossbench.models.training import (
+from crossbench.models import (
+    LSTM,
     BinaryCrossEntropy,
+    Dense,
+    Flatten,
+    Layer,
     MeanSquaredError,
+    OneHot,
     SoftmaxCrossEntropy,
 )
 from crossbench.results.statistics import MIN_ROUNDS
@@ -236,7 +240,7 @@ def test_a_run_of_a_model_in_a_file_is_resumed(tmp_path, cifar_directory, monkey
     (tmp_path / "own.py").write_text(
         "from dataclasses import replace\n"
         "from crossbench import models\n"
-        "from crossbench.models.layers import Dense, Flatten\n"
+        "from crossbench.models import Dense, Flatten\n"
         "TINY = replace(models.get('lenet'), name='tiny', layers=(Flatten(), Dense(10)))\n"
     )
     asked = {"data": cifar_directory, "batch_size": 20, "threads": 1, "rounds": 1}

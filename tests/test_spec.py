@@ -11,9 +11,17 @@ from crossbench.data.sources import CIFAR10, NormalNumbers, Pictures
 from crossbench.host import memory
 from crossbench.host.machine import usable_cpus
 from crossbench.inputs.errors import SpecError
-from crossbench.models import Model
-from crossbench.models.layers import Conv, Dense, Embedding, Flatten, GlobalAveragePool
-from crossbench.models.training import SGD, BinaryCrossEntropy, SoftmaxCrossEntropy
+from crossbench.models import (
+    SGD,
+    BinaryCrossEntropy,
+    Conv,
+    Dense,
+    Embedding,
+    Flatten,
+    GlobalAveragePool,
+    Model,
+    SoftmaxCrossEntropy,
+)
 from crossbench.spec import make_spec
 
 

@@ -14,14 +14,8 @@ from crossbench.engine.tasks import Prediction, count_near_ties
 from crossbench.inputs.errors import SpecError
 from crossbench.report.sections import batch_sizes
 from crossbench.report.summary import summarize
-from crossbench.results.records import (
-    FIRST_EPOCH,
-    STEADY_EPOCH,
-    Latency,
-    Predictions,
-    Reference,
-    ReferenceLosses,
-)
+from crossbench.results.epochs import Latency, Predictions
+from crossbench.results.reference import FIRST_EPOCH, STEADY_EPOCH, Reference, ReferenceLosses
 
 LOSSES = {FIRST_EPOCH: [2.3], STEADY_EPOCH: [2.4]}
 REFERENCE = Reference([], False, [ReferenceLosses("predict", 100, LOSSES, LOSSES)])
@@ -250,7 +244,7 @@ def test_the_summary_shows_the_latency_of_a_batch():
     (row,) = summary.rows
     cells = dict(zip(summary.columns, row, strict=True))
     assert (cells["latency\nms"], cells["99 % in\nms"]) == ("2.00", "3.00")
-    assert "from the initial weights" in summary.heading[0]
+    assert "from the initial weights" in summary.heading
     trained = summarize(comparison(result("torch", [9.0, 1.0])))
     assert not {"latency\nms", "task", "batch"} & set(trained.columns)
 

@@ -180,7 +180,7 @@ ADAPTER = ChooserAdapter()
 
 def test_what_a_variant_chose_is_kept_and_shown(tmp_path, run, monkeypatch):
     """Each different value once, and not without end."""
-    monkeypatch.setattr("crossbench.engine.rounds.MAX_CHOICES", 2)
+    monkeypatch.setattr("crossbench.engine.cell_round.MAX_CHOICES", 2)
     (tmp_path / "chooser.py").write_text(CHOOSER)
     found = run(f"{tmp_path}/chooser.py:ADAPTER", rounds=3, json=tmp_path / "r.json")
     assert found.complete

@@ -75,9 +75,9 @@ def split(name: str) -> tuple[str, str | None]:
     The variant is None where the name has none. Raises SpecError where there is no such framework,
     or it has no such variant.
     """
-    file, found, rest = name.rpartition(".py:")
-    framework, colon, variant = rest.partition(":")
-    framework = file + found + framework
+    path, extension, rest = name.rpartition(".py:")
+    own_name, colon, variant = rest.partition(":")
+    framework = path + extension + own_name
     known = variants(framework)
     if colon and variant not in known:
         raise SpecError(
@@ -95,7 +95,7 @@ def expand(names: Iterable[str], wanted: Collection[str]) -> list[tuple[str, str
     for name in names:
         framework, variant = split(name)
         chosen = [variant] if variant else [v for v in variants(framework) if v in wanted]
-        found += [(framework, name) for name in chosen]
+        found += [(framework, one) for one in chosen]
     return list(dict.fromkeys(found))
 
 

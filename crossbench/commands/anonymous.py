@@ -14,7 +14,6 @@ from typing import Any
 PATH = re.compile(r"""(?<![\w./~])(?!(?<=:)//)/(?:[^\s'"`()<>\[\]{}:;,/]+/)+""")
 """The folders of an absolute path, but not of a URL: "/home/ann/" in "/home/ann/data.bin"."""
 PACKAGES = "site-packages/"
-"""The folder of the installed packages."""
 HARMLESS = {"root", "localhost"}
 """Names that tell nothing."""
 

@@ -23,7 +23,7 @@ from ..inputs.errors import SpecError
 from ..inputs.names import DEVICES, IDIOMATIC, full_name
 from ..inputs.printable import printable
 from ..plan import make_plan, nothing_to_run, unavailable_reason
-from ..results.records import Machine
+from ..results.machine import Machine
 from ..spec import ALL, make_spec
 from ..terminal.output import write_stdout
 from ..terminal.progress import Display

@@ -9,7 +9,6 @@ from .show import load_several
 
 
 def main(arguments: list[str]) -> int:
-    """Print the results files of several machines in one table."""
     parser = files_parser("merge", "Show the results files of several machines in one table.")
     add_format(parser)
     options = parser.parse_args(arguments)

@@ -10,7 +10,6 @@ from .parsing import Parser
 
 
 def main(arguments: list[str]) -> int:
-    """Print the models that --model takes by name."""
     parser = Parser("crossbench models", description="List the models that --model takes.")
     parser.parse_args(arguments)
     write_stdout(catalogue())

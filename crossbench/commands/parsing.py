@@ -25,7 +25,6 @@ def files_parser(command: str, description: str) -> Parser:
 
 
 def add_format(parser: Parser) -> None:
-    """Add --format."""
     parser.add_argument(
         "--format",
         choices=FORMATS,
@@ -36,7 +35,6 @@ def add_format(parser: Parser) -> None:
 
 
 def add_details(parser: Parser) -> None:
-    """Add --details."""
     parser.add_argument(
         "--details",
         action="store_true",

@@ -10,7 +10,6 @@ from .parsing import files_parser
 
 
 def main(arguments: list[str]) -> int:
-    """Write the page of one results file or several."""
     parser = files_parser(
         "report", "Write a page with charts of results files: one file that needs no network."
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .. import __version__
 from ..arguments import ARGUMENTS, Argument
@@ -12,9 +11,6 @@ from ..host import signals
 from ..inputs.errors import SpecError
 from ..terminal.output import write_stderr
 from .parsing import Parser, add_details, add_format
-
-if TYPE_CHECKING:
-    from ..results.comparison import Comparison
 
 DESCRIPTION = (
     "Train the same model in PyTorch, JAX/Flax, Flux.jl and Keras, prove that they do the same "
@@ -42,16 +38,16 @@ def main(arguments: list[str]) -> int:
     # --help and wrong arguments are answered before these slow imports
     from ..benchmark import Interrupted, Unsaved, resume, run
     from ..host.machine import named_for_machine
+    from ..report import page
     from ..terminal.progress import Display
     from .show import print_tables
 
     if html is not None:
-        from ..report import page
-
         page.check(html)  # before anything is measured
     file = options.get("resume")
     if json := options.get("json"):
         file = options["json"] = named_for_machine(json, options.get("machine"))
+    stopped: Unsaved | Interrupted | None = None
     try:
         with signals.raise_on_signal(), Display() as display:
             if "resume" in options:
@@ -60,26 +56,17 @@ def main(arguments: list[str]) -> int:
                 )
             else:
                 comparison = run(**options, progress=display.begin, on_update=display.update)
-    except Unsaved as unsaved:
-        print_tables([unsaved.comparison], format, details)
-        _write_page([unsaved.comparison], html)
-        raise
-    except Interrupted as interrupted:
-        print_tables([interrupted.comparison], format, details, file)
-        if file:
-            write_stderr(f"crossbench: to continue this run: --resume {file}")
-        _write_page([interrupted.comparison], html)
-        raise
-    print_tables([comparison], format, details, file)
-    _write_page([comparison], html)
+    except (Unsaved, Interrupted) as error:
+        comparison, stopped = error.comparison, error
+    saved = None if isinstance(stopped, Unsaved) else file
+    print_tables([comparison], format, details, saved)
+    if isinstance(stopped, Interrupted) and file:
+        write_stderr(f"crossbench: to continue this run: --resume {file}")
+    if html is not None:
+        page.write([comparison], html)
+    if stopped:
+        raise stopped
     return 0 if comparison.complete else 1
-
-
-def _write_page(comparisons: list[Comparison], path: Path | None) -> None:
-    if path is not None:
-        from ..report import page
-
-        page.write(comparisons, path)
 
 
 def _parser() -> Parser:

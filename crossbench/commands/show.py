@@ -14,7 +14,6 @@ from .parsing import add_details, add_format, files_parser
 
 
 def main(arguments: list[str]) -> int:
-    """Print the table of a results file, or of each of several."""
     parser = files_parser("show", "Show the table of each results file.")
     add_format(parser)
     add_details(parser)

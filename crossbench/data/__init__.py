@@ -106,19 +106,11 @@ def _loaders(source: Source) -> _Loaders:
                 "synthetic reviews are",
                 partial(synthetic_reviews.load, source),
             )
-        case Text():
+        case Text() | TinyShakespeare():
             return _Loaders(
-                text.OFFICIAL_FILES.title,
+                text.official_files(source).title,
                 partial(text.load_official, source),
                 partial(text.load_file, source),
-                "a synthetic text is",
-                partial(synthetic_text.load, source),
-            )
-        case TinyShakespeare():
-            return _Loaders(
-                shakespeare.OFFICIAL_FILES.title,
-                partial(shakespeare.load_official, source),
-                partial(shakespeare.load_file, source),
                 "a synthetic text is",
                 partial(synthetic_text.load, source),
             )

@@ -66,7 +66,8 @@ class OfficialFiles:
     def is_cached(self) -> bool:
         """Return whether all files exist; their contents are not checked."""
         directory = self.directory()
-        return all(files.is_file(directory / name) for name in self.files)
+        # Path.is_file raises for a name that is too long, or in a folder that is not readable
+        return all(os.path.isfile(directory / name) for name in self.files)  # noqa: PTH113
 
     def load(self, read: Callable[[Path], Dataset]) -> Dataset:
         """Return `read` of the files' directory, downloaded first if files are missing.
@@ -165,7 +166,7 @@ def _download_file(url: str, sha256: str, directory: Path) -> None:
         raise DataUnavailable(f"what {url} sent is not the official file (SHA-256)") from None
     except OSError:
         raise
-    except Exception as error:
+    except Exception as error:  # such as urllib3's own, where a server redirects to a wrong address
         raise DataUnavailable(f"{url}: {type(error).__name__}") from None
 
 

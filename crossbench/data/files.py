@@ -12,7 +12,7 @@ import stat
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,16 +49,7 @@ class ArchiveBounds:
 
 def is_directory(path: Path) -> bool:
     """Return whether the path is a directory; False if the system refuses to say."""
-    with suppress(OSError):  # for a name that is too long, or in a folder that is not readable
-        return path.is_dir()
-    return False
-
-
-def is_file(path: Path) -> bool:
-    """Return whether the path is a regular file; False if the system refuses to say."""
-    with suppress(OSError):
-        return path.is_file()
-    return False
+    return os.path.isdir(path)  # noqa: PTH112, Path.is_dir raises for a name that is too long
 
 
 def require_directory(path: Path) -> None:

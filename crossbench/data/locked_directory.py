@@ -13,7 +13,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 SUFFIX = r"[a-z0-9_]{8}"
@@ -52,18 +52,20 @@ def _make(folder: Path, prefix: str) -> tuple[Path, int]:
     """
     while True:
         directory = Path(tempfile.mkdtemp(prefix=prefix, dir=folder))
-        with suppress(FileNotFoundError, BlockingIOError), ExitStack() as stack:
-            lock = stack.enter_context(_opened(directory))
-            try:
-                _lock(lock)
-            except BlockingIOError:
-                raise
-            except OSError:  # a network folder without locks: no process can take it for abandoned
-                pass
-            if directory.exists():
-                return directory, os.dup(
-                    lock
-                )  # the duplicate keeps the lock after the first is closed
+        with suppress(FileNotFoundError), _opened(directory) as opened:
+            if _lock_if_possible(opened) and directory.exists():
+                return directory, os.dup(opened)  # it keeps the lock after `opened` is closed
+
+
+def _lock_if_possible(directory: int) -> bool:
+    """Lock an open directory; return False if another process holds the lock."""
+    try:
+        _lock(directory)
+    except BlockingIOError:
+        return False
+    except OSError:  # a network folder without locks: no process can take it for abandoned
+        pass
+    return True
 
 
 def _lock(directory: int) -> None:

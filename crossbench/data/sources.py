@@ -28,6 +28,7 @@ class RandomPositions(Checked):
 
 AUGMENTATION = optional(instance_of("an Augmentation", Augmentation))
 POSITIONS = optional(instance_of("RandomPositions()", RandomPositions))
+Length = Annotated[int, integer(1, 10_000)]
 NO_AUGMENTATION = instance_of("None, because only pictures are augmented", type(None))
 
 
@@ -67,7 +68,7 @@ class IMDB(Source):
     """
 
     words: Annotated[int, integer(4, 1_000_000)]  # at least 4, because word ids start at 3
-    length: Annotated[int, integer(1, 10_000)]
+    length: Length
     bigrams: Boolean = False
     augmentation: Annotated[None, NO_AUGMENTATION] = None
 
@@ -78,7 +79,7 @@ class Text(Source):
     with the character that follows it. A piece starts every `step` characters.
     """
 
-    length: Annotated[int, integer(1, 10_000)]
+    length: Length
     step: Size
     augmentation: Annotated[None, NO_AUGMENTATION] = None
 
@@ -91,7 +92,7 @@ class TinyShakespeare(Source):
     augmentation: RandomPositions() to draw the blocks anywhere; None for one block after another.
     """
 
-    length: Annotated[int, integer(1, 10_000)]
+    length: Length
     augmentation: Annotated[RandomPositions | None, POSITIONS] = None
 
 
@@ -102,7 +103,7 @@ class TokenIds(Source):
     """
 
     vocabulary: Size
-    length: Annotated[int, integer(1, 10_000)]
+    length: Length
     augmentation: Annotated[None, NO_AUGMENTATION] = None
 
 

@@ -10,6 +10,9 @@ Numbers are standard normal, inputs and targets alike: there is nothing to learn
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 
 from .dataset import CLASSES, Dataset, Split
@@ -40,75 +43,72 @@ Shape = tuple[int, int, int]
 
 def load_cifar10(seed: int, train: int = TRAIN, test: int = TEST) -> Dataset:
     """Return pictures in CIFAR-10's shapes; the same seed gives the same bytes."""
-    train_random, test_random = np.random.default_rng([seed, 10]).spawn(2)
-    return Dataset(
-        f"synthetic (seed {seed})", make_split(train, train_random), make_split(test, test_random)
-    )
+    return _make_dataset(f"synthetic (seed {seed})", [seed, 10], make_split, train, test)
 
 
 def load_mnist(seed: int, train: int = 60_000, test: int = 10_000) -> Dataset:
     """Return pictures in MNIST's shapes: (n, 1, 28, 28) uint8 of 10 classes."""
-    train_random, test_random = np.random.default_rng([seed, 11]).spawn(2)
-    return Dataset(
-        f"synthetic, in MNIST's shapes (seed {seed})",
-        make_split(train, train_random, MNIST_SHAPE),
-        make_split(test, test_random, MNIST_SHAPE),
-    )
+    make = partial(make_split, shape=MNIST_SHAPE)
+    name = f"synthetic, in MNIST's shapes (seed {seed})"
+    return _make_dataset(name, [seed, 11], make, train, test)
 
 
 def load_pictures(
     source: Pictures, seed: int, train: int = LARGE_TRAIN, test: int = LARGE_TEST
 ) -> Dataset:
     """Return pictures (n, 3, size, size) uint8 of the source's size and number of classes."""
-    train_random, test_random = np.random.default_rng([seed, 12]).spawn(2)
     shape = (3, source.size, source.size)
-    return Dataset(
-        f"pictures of {source.size} × {source.size} by formula (seed {seed})",
-        make_split(train, train_random, shape, source.classes),
-        make_split(test, test_random, shape, source.classes),
-    )
+    make = partial(make_split, shape=shape, classes=source.classes)
+    name = f"pictures of {source.size} × {source.size} by formula (seed {seed})"
+    return _make_dataset(name, [seed, 12], make, train, test)
 
 
 def load_numbers(
     source: NormalNumbers, seed: int, train: int = NUMBERS_TRAIN, test: int = NUMBERS_TEST
 ) -> Dataset:
     """Return inputs (n, *shape) and targets (n, outputs), both float32."""
-    train_random, test_random = np.random.default_rng([seed, 15]).spawn(2)
-    return Dataset(
-        f"normal numbers (seed {seed})",
-        Split(*make_numbers(source, train, train_random)),
-        Split(*make_numbers(source, test, test_random)),
-    )
+    make = partial(make_numbers, source)
+    return _make_dataset(f"normal numbers (seed {seed})", [seed, 15], make, train, test)
 
 
-def make_numbers(
-    source: NormalNumbers, n: int, random: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
+def make_numbers(source: NormalNumbers, n: int, random: np.random.Generator) -> Split:
     """Return n inputs and n targets in the source's shapes, float32."""
     inputs = random.standard_normal((n, *source.shape), np.float32)
-    return inputs, random.standard_normal((n, source.outputs), np.float32)
+    return Split(inputs, random.standard_normal((n, source.outputs), np.float32))
 
 
 def load_token_ids(
     source: TokenIds, seed: int, train: int = TOKENS_TRAIN, test: int = TOKENS_TEST
 ) -> Dataset:
     """Return inputs and labels (n, length) int32: the labels are the ids one place later."""
-    train_random, test_random = np.random.default_rng([seed, 16]).spawn(2)
-    return Dataset(
-        f"token ids by Zipf's law (seed {seed})",
-        Split(*make_token_ids(source, train, train_random)),
-        Split(*make_token_ids(source, test, test_random)),
-    )
+    make = partial(make_token_ids, source)
+    return _make_dataset(f"token ids by Zipf's law (seed {seed})", [seed, 16], make, train, test)
 
 
 def make_token_ids(
     source: TokenIds, n: int, random: np.random.Generator, vocabulary: int | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return n inputs and labels (n, length) int32; the id k is drawn k + 1 times less than 0."""
-    cumulative = np.cumsum(1 / np.arange(1, 1 + (vocabulary or source.vocabulary)))
-    drawn = random.random((n, source.length + 1)) * cumulative[-1]
-    token_ids = np.searchsorted(cumulative, drawn).astype(np.int32)
-    return token_ids[:, :-1].copy(), token_ids[:, 1:].copy()
+) -> Split:
+    """Return n inputs and labels (n, length) int32, drawn by Zipf's law."""
+    token_ids = draw_zipf(vocabulary or source.vocabulary, (n, source.length + 1), random)
+    return Split(token_ids[:, :-1].copy(), token_ids[:, 1:].copy())
+
+
+def draw_zipf(words: int, shape: int | tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+    """Return ids below `words`, int32, by Zipf's law: k is drawn k + 1 times less often than 0."""
+    cumulative = np.cumsum(1 / np.arange(1, words + 1))
+    return np.searchsorted(cumulative, random.random(shape) * cumulative[-1]).astype(np.int32)
+
+
+def _make_dataset(
+    name: str,
+    seed: list[int],
+    make: Callable[[int, np.random.Generator], Split],
+    train: int,
+    test: int,
+) -> Dataset:
+    """Return `train` examples to train on and `test` to test on, each made from its own numbers."""
+    train_random, test_random = np.random.default_rng(seed).spawn(2)
+    return Dataset(name, make(train, train_random), make(test, test_random))
 
 
 def make_split(
@@ -179,10 +179,11 @@ def make_examples(
             both = random.integers(0, characters, (2, n, length), np.int32)
             return both[0], both[1].astype(np.int64)
         case TokenIds():
-            inputs, labels = make_token_ids(source, n, random, vocabulary)
-            return inputs, labels.astype(np.int64)
+            made = make_token_ids(source, n, random, vocabulary)
+            return made.inputs, made.labels.astype(np.int64)
         case NormalNumbers():
-            return make_numbers(source, n, random)
+            made = make_numbers(source, n, random)
+            return made.inputs, made.labels
         case _:
             raise TypeError(f"{type(source).__name__} is not a source of data")
 

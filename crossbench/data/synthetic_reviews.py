@@ -12,6 +12,7 @@ import numpy as np
 from . import imdb
 from .dataset import Dataset
 from .sources import IMDB
+from .synthetic import draw_zipf
 
 REVIEWS = 25_000  # to train on, and as many to test on, as in IMDB
 WORDS = 88_000  # in the vocabulary, about as many as in IMDB's training reviews
@@ -43,16 +44,10 @@ def make_reviews(labels: np.ndarray, random: np.random.Generator) -> list[np.nda
     """Return the word ids of one review per label, from 0 for the most frequent word."""
     lengths = np.exp(random.normal(np.log(MEDIAN_WORDS), LOG_SPREAD, len(labels)))
     lengths = lengths.clip(MIN_WORDS, MAX_WORDS).astype(np.int64)
-    words = _insert_successors(_draw_words(int(lengths.sum()), random), random)
+    words = _insert_successors(draw_zipf(WORDS, int(lengths.sum()), random), random)
     swapped = random.random(words.size, np.float32) < SWAP_PROBABILITY
     words = np.where(swapped, _swap_sentiment(words, np.repeat(labels, lengths)), words)
     return np.split(words, np.cumsum(lengths)[:-1])
-
-
-def _draw_words(n: int, random: np.random.Generator) -> np.ndarray:
-    """Return n word ids by Zipf's law: the k-th word is 1/k as frequent as the first."""
-    cumulative = np.cumsum(1 / np.arange(1, WORDS + 1))
-    return np.searchsorted(cumulative, random.random(n) * cumulative[-1]).astype(np.int32)
 
 
 def _insert_successors(words: np.ndarray, random: np.random.Generator) -> np.ndarray:

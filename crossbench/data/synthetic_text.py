@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import shakespeare, text
+from . import text
 from .dataset import Dataset
 from .sources import Text, TinyShakespeare
+from .synthetic import draw_zipf
 
 CHARACTERS = 600_000
 WORDS = 1_500
@@ -27,9 +28,7 @@ OPENINGS = ("", "", "", "", *"\"(['")
 def load(source: Text | TinyShakespeare, seed: int, characters: int = CHARACTERS) -> Dataset:
     """Return the text of that seed as a data set, cut as a real text is."""
     name, written = f"synthetic text (seed {seed})", write(seed, characters)
-    if isinstance(source, Text):
-        return text.make_dataset(source, written, name, where=f"the {name}")
-    return shakespeare.make_dataset(source, written, name, where=f"the {name}")
+    return text.make_dataset(source, written, name, where=f"the {name}")
 
 
 def write(seed: int, characters: int = CHARACTERS) -> str:
@@ -83,10 +82,8 @@ def _syllable(random: np.random.Generator) -> str:
 
 def _draw_words(n: int, random: np.random.Generator) -> list[int]:
     """Return n word ids, each a successor of the word before or drawn by Zipf's law."""
-    cumulative = np.cumsum(1 / np.arange(1, WORDS + 1))
-    total = cumulative[-1]
-    independent = np.searchsorted(cumulative, random.random(n) * total).tolist()
-    successors = np.searchsorted(cumulative, random.random((WORDS, SUCCESSORS)) * total).tolist()
+    independent = draw_zipf(WORDS, n, random).tolist()
+    successors = draw_zipf(WORDS, (WORDS, SUCCESSORS), random).tolist()
     is_successor = (random.random(n) < SUCCESSOR_PROBABILITY).tolist()
     which = random.integers(0, SUCCESSORS, n).tolist()
     ids = [independent[0]]

@@ -12,6 +12,7 @@ from ..data import Split
 from ..data.augmentation import augment
 from ..data.shakespeare import draw_blocks
 from ..data.sources import Augmentation, RandomPositions
+from ..models import Dropout, Model
 from ..workload import Batch
 
 
@@ -90,6 +91,17 @@ def array_batches(split: Split, batch_size: int, steps: int) -> ArrayBatches:
         inputs.reshape(steps, batch_size, *inputs.shape[1:]),
         labels.reshape(steps, batch_size, *labels.shape[1:]),
     )
+
+
+def draw_masks(
+    model: Model, steps: int, batch_size: int, random: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """Return the masks of each dropout for so many steps, as ArrayBatches has them."""
+    return {
+        named.name: random.random((steps, batch_size, *named.input_shape)) >= named.layer.rate
+        for named in model.all_layers()
+        if isinstance(named.layer, Dropout)
+    }
 
 
 def as_inputs(examples: np.ndarray) -> np.ndarray:

@@ -5,47 +5,37 @@ nothing is timed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
+from .. import models
 from ..data.sources import Pictures, TokenIds
-from ..host.machine import usable_cpus
-from ..host.run_directory import no_space_error
 from ..models import Model
-from ..models.layers import (
-    Conv,
-    Dense,
-    Dropout,
-    Embedding,
-    Flatten,
-    MaxPool,
-    MultiHeadAttention,
-    ReLU,
-)
-from ..models.training import SGD, Adam, SoftmaxCrossEntropy
-from ..results.records import Cell, Parity, worst
+from ..results.cells import Cell
+from ..results.parity import Parity, worst
 from ..workload import Job
 from . import parity
-from .process import WorkerFailure, WorkerGroup, install, to_install
-from .worker import Assignment
+from .assignment import Assignment
+from .process import WorkerFailure, install, to_install
+from .proofs import start_proofs
 
 PICTURES = Model(
     name="pictures",
     input_shape=(3, 16, 16),
     layers=(
-        Conv(8, kernel=(3, 3)),
-        ReLU(),
-        MaxPool((2, 2), stride=(2, 2)),
-        Flatten(),
-        Dropout(0.5),
-        Dense(4),
+        models.Conv(8, kernel=(3, 3)),
+        models.ReLU(),
+        models.MaxPool((2, 2), stride=(2, 2)),
+        models.Flatten(),
+        models.Dropout(0.5),
+        models.Dense(4),
     ),
-    loss=SoftmaxCrossEntropy(),
-    optimizer=SGD(learning_rate=0.01, momentum=0.9),
+    loss=models.SoftmaxCrossEntropy(),
+    optimizer=models.SGD(learning_rate=0.01, momentum=0.9),
     batch_size=64,
     data=Pictures(size=16, classes=4),
     source="crossbench's checkup",
@@ -53,16 +43,14 @@ PICTURES = Model(
 TOKENS = Model(
     name="tokens",
     input_shape=(8,),
-    layers=(Embedding(32, 16), MultiHeadAttention(2, causal=True), Dense(32)),
-    loss=SoftmaxCrossEntropy(),
-    optimizer=Adam(learning_rate=1e-3, beta1=0.9, beta2=0.999, epsilon=1e-8),
+    layers=(models.Embedding(32, 16), models.MultiHeadAttention(2, causal=True), models.Dense(32)),
+    loss=models.SoftmaxCrossEntropy(),
+    optimizer=models.Adam(learning_rate=1e-3, beta1=0.9, beta2=0.999, epsilon=1e-8),
     batch_size=64,
     data=TokenIds(vocabulary=32, length=8),
     source="crossbench's checkup",
 )
 MODELS = (PICTURES, TOKENS)
-LEAST_PROOFS = 2
-"""Proofs at the same time on a machine with one CPU: each of them waits now and then."""
 
 
 @dataclass
@@ -144,19 +132,15 @@ def _prove_all(
     verdicts: list[Verdict], data: Path, timeout: float, progress: Callable[[str], None]
 ) -> None:
     """Fill in the verdicts by proofs in a process for each."""
-    group, done = WorkerGroup(), 0
-    pool = ThreadPoolExecutor(max(LEAST_PROOFS, len(usable_cpus())))
-    try:
-        references = [pool.submit(_compute_reference, model, data) for model in MODELS]
-        proofs = {pool.submit(_prove, v, data, references, group, timeout): v for v in verdicts}
-        for proof in as_completed(proofs):
-            with _recorded(proofs[proof]):
-                proof.result()
-            done += 1
-            progress(f"{done} of {len(proofs)} proofs: {proofs[proof].cell.name}")
-    finally:  # after Ctrl-C do not wait for the proofs
-        pool.shutdown(wait=False, cancel_futures=True)
-        group.kill()
+    assignments = [_assignment(verdict.cell, data) for verdict in verdicts]
+    with start_proofs(assignments, MODELS, data, timeout) as (_, proofs):
+        verdict_of = dict(zip(proofs, verdicts, strict=True))
+        for done, proof in enumerate(as_completed(proofs), 1):
+            verdict = verdict_of[proof]
+            with _recorded(verdict):
+                proved = zip(MODELS, proof.result(), strict=True)
+                verdict.parities = {model.name: found for model, found in proved}
+            progress(f"{done} of {len(proofs)} proofs: {verdict.cell.name}")
 
 
 def _assignment(cell: Cell, data: Path) -> Assignment:
@@ -164,28 +148,6 @@ def _assignment(cell: Cell, data: Path) -> Assignment:
     job = Job(PICTURES, cell.device_type, cell.threads, "float32", cell.variant)
     gpu = cell.gpu_index if cell.on_gpu else None
     return Assignment(cell.framework, job, data, PICTURES.batch_size, 0, parity.SEED, gpu)
-
-
-def _compute_reference(model: Model, data: Path) -> parity.ReferenceTensors:
-    try:
-        return parity.compute_reference(model, data / model.name)
-    except OSError as error:
-        raise no_space_error(data.parent, error) from None
-
-
-def _prove(
-    verdict: Verdict,
-    data: Path,
-    references: list[Future[parity.ReferenceTensors]],
-    group: WorkerGroup,
-    timeout: float,
-) -> None:
-    """Prove all models in one process: starting it takes longer than the proofs."""
-    with group.start(_assignment(verdict.cell, data), timeout) as worker:
-        for model, reference in zip(MODELS, references, strict=True):
-            worker.ask("take_model", model)
-            worker.ask("observe")
-            verdict.parities[model.name] = worker.ask("parity", reference.result())
 
 
 @contextmanager

@@ -13,9 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..models import Model
-from ..models.layers import Dense, Dropout, Flatten
-from ..models.training import SGD, SoftmaxCrossEntropy
+from ..models import SGD, Dense, Dropout, Flatten, Model, SoftmaxCrossEntropy
 from ..workload import Job, Workload
 from .batches import ArrayBatches
 

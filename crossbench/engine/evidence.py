@@ -13,11 +13,11 @@ from itertools import islice
 import numpy as np
 
 from ..adapters.reference import ReferenceWorkload
-from ..models import Model, Weights
-from ..models.layers import Dropout
-from ..results.records import FIRST_EPOCH, MASKED, PREDICT, STEADY_EPOCH, TRAIN, Task
+from ..models import Dropout, Model, Weights
+from ..results.epochs import PREDICT, TRAIN, Task
+from ..results.reference import FIRST_EPOCH, MASKED, STEADY_EPOCH
 from ..workload import Batches, Job
-from .batches import ArrayBatches, StreamedBatches
+from .batches import ArrayBatches, StreamedBatches, draw_masks
 from .tasks import prediction_loss
 from .timing import finite_or_none
 
@@ -59,12 +59,7 @@ def first_batches(model: Model, batches: Batches) -> ArrayBatches:
     first = list(islice(batches, MAX_STEPS))
     size = len(first[0].labels)
     first = first[: reference_steps(model, size)]
-    random = np.random.default_rng(MASK_SEED)
-    masks = {
-        named.name: random.random((len(first), size, *named.input_shape)) >= named.layer.rate
-        for named in model.all_layers()
-        if isinstance(named.layer, Dropout)
-    }
+    masks = draw_masks(model, len(first), size, np.random.default_rng(MASK_SEED))
     kind = StreamedBatches if batches.streamed else ArrayBatches
     return kind(
         np.stack([batch.inputs for batch in first]),

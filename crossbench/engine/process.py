@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -25,7 +24,8 @@ from ..host.machine import processor_digest, usable_cpus
 from ..inputs.printable import printable
 from ..workload import Adapter
 from . import replies
-from .worker import Assignment, Worker
+from .assignment import Assignment
+from .worker import Worker
 
 # OpenMP, OpenBLAS and MKL read these when they are loaded
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -206,29 +206,6 @@ class WorkerProcess:
         """Return the end of what the process printed."""
         self.log.seek(max(0, self.log.seek(0, os.SEEK_END) - OUTPUT_BYTES))
         return self.log.read().decode(errors="replace")
-
-
-class WorkerGroup:
-    """Collect the workers that several threads start for proofs, so that another can kill all."""
-
-    def __init__(self) -> None:
-        self.lock, self.killed = threading.Lock(), False
-        self.workers: list[WorkerProcess] = []
-
-    def start(self, assignment: Assignment, timeout: float) -> WorkerProcess:
-        """Start a worker; WorkerFailure after the group was killed."""
-        with self.lock:
-            if self.killed:
-                raise WorkerFailure("the run was interrupted")
-            self.workers.append(WorkerProcess(assignment, timeout, proves=True))
-            return self.workers[-1]
-
-    def kill(self) -> None:
-        """Kill all workers, and let no further one start."""
-        with self.lock:
-            self.killed = True
-            for worker in self.workers:
-                worker.kill()
 
 
 def install(

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 
+from ..results.cells import CellResult
 from ..results.comparison import Comparison
-from ..results.records import TRAIN, CellResult, Settings
+from ..results.epochs import TRAIN
+from ..results.settings import Settings
 from .evidence import MAX_STEPS
 
 WHOLE_ROUND = 2

@@ -8,8 +8,8 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import ExitStack, contextmanager, suppress
+from concurrent.futures import as_completed
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -18,45 +18,31 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from ..host.gpus import find_gpus
 from ..host.machine import usable_cpus
-from ..host.run_directory import no_space_error
 from ..models import Model
 from ..models.shortened import left_out
+from ..results.cells import Cell, CellResult
 from ..results.comparison import Comparison
-from ..results.doubts import change_difference, over_peak
-from ..results.records import (
-    MAX_CHOICES,
-    PREDICT,
-    TRAIN,
-    Cell,
-    CellResult,
-    Epoch,
-    Parity,
-    Peak,
-    Reference,
-    ReferenceLosses,
-    Target,
-    TargetEpoch,
-    Usage,
-)
+from ..results.doubts import over_peak
+from ..results.epochs import TRAIN, TargetEpoch
+from ..results.machine import Peak
+from ..results.reference import Reference, ReferenceLosses
+from ..results.settings import Target
 from ..results.statistics import MIN_ROUNDS
 from ..workload import Job
 from . import evidence, parity
-from .checked import changed_figures
+from .assignment import Assignment, epoch_batches
+from .cell_round import CellRound, fail_cell_on_error
 from .peak import PEAK_WORK
-from .process import WorkerFailure, WorkerGroup, WorkerProcess, install
+from .pool import thread_pool
+from .process import WorkerFailure, WorkerProcess, install
+from .proofs import start_proofs
 from .round_steps import round_steps
-from .sampler import Sampler
-from .usage import Clock
-from .worker import Assignment, StartReply, epoch_batches
 
 MAX_TARGET_SECONDS = 600.0
 """Seconds of training to a target, at most, where no limit was given."""
 PEAK_ATTEMPTS = 3
 """Further measurements of the peak for a cell that is over it."""
-LARGE_MODEL = 10_000_000
-"""Parameters of a model whose proofs are not run at the same time."""
 
 Progress = Callable[[str], None]
 """Called with what begins, in a few words."""
@@ -123,14 +109,13 @@ class Measurement:
                 left = [result for result in self.pending() if not result.has_round(number)]
                 for work in dict.fromkeys(result.cell.work for result in left):
                     self.run_round(number, [r for r in left if r.cell.work == work])
+            training = [result for result in self.pending() if result.cell.task == TRAIN]
             if self.settings.target is not None:
-                training = [r for r in self.pending() if r.cell.task == TRAIN]
                 left = [result for result in training if not result.to_target]
                 train = partial(self.train_to, self.settings.target)
                 self.for_each(left, "while training to the target", train)
             if self.settings.trace_memory:
-                training = [r for r in self.pending() if r.cell.task == TRAIN]
-                left = [result for result in training if result.allocated is None]
+                left = [r for r in training if r.status == "pending" and r.allocated is None]
                 self.for_each(left, "while tracing its memory", self.trace_memory)
             self.measure_low_peaks_again()
             for result in self.pending():
@@ -146,7 +131,7 @@ class Measurement:
     ) -> None:
         """Call `work` for each cell and save; where: for the reason of a cell that fails."""
         for result in results:
-            with _fail_cell_on_error(where, result):
+            with fail_cell_on_error(where, result):
                 work(result)
             self.save(self.comparison)
 
@@ -168,7 +153,7 @@ class Measurement:
         What one cell installs may change the versions that another one gets.
         """
         for result in self.pending():
-            with _fail_cell_on_error("while installing", result):
+            with fail_cell_on_error("while installing", result):
                 assignment, timeout = self.assignments[result.name], self.settings.timeout
                 install(result.name, assignment, timeout, self.progress)
 
@@ -184,46 +169,21 @@ class Measurement:
         if not self.pending() or (not unproved and self.comparison.reference):
             return
         self.progress("parity")
-        pool = ThreadPoolExecutor(1 + min(len(unproved), self.concurrent_proofs()))
-        group = WorkerGroup()
-        try:
-            reference = pool.submit(self.compute_reference)
-            proofs = {
-                pool.submit(self.prove, results[0], reference, group): results
-                for results in unproved.values()
-            }
+        shared = list(unproved.values())
+        assignments = [self.assignments[results[0].name] for results in shared]
+        started = start_proofs(assignments, [self.model], self.data, self.settings.timeout)
+        with started as ((reference,), proofs):
+            results_of = dict(zip(proofs, shared, strict=True))
             for proof in as_completed(proofs):
-                for result in proofs[proof]:
-                    with _fail_cell_on_error("in parity", result):
-                        result.parity = proof.result()
+                for result in results_of[proof]:
+                    with fail_cell_on_error("in parity", result):
+                        (result.parity,) = proof.result()
                 self.save(self.comparison)
             rounding_only = reference.result().rounding_only
-            masked = evidence.has_dropouts(self.model)
-            self.comparison.reference = Reference(
-                rounding_only, masked, left_out=left_out(self.model)
-            )
-            self.save(self.comparison)
-        finally:  # after Ctrl-C do not wait for the proofs
-            pool.shutdown(wait=False, cancel_futures=True)
-            group.kill()
-
-    def compute_reference(self) -> parity.ReferenceTensors:
-        try:
-            return parity.compute_reference(self.model, self.data / "expected")
-        except OSError as error:
-            raise no_space_error(self.data.parent, error) from None
-
-    def prove(
-        self, result: CellResult, reference: Future[parity.ReferenceTensors], group: WorkerGroup
-    ) -> Parity:
-        """Prove a cell in a process of its own; a large model only after the reference was
-        computed, since both would need their memory at the same time.
-        """
-        if self.large:
-            reference.result()
-        with group.start(self.assignments[result.name], self.settings.timeout) as worker:
-            worker.ask("observe")  # while the reference is computed
-            return worker.ask("parity", reference.result())
+        self.comparison.reference = Reference(
+            rounding_only, evidence.has_dropouts(self.model), left_out=left_out(self.model)
+        )
+        self.save(self.comparison)
 
     def reference_with_losses(self) -> Reference:
         """Return the reference with the losses that the timed epochs' first steps must have.
@@ -237,8 +197,7 @@ class Measurement:
             return reference
         self.progress("losses of the first steps in the reference")
         wanted = {(a.task, a.batch_size): a for a in self.assignments.values()}
-        pool = ThreadPoolExecutor(max(2, len(usable_cpus())))
-        try:
+        with thread_pool(max(2, len(usable_cpus()))) as pool:
             float64, float32 = (
                 [pool.submit(self.reference_losses, a, dtype) for a in wanted.values()]
                 for dtype in parity.PRECISIONS
@@ -247,8 +206,6 @@ class Measurement:
                 ReferenceLosses(*work, exact.result(), single.result())
                 for work, exact, single in zip(wanted, float64, float32, strict=True)
             ]
-        finally:  # after Ctrl-C do not wait for them
-            pool.shutdown(wait=False, cancel_futures=True)
         found = replace(reference, losses=losses)
         self.comparison.reference = found
         return found
@@ -258,18 +215,6 @@ class Measurement:
         weights, batches = self.model.initial_weights(assignment.seed), epoch_batches(assignment)
         return evidence.reference_losses(self.model, weights, batches, assignment.task, dtype)
 
-    def concurrent_proofs(self) -> int:
-        """Return three, or the number of CPUs if that is larger; one for a large model.
-
-        Each proof builds and compiles the model twice.
-        """
-        return 1 if self.large else max(3, len(usable_cpus()))
-
-    @property
-    def large(self) -> bool:
-        """Return whether a proof takes some 10 GB in float64, with gradients and optimizer."""
-        return parity.proof_model(self.model).parameter_count > LARGE_MODEL
-
     def run_round(self, number: int, results: list[CellResult]) -> None:
         """Run the first epochs of all cells, then the steady ones, interleaved.
 
@@ -277,7 +222,6 @@ class Measurement:
         processes of all would need their memory at the same time. The round is kept only if it is
         finished.
         """
-        shuffle = random.Random(f"{self.settings.seed} {number}").shuffle
         with ExitStack() as stack:
             cells = [
                 CellRound(result, number, round_steps(self.comparison, result, number))
@@ -285,48 +229,59 @@ class Measurement:
             ]
             if number > 1:
                 self.start_together(cells, stack)
-            for epoch in range(1 + self.settings.epochs):
-                shuffle(cells)
-                for cell in cells:
-                    if cell.failed:
-                        continue
-                    name = self.epoch_name(cell, epoch)
-                    self.progress(f"{cell.result.name}: {self.round_name(number)}, {name}")
-                    with _fail_cell_on_error(f"in round {number}", cell.result):
-                        if number == 1 and epoch == 0:
-                            cell.start(stack.enter_context(self.worker(cell.result, cell.steps)))
-                        cell.train(epoch)
-                        if number == 1:  # a first figure, long before the round is over
-                            seconds = cell.epochs[-1].wall_seconds
-                            self.progress(f"{cell.result.name}: {name} took {seconds:.3g} s")
-            trained = [cell for cell in cells if not cell.failed]
-            if trained:
-                reference = self.reference_with_losses()
-            for cell in trained:
-                with _fail_cell_on_error(f"in round {number}", cell.result):
-                    is_whole = cell.steps == self.comparison.batches(cell.result)
-                    cell.finish(reference, is_whole)
-            self.save(self.comparison)
+            self.train_in_turns(cells, number, stack)
+            self.keep_round([cell for cell in cells if not cell.failed])
+            self.measure_peaks([cell for cell in cells if not cell.failed])
+
+    def train_in_turns(self, cells: list[CellRound], number: int, stack: ExitStack) -> None:
+        """Run all first epochs, then all steady ones, each time in another order.
+
+        In the first round a cell's process starts right before its first epoch: a first figure
+        comes long before all have started.
+        """
+        shuffle = random.Random(f"{self.settings.seed} {number}").shuffle
+        for epoch in range(1 + self.settings.epochs):
+            shuffle(cells)
             for cell in cells:
-                if not cell.failed and not self.has_peak(cell.result):
-                    self.progress(f"{cell.result.name}: matrix multiplication and copy")
-                    cell.measure_peak()
-                    self.save(self.comparison)
+                if cell.failed:
+                    continue
+                name = self.epoch_name(cell, epoch)
+                self.progress(f"{cell.result.name}: {self.round_name(number)}, {name}")
+                with fail_cell_on_error(f"in round {number}", cell.result):
+                    if number == 1 and epoch == 0:
+                        cell.start(stack.enter_context(self.worker(cell.result, cell.steps)))
+                    cell.train(epoch)
+                    if number == 1:
+                        seconds = cell.epochs[-1].wall_seconds
+                        self.progress(f"{cell.result.name}: {name} took {seconds:.3g} s")
+
+    def keep_round(self, cells: list[CellRound]) -> None:
+        """Move the results of a round that is over to those of its cells."""
+        for cell in cells:
+            reference = self.reference_with_losses()
+            with fail_cell_on_error(f"in round {cell.number}", cell.result):
+                cell.finish(reference, cell.steps == self.comparison.batches(cell.result))
+        self.save(self.comparison)
+
+    def measure_peaks(self, cells: list[CellRound]) -> None:
+        """Measure the peak of the cells that have none yet."""
+        for cell in cells:
+            if not self.has_peak(cell.result):
+                self.progress(f"{cell.result.name}: matrix multiplication and copy")
+                cell.measure_peak()
+                self.save(self.comparison)
 
     def start_together(self, cells: list[CellRound], stack: ExitStack) -> None:
         """Start the workers of a round side by side: nothing is timed before all are ready."""
-        pool = ThreadPoolExecutor(len(usable_cpus()))
-        try:
+        with thread_pool(len(usable_cpus())) as pool:
             starts = {}
             for cell in cells:
                 worker = stack.enter_context(self.worker(cell.result, cell.steps))
                 starts[pool.submit(cell.start, worker)] = cell
             for started in as_completed(starts):
                 cell = starts[started]
-                with _fail_cell_on_error(f"in round {cell.number}", cell.result):
+                with fail_cell_on_error(f"in round {cell.number}", cell.result):
                     started.result()
-        finally:  # after Ctrl-C do not wait for them
-            pool.shutdown(wait=False, cancel_futures=True)
 
     def round_name(self, number: int) -> str:
         """Return the number of a round, and of how many, for the progress."""
@@ -395,93 +350,3 @@ class Measurement:
         if batches is not None:
             assignment = replace(assignment, batches=batches)
         return WorkerProcess(assignment, self.settings.timeout)
-
-
-class CellRound:
-    """Run one round of one cell in its process, and keep the results when the round is finished.
-
-    steps: how many batches its epochs take.
-    """
-
-    def __init__(self, result: CellResult, number: int, steps: int) -> None:
-        self.result, self.number, self.steps = result, number, steps
-        self.epochs: list[Epoch] = []
-        self.usage: list[Usage] = []
-        cell = result.cell
-        self.gpu = find_gpus().handle(cell.gpu_index) if cell.on_gpu else None
-
-    @property
-    def failed(self) -> bool:
-        return self.result.status != "pending"
-
-    def start(self, worker: WorkerProcess) -> None:
-        """Build the model in the worker; WorkerFailure where its details changed."""
-        clock = Clock.start()
-        self.worker = worker
-        started: StartReply = worker.ask("start")
-        if not self.result.epochs:
-            self.result.start_seconds, _ = clock.seconds()
-            self.result.details = started.details
-            self.result.threads_reported = started.threads
-        if started.details != self.result.details:
-            raise WorkerFailure("package versions changed since an earlier round")
-
-    def train(self, epoch: int) -> None:
-        """Train and time one epoch; WorkerFailure where its figures have other names."""
-        with Sampler(self.worker.process.pid, self.gpu) as sampler:
-            timed: Epoch = self.worker.ask("epoch", self.number, epoch)
-        for before in (self.result.epochs or self.epochs)[:1]:
-            if wrong := changed_figures(before.figures, timed.figures):
-                raise WorkerFailure(wrong)
-        self.epochs.append(timed)
-        if epoch > 0 and (usage := sampler.usage(timed)):
-            self.usage.append(usage)
-
-    def finish(self, reference: Reference, is_whole: bool) -> None:
-        """Move the round's results to the cell's; WorkerFailure where its weights changed otherwise
-        than in the first round of as many steps.
-
-        is_whole: whether the epochs took all batches.
-        """
-        result, final_stats = self.result, self.worker.ask("final_stats")
-        predicts = result.cell.task == PREDICT
-        longest = max((epoch.steps for epoch in result.epochs), default=0)
-        if is_whole and self.steps > longest:
-            result.predictions = final_stats.predictions
-            if not predicts:
-                result.test_accuracy = self.worker.ask("test_accuracy")
-                if reference.masked:
-                    result.masked_losses = self.worker.ask("masked_losses")
-        before = result.changes.setdefault(self.steps, final_stats.changes)
-        if differs := change_difference(reference, self.steps, final_stats.changes, before):
-            raise WorkerFailure(f"{differs} than in an earlier round")
-        if predicts:
-            result.latencies.append(self.worker.ask("latency", self.number))
-        result.epochs += self.epochs
-        result.usage += self.usage
-        if final_stats.peak_memory is not None:
-            result.peak_memory = max(result.peak_memory or 0, final_stats.peak_memory)
-        result.cpus_allowed = final_stats.cpus_allowed
-        for name, value in final_stats.choices.items():
-            known = result.choices.get(name, [])
-            result.choices[name] = list(dict.fromkeys([*known, value]))[:MAX_CHOICES]
-
-    def measure_peak(self) -> None:
-        """Measure the peak after the round was kept, so that a failure costs only the peak."""
-        try:
-            self.result.peak = self.worker.ask("peak", PEAK_WORK[self.result.cell.device_type])
-        except WorkerFailure as failure:
-            self.result.peak_problem = str(failure)
-
-
-@contextmanager
-def _fail_cell_on_error(where: str, result: CellResult) -> Iterator[None]:
-    """Record a WorkerFailure in the cell's result; where: when it happened."""
-    try:
-        yield
-    except WorkerFailure as failure:
-        if failure.unavailable:
-            result.status, result.reason = "unavailable", str(failure)
-        else:
-            result.status, result.reason = "failed", f"{failure} ({where})"
-        result.traceback = failure.traceback

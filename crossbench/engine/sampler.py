@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import pynvml
 
-from ..results.records import SERIES_POINTS, Epoch, Usage
+from ..results.epochs import SERIES_POINTS, Epoch, Usage
 from .timing import MIN_TIMED_SECONDS
 
 INTERVAL = 0.1

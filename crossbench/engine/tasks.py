@@ -9,7 +9,7 @@ import numpy as np
 
 from ..adapters.reference import loss_and_gradient
 from ..models import Model
-from ..results.records import Predictions
+from ..results.epochs import Predictions
 from ..workload import Batches, Workload
 
 NEAR_TIE = 1e-4

@@ -11,7 +11,7 @@ from dataclasses import astuple, replace
 from statistics import fmean
 from typing import Any, TypeVar
 
-from ..results.records import Epoch, SystemActivity
+from ..results.epochs import Epoch, SystemActivity
 from . import usage
 from .tasks import WorkloadTask
 

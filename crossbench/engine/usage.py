@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import pynvml
 
-from ..results.records import SystemActivity
+from ..results.epochs import SystemActivity
 
 RAPL = Path("/sys/class/powercap")
 CPUS = Path("/sys/devices/system/cpu")

@@ -13,34 +13,25 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
 import numpy as np
 from msgspec import Meta
 
 from .. import adapters
-from ..data import Dataset, Split
 from ..host.gpus import find_gpus
 from ..inputs.printable import printable
-from ..models import Model, Weights
-from ..results.records import (
-    PREDICT,
-    TRAIN,
-    Count,
-    Epoch,
-    Latency,
-    Parity,
-    Peak,
-    Positive,
-    Predictions,
-    TargetEpoch,
-    Task,
-)
-from ..workload import Batches, Job, Unavailable, Workload
+from ..models import Model
+from ..results.epochs import PREDICT, Epoch, Latency, Predictions, TargetEpoch
+from ..results.machine import Peak
+from ..results.number_types import Count, Positive
+from ..results.parity import Parity
+from ..workload import Job, Unavailable, Workload
 from . import evidence, parity, replies, usage
-from .batches import AugmentedBatches, array_batches, as_inputs
+from .assignment import Assignment, epoch_batches, load_split
+from .batches import as_inputs
 from .checked import AdapterError, CheckedWorkload
+from .epoch_start import EpochStart
 from .peak import (
     PeakWork,
     check_copy,
@@ -69,29 +60,6 @@ Accuracy = Annotated[float, Meta(ge=0, le=1)]
 
 
 @dataclass(frozen=True)
-class Assignment:
-    """Describe what a worker carries out.
-
-    data: the directory that save_arrays wrote to. batches: how many its epochs take, the first
-    ones. gpu: its index among the visible GPUs; None on the CPU.
-    """
-
-    framework: str
-    job: Job
-    data: Path
-    batch_size: int
-    batches: int
-    seed: int
-    gpu: int | None = None
-    task: Task = TRAIN
-
-    @property
-    def proof(self) -> tuple[Any, ...]:
-        """Return what the proof depends on: assignments in which this is equal share one."""
-        return self.framework, self.job.variant, self.job.device, self.job.threads, self.gpu
-
-
-@dataclass(frozen=True)
 class StartReply:
     """Hold what a workload reports when it is built."""
 
@@ -117,32 +85,6 @@ class FinalStats:
     """The details that the start did not have: what the variant chose while it ran."""
 
 
-def save_arrays(dataset: Dataset, directory: Path) -> None:
-    """Write the data once for all workers, which map it into their memory."""
-    for name, split in (("train", dataset.train), ("test", dataset.test)):
-        np.save(directory / f"{name}_inputs.npy", split.inputs)
-        np.save(directory / f"{name}_labels.npy", split.labels)
-
-
-def load_split(assignment: Assignment, name: str) -> Split:
-    """Return the "train" or "test" examples, mapped from the files of save_arrays."""
-    inputs, labels = (
-        np.load(assignment.data / f"{name}_{part}.npy", mmap_mode="r")
-        for part in ("inputs", "labels")
-    )
-    return Split(inputs, labels)
-
-
-def epoch_batches(assignment: Assignment) -> Batches:
-    """Return the batches of an epoch: prepared arrays, or augmented in each epoch."""
-    train, augmentation = load_split(assignment, "train"), assignment.job.model.data.augmentation
-    if augmentation is None:
-        return array_batches(train, assignment.batch_size, assignment.batches)
-    return AugmentedBatches(
-        train, assignment.batch_size, assignment.batches, augmentation, assignment.seed
-    )
-
-
 class Worker:
     """Answer requests: each names a public method.
 
@@ -155,7 +97,6 @@ class Worker:
         self.peak_resident = 0
         self.changes: dict[str, list[float | None]] = {}
         self.predictions: Predictions | None = None
-        self.repetitions = 0
         # the environment shows this process a single GPU
         self.gpu = None if assignment.gpu is None else find_gpus().handle(0)
 
@@ -183,14 +124,15 @@ class Worker:
     def start(self) -> StartReply:
         """Build the workload and bring the data to the device."""
         self.workload = self._build(self.assignment.job)
-        self.initial = self.assignment.job.model.initial_weights(self.assignment.seed)
-        self.workload.load_weights(self.initial)
+        initial = self.assignment.job.model.initial_weights(self.assignment.seed)
+        self.workload.load_weights(initial)
         self.workload.weights()  # compiles it before the first epoch, after which it is timed
         self.batches = epoch_batches(self.assignment)
         self.workload.place(self.batches)
         self.work: WorkloadTask = Training(self.workload)
         if self.assignment.task == PREDICT:
             self.work = Prediction(self.workload, self.assignment.job.model, self.batches)
+        self.starts = EpochStart(self.work, initial, self.batches)
         gc.collect()
         gc.freeze()  # all of this stays: scanning it before every epoch takes 0.1 s
         self.details = self.workload.details()
@@ -199,19 +141,16 @@ class Worker:
     def epoch(self, number: int, epoch: int) -> Epoch:
         """Time an epoch (0 is the round's first), and check that it was over when it returned.
 
-        The first one starts from the initial weights, the next from these times STEADY_SCALE.
+        On a GPU a steady epoch is repeated, each time from other weights. What is compared with
+        other rows is computed once more, untimed, from those that a CPU starts from.
         """
         usage.reset_peak_resident()
         if self.assignment.gpu is not None and epoch > 0:
-            rewind = partial(self._rewind, epoch)
-            timed = repeated_epoch(self.work, rewind, self.gpu, number, epoch)
-            # the results that are compared are those from the weights that a CPU starts from
-            self._rewind(epoch, evidence.STEADY_SCALE)
+            timed = repeated_epoch(self.work, partial(self._repeat, epoch), self.gpu, number, epoch)
+            self.starts.rewind(epoch, evidence.STEADY_SCALE)
             result = self.work.run()
         else:
-            if epoch <= 1 or not self.work.continues:
-                self.workload.load_weights(self._start_weights(epoch))
-            self._set_augmentation_epoch(max(0, epoch - 1))  # the first two have the same data
+            self.starts.go_on(epoch)
             timed, result = timed_epoch(self.work, self.gpu, number, epoch)
         self.peak_resident = max(self.peak_resident, usage.peak_resident())
         finished = self._check_finished(epoch)
@@ -229,13 +168,17 @@ class Worker:
         """
         epochs = [timed]
         while len(epochs) < MAX_CPU_REPEATS and total_seconds(epochs) < MIN_CPU_SECONDS:
-            self._rewind(timed.epoch)
+            self._repeat(timed.epoch)
             again, _ = timed_epoch(self.work, None, timed.round, timed.epoch)
             epochs.append(again)
         if len(epochs) > 1:
-            self._rewind(timed.epoch, evidence.STEADY_SCALE)
+            self.starts.rewind(timed.epoch, evidence.STEADY_SCALE)
             self.work.run()
         return mean_epoch(epochs)
+
+    def _repeat(self, epoch: int) -> None:
+        """Bring the workload to the start of a steady epoch, from weights of its own each time."""
+        self.starts.rewind(epoch, self.starts.other_scale())
 
     def final_stats(self) -> FinalStats:
         """Return the figures of the process after a round."""
@@ -250,8 +193,7 @@ class Worker:
         The logits must be those that an untimed epoch returns, from weights that no epoch before
         started from.
         """
-        self.workload.load_weights(self._start_weights(1, evidence.LATENCY_SCALE))
-        self._set_augmentation_epoch(0)
+        self.starts.load(evidence.LATENCY_SCALE)
         seconds, logits = timed_items(self.workload.predict_batches())
         found = self.work.losses(logits)
         expected = self.work.losses(self.workload.predict_epoch())
@@ -263,8 +205,7 @@ class Worker:
 
     def masked_losses(self) -> list[float | None]:
         """Train the first steps of the first epoch once more, with given dropout masks."""
-        self.workload.load_weights(self.initial)
-        self._set_augmentation_epoch(0)
+        self.starts.load(1.0)
         self.workload.place(evidence.first_batches(self.assignment.job.model, self.batches))
         return finite_or_none(self.workload.train_epoch())
 
@@ -274,8 +215,8 @@ class Worker:
         what: "accuracy" or "loss", of the test examples.
         """
         if number == 0:
-            self.workload.load_weights(self.initial)
-        self._set_augmentation_epoch(number)
+            self.starts.load(1.0)
+        self.starts.augment(number)
         epoch, _ = timed_epoch(self.work, self.gpu, 1, 0)
         reached = self._accuracy() if what == "accuracy" else self._test_loss()
         return TargetEpoch(epoch.wall_seconds, epoch.cpu_seconds, reached)
@@ -327,18 +268,6 @@ class Worker:
     def _build(self, job: Job) -> Workload:
         return CheckedWorkload(self.adapter.build(job), job.model)
 
-    def _start_weights(self, epoch: int, factor: float | None = None) -> Weights:
-        """Return the weights that an epoch of a round starts from, or from which those before do.
-
-        factor: of the initial weights, for an epoch that is not the first. None for STEADY_SCALE,
-        which is a little more in each later epoch that starts anew.
-        """
-        if epoch == 0:
-            return self.initial
-        later = 0 if self.work.continues else epoch - 1
-        steady = evidence.STEADY_SCALE + later * evidence.REPETITION_INCREMENT
-        return evidence.scale_weights(self.initial, steady if factor is None else factor)
-
     def _check_finished(self, epoch: int) -> dict[str, Any]:
         """Return whether the epoch was over when it returned, as the fields of Epoch for that.
 
@@ -351,7 +280,7 @@ class Worker:
             timed_without_delay(self.workload.weights) for _ in range(2)
         )
         if epoch == 1:
-            start = self._start_weights(epoch)
+            start = self.starts.weights(self.starts.scale(epoch))
             self.changes = {n: evidence.sketch(start[n], again[n]) for n in again}
         if self.assignment.gpu is not None:
             self.workload.free_memory()
@@ -363,35 +292,13 @@ class Worker:
         }
 
     def _check_unchanged(self, epoch: int) -> None:
-        """Raise AdapterError where the weights are not those that the epoch started from.
-
-        On a GPU that is the repetition with STEADY_SCALE.
-        """
-        factor = evidence.STEADY_SCALE if self.assignment.gpu is not None else None
-        start, now = self._start_weights(epoch, factor), self.workload.weights()
-        for name, array in start.items():
+        """Raise AdapterError where the weights are not those that the last epoch started from."""
+        repeated = self.assignment.gpu is not None and epoch > 0
+        scale = evidence.STEADY_SCALE if repeated else self.starts.scale(epoch)
+        now = self.workload.weights()
+        for name, array in self.starts.weights(scale).items():
             if not np.array_equal(array, now[name], equal_nan=True):
                 raise AdapterError(f"predict_epoch() of the adapter changed {name}")
-
-    def _rewind(self, epoch: int, factor: float | None = None) -> None:
-        """Bring the workload to the state that a steady epoch starts from.
-
-        For a later epoch that includes training the ones before it. Without a factor each call
-        starts from other weights, so that no repetition equals an earlier one.
-        """
-        if factor is None:
-            self.repetitions = (self.repetitions + 1) % evidence.DISTINCT_REPETITIONS
-            factor = evidence.STEADY_SCALE + self.repetitions * evidence.REPETITION_INCREMENT
-        self.workload.load_weights(self._start_weights(epoch, factor))
-        for earlier in range(epoch - 1 if self.work.continues else 0):
-            self._set_augmentation_epoch(earlier)
-            self.work.run()
-        self._set_augmentation_epoch(epoch - 1)
-
-    def _set_augmentation_epoch(self, epoch: int) -> None:
-        """Choose the random augmentation of an epoch, counted from the initial weights."""
-        if isinstance(self.batches, AugmentedBatches):
-            self.batches.epoch = epoch
 
 
 def answer(worker: Worker, request: tuple[str, tuple[Any, ...]]) -> bytes:

@@ -74,7 +74,8 @@ def find_gpus() -> Gpus:
     visible = _visible_ids()
     try:
         pynvml.nvmlInit()
-        cards = [_instances(card) for card in _cards()]
+        count = pynvml.nvmlDeviceGetCount()
+        cards = [_instances(_gpu(pynvml.nvmlDeviceGetHandleByIndex(i))) for i in range(count)]
     except pynvml.NVMLError as error:
         if not _has_driver():
             return Gpus([])
@@ -108,11 +109,6 @@ def driver_versions() -> dict[str, str]:
         }
     except pynvml.NVMLError:
         return {}
-
-
-def _cards() -> list[Gpu]:
-    handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
-    return [_gpu(handle) for handle in handles]
 
 
 def _gpu(handle: Any) -> Gpu:

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from ..inputs.printable import printable
-from ..results.records import Machine
+from ..results.machine import Machine
 from .gpus import find_gpus
 
 ALLOCATOR_PREFIXES = ("MALLOC_", "TCMALLOC_", "MIMALLOC_")
@@ -42,7 +42,7 @@ def describe(label: str | None = None) -> Machine:
 
     label: the name that the user gave it.
     """
-    libraries, gpus = ("numpy", "psutil"), find_gpus()
+    gpus = find_gpus()
     return Machine(
         cpu=_cpu_name(),
         cpus=len(usable_cpus()),
@@ -51,7 +51,7 @@ def describe(label: str | None = None) -> Machine:
         gpu_problem=gpus.problem,
         system=f"{platform.system()} {platform.release()}",
         python=platform.python_version(),
-        libraries={name: metadata.version(name) for name in libraries},
+        libraries={name: metadata.version(name) for name in ("numpy", "psutil")},
         label=label,
         page_bytes=resource.getpagesize(),
         allocator_settings=allocator_settings(),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 DEVICES = ("cpu", "gpu")
-"""Types of devices."""
 IDIOMATIC = "idiomatic"
 """Name of the variant that every framework has: as its tutorials write the training."""
 MALLOC = "malloc"

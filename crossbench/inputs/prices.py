@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping
 from numbers import Real
 from pathlib import Path
 from typing import Any
 
+from . import toml_file
 from .checks import shown
 from .errors import SpecError
 from .names import DEVICES
@@ -51,9 +51,7 @@ def _parse_text(text: str) -> dict[str, float]:
 def _read_machine(file: Path, machine: str) -> Mapping[str, float]:
     """Return the prices of one machine, by device, from a TOML file."""
     try:
-        machines = tomllib.loads(_read_text(file))
-    except RecursionError:
-        raise SpecError(f"cannot read the prices in {file}: nested too deeply") from None
+        machines, _ = toml_file.read(file)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise SpecError(f"cannot read the prices in {shown(str(file))}: {reason}") from None
@@ -61,12 +59,6 @@ def _read_machine(file: Path, machine: str) -> Mapping[str, float]:
     if not isinstance(found, Mapping) or not found:
         raise SpecError(f"{file} has no machine {machine!r}: choose from {', '.join(machines)}")
     return found
-
-
-def _read_text(file: Path) -> str:
-    if file.exists() and not file.is_file():
-        raise ValueError("it is not a regular file")
-    return file.read_text(encoding="utf-8")
 
 
 def _check_device(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import traceback
 from pathlib import Path
@@ -19,7 +20,7 @@ def load(name: str, kind: type, word: str) -> Any:
     """
     path, _, member = name.rpartition(":")
     file = Path(path)
-    if not _is_file(file):
+    if not os.path.isfile(path):  # noqa: PTH113, Path.is_file raises for an impossible name
         raise SpecError(f"the {word}'s file {shown(path)} does not exist: write FILE.py:NAME")
     try:
         variables = runpy.run_path(path)
@@ -36,13 +37,6 @@ def load(name: str, kind: type, word: str) -> Any:
             f"{member} in {file} is a {type(found).__name__}, not a crossbench {kind.__name__}"
         )
     return found
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # a name that is too long or impossible, an unreadable folder
-        return False
 
 
 def _line(file: Path, error: BaseException) -> str:

@@ -12,12 +12,10 @@ T = TypeVar("T")
 
 
 def whole_number(word: str) -> int:
-    """Return the whole number that an argument gives."""
     return _convert(int, word, "write a whole number")
 
 
 def number_or_auto(word: str) -> int | str:
-    """Return a whole number, or "auto"."""
     return word if word == "auto" else _convert(int, word, "write a whole number or auto")
 
 

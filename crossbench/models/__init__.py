@@ -12,37 +12,41 @@ from importlib import import_module
 from ..inputs import python_file
 from ..inputs.checks import shown
 from ..inputs.errors import SpecError
-from .layers import (
+from .layers.attention import MultiHeadAttention as MultiHeadAttention
+from .layers.dense import (
     GELU as GELU,
-    GRU as GRU,
-    LSTM as LSTM,
-    BatchNorm as BatchNorm,
-    ClassToken as ClassToken,
-    Conv as Conv,
     Dense as Dense,
     Dropout as Dropout,
-    Embedding as Embedding,
-    FirstOfSequence as FirstOfSequence,
-    Flatten as Flatten,
-    GlobalAveragePool as GlobalAveragePool,
-    Layer as Layer,
-    LayerNorm as LayerNorm,
-    MaxPool as MaxPool,
-    MultiHeadAttention as MultiHeadAttention,
-    OneHot as OneHot,
-    PositionEmbedding as PositionEmbedding,
-    Recurrent as Recurrent,
     ReLU as ReLU,
     Residual as Residual,
+)
+from .layers.layer import Layer as Layer
+from .layers.norms import (
+    BatchNorm as BatchNorm,
+    LayerNorm as LayerNorm,
     RMSNorm as RMSNorm,
+)
+from .layers.pictures import (
+    Conv as Conv,
+    Flatten as Flatten,
+    GlobalAveragePool as GlobalAveragePool,
+    MaxPool as MaxPool,
     ToSequence as ToSequence,
+)
+from .layers.recurrent import (
+    GRU as GRU,
+    LSTM as LSTM,
+    Recurrent as Recurrent,
+)
+from .layers.sequences import (
+    ClassToken as ClassToken,
+    Embedding as Embedding,
+    FirstOfSequence as FirstOfSequence,
+    OneHot as OneHot,
+    PositionEmbedding as PositionEmbedding,
     Unembedding as Unembedding,
 )
-from .model import (
-    Model as Model,
-    NamedLayer as NamedLayer,
-    Weights as Weights,
-)
+from .model import Model as Model, NamedLayer as NamedLayer, Weights as Weights
 from .training import (
     SGD as SGD,
     Adadelta as Adadelta,

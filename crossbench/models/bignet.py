@@ -6,9 +6,19 @@ counts; activations, dropout rates and padding are those of the CNN that the pos
 """
 
 from ..data.sources import Augmentation, Pictures
-from .layers import BatchNorm, Conv, Dense, Dropout, Flatten, Layer, MaxPool, ReLU
-from .model import Model
-from .training import Adam, SoftmaxCrossEntropy
+from . import (
+    Adam,
+    BatchNorm,
+    Conv,
+    Dense,
+    Dropout,
+    Flatten,
+    Layer,
+    MaxPool,
+    Model,
+    ReLU,
+    SoftmaxCrossEntropy,
+)
 
 NORM = BatchNorm(epsilon=1e-3, momentum=0.99)  # Keras' defaults
 

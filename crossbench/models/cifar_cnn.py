@@ -4,9 +4,18 @@ The benchmark (2017) took it from Keras' examples.
 """
 
 from ..data.sources import CIFAR10, Augmentation
-from .layers import Conv, Dense, Dropout, Flatten, MaxPool, ReLU
-from .model import Model
-from .training import InverseTimeDecay, RMSprop, SoftmaxCrossEntropy
+from . import (
+    Conv,
+    Dense,
+    Dropout,
+    Flatten,
+    InverseTimeDecay,
+    MaxPool,
+    Model,
+    ReLU,
+    RMSprop,
+    SoftmaxCrossEntropy,
+)
 
 MODEL = Model(
     name="cifar_cnn",

@@ -9,9 +9,7 @@ are synthetic. An epoch has two batches.
 import math
 
 from ..data.sources import TokenIds
-from .layers import GELU
-from .model import Model
-from .training import SoftmaxCrossEntropy
+from . import GELU, Model, SoftmaxCrossEntropy
 from .transformer import STD, Block, gpt_layers, nanogpt_optimizer
 
 VOCABULARY, LENGTH, LAYERS, HEADS, FEATURES = 50_257, 1_024, 12, 12, 768

@@ -9,9 +9,7 @@ import dataclasses
 import math
 
 from ..data.sources import RandomPositions, TinyShakespeare
-from .layers import GELU
-from .model import Model
-from .training import SoftmaxCrossEntropy
+from . import GELU, Model, SoftmaxCrossEntropy
 from .transformer import STD, Block, gpt_layers, nanogpt_optimizer
 
 LENGTH, LAYERS, HEADS, FEATURES = 64, 4, 4, 128

@@ -4,9 +4,7 @@ The benchmark (2017) took it from Keras' examples.
 """
 
 from ..data.sources import IMDB
-from .layers import LSTM, Dense, Dropout, Embedding
-from .model import Model
-from .training import Adam, BinaryCrossEntropy
+from . import LSTM, Adam, BinaryCrossEntropy, Dense, Dropout, Embedding, Model
 
 MODEL = Model(
     name="imdb_bilstm",

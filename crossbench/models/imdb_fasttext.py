@@ -8,9 +8,7 @@ the number of its data.
 import dataclasses
 
 from ..data.sources import IMDB
-from .layers import Dense, Embedding, GlobalAveragePool
-from .model import Model
-from .training import Adam, BinaryCrossEntropy
+from . import Adam, BinaryCrossEntropy, Dense, Embedding, GlobalAveragePool, Model
 
 
 def for_vocabulary(size: int) -> Model:

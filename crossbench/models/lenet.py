@@ -3,9 +3,7 @@
 The published model has no activation between the dense layers.
 """
 
-from .layers import Conv, Dense, Flatten, MaxPool, ReLU
-from .model import Model
-from .training import SGD, SoftmaxCrossEntropy
+from . import SGD, Conv, Dense, Flatten, MaxPool, Model, ReLU, SoftmaxCrossEntropy
 
 MODEL = Model(
     name="lenet",

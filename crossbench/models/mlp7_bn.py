@@ -5,7 +5,7 @@ There the Lux and Flux rows minimise the sum of the squared errors, and the othe
 all minimise the mean. There is no JAX row there.
 """
 
-from .layers import BatchNorm, ReLU
+from . import BatchNorm, ReLU
 from .simple_networks import make_mlp7
 
 MODEL = make_mlp7("mlp7_bn", BatchNorm(epsilon=1e-5, momentum=0.9), ReLU())

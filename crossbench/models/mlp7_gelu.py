@@ -6,7 +6,7 @@ others the mean; here all minimise the mean. There the JAX rows take each step w
 state.
 """
 
-from .layers import GELU
+from . import GELU
 from .simple_networks import make_mlp7
 
 MODEL = make_mlp7("mlp7_gelu", GELU())

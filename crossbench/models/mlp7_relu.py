@@ -4,7 +4,7 @@ There the Lux and Flux rows minimise the sum of the squared errors, and the othe
 all minimise the mean. There the JAX rows take each step with Adam's initial state.
 """
 
-from .layers import ReLU
+from . import ReLU
 from .simple_networks import make_mlp7
 
 MODEL = make_mlp7("mlp7_relu", ReLU())

@@ -4,9 +4,7 @@ The benchmark (2017) took it from Keras' examples.
 """
 
 from ..data.sources import MNIST
-from .layers import Conv, Dense, Dropout, Flatten, MaxPool, ReLU
-from .model import Model
-from .training import Adadelta, SoftmaxCrossEntropy
+from . import Adadelta, Conv, Dense, Dropout, Flatten, MaxPool, Model, ReLU, SoftmaxCrossEntropy
 
 MODEL = Model(
     name="mnist_cnn",

@@ -4,9 +4,7 @@ The benchmark (2017) took it from Keras' examples.
 """
 
 from ..data.sources import MNIST
-from .layers import Dense, Dropout, Flatten, ReLU
-from .model import Model
-from .training import RMSprop, SoftmaxCrossEntropy
+from . import Dense, Dropout, Flatten, Model, ReLU, RMSprop, SoftmaxCrossEntropy
 
 MODEL = Model(
     name="mnist_mlp",

@@ -24,7 +24,9 @@ from ..inputs.checks import (
     shown,
 )
 from ..inputs.errors import SpecError
-from .layers import Embedding, Layer, Layers, OneHot, Residual, Unembedding
+from .layers.dense import Residual
+from .layers.layer import Layer, Layers
+from .layers.sequences import Embedding, OneHot, Unembedding
 from .parameters import Parameter, Shape
 from .training import Loss, Optimizer
 

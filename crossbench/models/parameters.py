@@ -97,3 +97,13 @@ class Parameter:
     @property
     def size(self) -> int:
         return math.prod(self.shape)
+
+
+def normal_or(default: Initializer, std: float | None) -> Initializer:
+    """Return normal initial values with this standard deviation, or, for None, the default."""
+    return default if std is None else Normal(std)
+
+
+def weight_and_bias(weight: Parameter, bias: bool) -> dict[str, Parameter]:
+    """Return both by their names, the bias with a number for each of the weight's first axis."""
+    return {"weight": weight} | ({"bias": Parameter(weight.shape[:1], Zeros())} if bias else {})

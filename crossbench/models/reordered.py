@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .layers import Layer, MaxPool, ReLU, Residual
-from .model import Model
+from . import Layer, MaxPool, Model, ReLU, Residual
 
 
 def pool_before_relu(model: Model) -> Model:

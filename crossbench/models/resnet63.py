@@ -5,9 +5,18 @@ both sides are padded, as torch and Flux do: the output sizes and the FLOPs are 
 """
 
 from ..data.sources import CIFAR10
-from .layers import BatchNorm, Conv, Dense, GlobalAveragePool, Layer, ReLU, Residual
-from .model import Model
-from .training import Adam, SoftmaxCrossEntropy
+from . import (
+    Adam,
+    BatchNorm,
+    Conv,
+    Dense,
+    GlobalAveragePool,
+    Layer,
+    Model,
+    ReLU,
+    Residual,
+    SoftmaxCrossEntropy,
+)
 
 BLOCKS = 10  # per stage
 NORM = BatchNorm(epsilon=1e-3, momentum=0.99)  # Keras' defaults

@@ -5,7 +5,7 @@ There the Lux row minimises the sum of the squared errors, and the others the me
 minimise the mean. Flux and JAX have no row there.
 """
 
-from .layers import BatchNorm, Conv, Dense, GlobalAveragePool, Layer, ReLU, Residual
+from . import BatchNorm, Conv, Dense, GlobalAveragePool, Layer, ReLU, Residual
 from .simple_networks import OUTPUTS, make_model
 
 NORM = BatchNorm(epsilon=1e-5, momentum=0.9)

@@ -5,9 +5,7 @@ no activation between a stage's second convolution and its pool.
 """
 
 from ..data.sources import CIFAR10
-from .layers import Conv, Dense, Dropout, Flatten, Layer, MaxPool, ReLU
-from .model import Model
-from .training import SGD, SoftmaxCrossEntropy
+from . import SGD, Conv, Dense, Dropout, Flatten, Layer, MaxPool, Model, ReLU, SoftmaxCrossEntropy
 
 
 def stage(features: int) -> tuple[Layer, ...]:

@@ -1,9 +1,7 @@
 """Describe the GRU on IMDB of ilkarman's DeepLearningFrameworks (2017), "a Rosetta Stone"."""
 
 from ..data.sources import IMDB
-from .layers import GRU, Dense, Embedding
-from .model import Model
-from .training import Adam, SoftmaxCrossEntropy
+from . import GRU, Adam, Dense, Embedding, Model, SoftmaxCrossEntropy
 
 MODEL = Model(
     name="rosetta_gru",

@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..data.sources import Pictures
-from .layers import Embedding, Layer, Unembedding
-from .model import Model
+from . import Embedding, Layer, Model, Unembedding
 
 MAX_EMBEDDING_ROWS, MAX_TIED_ROWS = 50_000, 2_000
 """Rows of an embedding at most: a row that no example uses does nothing. Fewer where the last layer

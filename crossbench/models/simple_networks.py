@@ -7,10 +7,8 @@ minimise the sum of the squared errors, and the others the mean; here all minimi
 from __future__ import annotations
 
 from ..data.sources import NormalNumbers
-from .layers import Dense, Layer
-from .model import Model
+from . import Adam, Dense, Layer, MeanSquaredError, Model
 from .parameters import Shape
-from .training import Adam, MeanSquaredError
 
 OUTPUTS = 10
 

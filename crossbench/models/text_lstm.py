@@ -7,9 +7,7 @@ Nietzsche's text has; a run takes the number of its data.
 import dataclasses
 
 from ..data.sources import Text
-from .layers import LSTM, Dense, OneHot
-from .model import Model
-from .training import RMSprop, SoftmaxCrossEntropy
+from . import LSTM, Dense, Model, OneHot, RMSprop, SoftmaxCrossEntropy
 
 
 def for_vocabulary(size: int) -> Model:

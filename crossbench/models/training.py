@@ -34,13 +34,14 @@ class Loss:
         raise NotImplementedError
 
     def label_shape(self, output_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of an example's label: () for a class, that of its numbers otherwise."""
+        """Return the shape of an example's label: () for a class, (L,) for a class at each place of
+        a sequence, and that of its numbers where the model predicts numbers.
+        """
         return ()
 
     def predictions(self, logits: np.ndarray) -> np.ndarray:
-        """Return the predicted label of each of n examples, (n,) int64, from the model's output.
-
-        Only a loss of classes has it.
+        """Return the predicted label of each logit's or logits' place, int64, from the model's
+        output (n, *output_shape). Only a loss of classes has it.
         """
         raise NotImplementedError
 
@@ -57,7 +58,6 @@ class SoftmaxCrossEntropy(Checked, Loss):
     label_smoothing: Below1 = 0.0
 
     def classes(self, output_shape: tuple[int, ...]) -> int:
-        """Return the number of classes; raise ValueError if the model's output does not fit."""
         if len(output_shape) not in (1, 2):
             raise ValueError(
                 f"{self} takes logits of an example or of each place of a sequence, not the shape "
@@ -66,11 +66,9 @@ class SoftmaxCrossEntropy(Checked, Loss):
         return output_shape[-1]
 
     def label_shape(self, output_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return () for one class, or (L,) for a class at each place of a sequence."""
         return output_shape[:-1]
 
     def predictions(self, logits: np.ndarray) -> np.ndarray:
-        """Return the predicted label of each row of logits (..., classes)."""
         return logits.argmax(-1)
 
 
@@ -81,13 +79,11 @@ class BinaryCrossEntropy(Loss):
     """
 
     def classes(self, output_shape: tuple[int, ...]) -> int:
-        """Return the number of classes; raise ValueError if the model's output does not fit."""
         if output_shape != (1,):
             raise ValueError(f"{self} takes one logit, not the shape {output_shape}")
         return 2
 
     def predictions(self, logits: np.ndarray) -> np.ndarray:
-        """Return the predicted label, 0 or 1, of each row of logits (n, 1)."""
         return (logits[:, 0] > 0).astype(np.int64)
 
 
@@ -96,12 +92,10 @@ class MeanSquaredError(Loss):
     """Is (output - target)², the mean over the batch and all outputs."""
 
     def classes(self, output_shape: tuple[int, ...]) -> None:
-        """Return None: the targets are numbers. Raise ValueError if the output does not fit."""
         if len(output_shape) != 1:
             raise ValueError(f"{self} takes a vector of outputs, not the shape {output_shape}")
 
     def label_shape(self, output_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of an example's target: a number for each output."""
         return output_shape
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .layers import (
+from . import (
     GELU,
+    AdamW,
     Dense,
     Embedding,
     Layer,
@@ -14,8 +15,8 @@ from .layers import (
     PositionEmbedding,
     Residual,
     Unembedding,
+    WarmupCosine,
 )
-from .training import AdamW, WarmupCosine
 
 EPSILON = 1e-5
 """Of the layer norms: PyTorch's default, and GPT-2's."""

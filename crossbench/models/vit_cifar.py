@@ -6,17 +6,18 @@ shifted by up to a tenth, where the original flips and crops them at random.
 """
 
 from ..data.sources import CIFAR10, Augmentation
-from .layers import (
+from . import (
     GELU,
+    AdamW,
     ClassToken,
     Conv,
     Dense,
     FirstOfSequence,
+    Model,
     PositionEmbedding,
+    SoftmaxCrossEntropy,
     ToSequence,
 )
-from .model import Model
-from .training import AdamW, SoftmaxCrossEntropy
 from .transformer import STD, Block
 
 PATCH, LAYERS, HEADS, FEATURES = (4, 4), 4, 4, 48

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..inputs.names import IDIOMATIC
+from ..results.cells import CellResult
 from ..results.comparison import Comparison
-from ..results.records import FLOAT64_BOUND, TRAIN, CellResult, worst
-from ..results.statistics import MIN_ROUNDS, Estimate
+from ..results.epochs import TRAIN
+from ..results.parity import FLOAT64_BOUND, worst
+from ..results.rows import Row, row
+from ..results.statistics import MIN_ROUNDS
 from .formatting import (
     EMPTY_CELL,
     count,
@@ -15,56 +18,146 @@ from .formatting import (
     integer,
     joined,
     lines,
+    mebibytes,
     number,
     percent,
     with_interval,
 )
+from .headings import allocator_words, epoch_words, gpu_words, thread_words
 from .remarks import remarks
 from .sections import sections
-from .summary import allocator_words, epoch_words, gpu_names
 
 LATENCY, LATENCY_P99 = "latency ms", "99 % ms"
+
+TIME_NOTES = (
+    "first epoch: in a new process, with compilation; steady epoch: the epochs after it. Both "
+    "are the median of the rounds with (its 95 % bootstrap interval) or, for fewer than "
+    f"{MIN_ROUNDS} rounds, [the range]. ×: ratio of the steady epochs, paired by round; × "
+    "idiomatic: to the framework's own idiomatic row. Each round starts a new process.",
+    "CPU s: CPU time of all threads in a steady epoch; cores: CPU s divided by the epoch's "
+    "seconds; kernel: the share of them in which the kernel worked for the process; page "
+    "faults: pages of memory that the kernel cleared for it in a steady epoch. loss: of the "
+    "first and the last batch of the first epoch. accuracy: on the test examples, after the "
+    "steady epochs of the first round. min s: the fastest of all steady epochs.",
+)
+WORK_NOTE = (
+    "deviation: ‖a - b‖ / ‖b‖ in float32 of the tensor that differs most from the reference. "
+    "peak MiB: on the CPU the peak of the resident memory; on a GPU the peak of the "
+    "framework's allocator, including garbage not collected yet."
+)
+"""What the headers mean."""
 
 
 def all_details(comparison: Comparison, markdown: bool = False) -> str:
     """Return the heading, the times, the work done, the further tables and the notes."""
     comparison = comparison.frozen()
-    hidden = set()
-    if not any(result.cell.on_gpu for result in comparison.results):
-        hidden.add("GPU speed-up")
-    labels = [_row_labels(result) for result in comparison.results]
-    for name in ("threads", "task", "batch size"):
-        if len({label[name] for label in labels}) == 1:
-            hidden.add(name)
-    if all(result.cell.task == TRAIN for result in comparison.results):
-        hidden |= {LATENCY, LATENCY_P99}
-    if all(result.cell.variant == IDIOMATIC for result in comparison.results):
-        hidden |= {"variant", "× idiomatic"}
-    if not comparison.settings.trace_memory:
-        hidden.add("allocated MiB")
+    rows = [(row(comparison, result), result) for result in comparison.results]
+    labels = [label_columns(figures) for figures, _ in rows]
+    ratio = f"× {comparison.settings.baseline or 'fastest'}"
+    times = [time_columns(figures, ratio) for figures, _ in rows]
+    work = [work_columns(figures, result) for figures, result in rows]
+    hidden = _hidden(comparison, labels)
     text_columns = len({"framework", "variant", "device", "task"} - hidden)
     grids = [
-        grid([row(comparison, r) for r in comparison.results], hidden, text_columns, markdown)
-        for row in (_time_row, _work_row)
+        grid([a | b for a, b in zip(labels, columns, strict=True)], hidden, text_columns, markdown)
+        for columns in (times, work)
     ]
     heading, notes = lines(_heading(comparison)), lines(_notes(comparison))
     return "\n\n".join([heading, *grids, *sections(comparison, markdown), notes])
 
 
+def _hidden(comparison: Comparison, labels: list[dict[str, str]]) -> set[str]:
+    """Return the headers of the columns that say the same, or nothing, of every row."""
+    hidden = {
+        name
+        for name in ("threads", "task", "batch size")
+        if len({label[name] for label in labels}) == 1
+    }
+    if not any(result.cell.on_gpu for result in comparison.results):
+        hidden.add("GPU speed-up")
+    if all(label["task"] == TRAIN for label in labels):
+        hidden |= {LATENCY, LATENCY_P99}
+    if all(label["variant"] == IDIOMATIC for label in labels):
+        hidden |= {"variant", "× idiomatic"}
+    if not comparison.settings.trace_memory:
+        hidden.add("allocated MiB")
+    return hidden
+
+
+def label_columns(row: Row) -> dict[str, str]:
+    """Return the texts that say which row it is, by header."""
+    return {
+        "framework": row.title,
+        "variant": row.variant,
+        "device": row.device,
+        "task": row.task,
+        "threads": str(row.threads),
+        "batch size": f"{row.batch_size:,}",
+    }
+
+
+def time_columns(row: Row, ratio: str) -> dict[str, str]:
+    """Return the texts on how long the row takes, by header. ratio: the header of its ratio."""
+    return {
+        "first epoch s": with_interval(row.first_epoch_seconds),
+        "steady epoch s": with_interval(row.steady_epoch_seconds),
+        "min s": number(row.minimum_epoch_seconds),
+        "CPU s": number(row.cpu_seconds),
+        "cores": number(row.cores),
+        "kernel": percent(row.system_share),
+        "page faults": integer(row.page_faults),
+        "examples/s": number(row.examples_per_second),
+        LATENCY: with_interval(row.latency_seconds, 1e3),
+        LATENCY_P99: with_interval(row.latency_p99_seconds, 1e3),
+        ratio: with_interval(row.ratio),
+        "× idiomatic": with_interval(row.idiomatic_ratio),
+        "GPU speed-up": with_interval(row.gpu_speedup),
+    }
+
+
+def work_columns(row: Row, result: CellResult) -> dict[str, str]:
+    """Return the texts on what the row computes, by header."""
+    losses = result.first_losses
+    return {
+        "GFLOP/s": number(row.gflops_per_second),
+        "of peak": percent(row.share_of_peak),
+        "own peak": number(row.own_peak_gflops_per_second),
+        "copy GB/s": number(row.copy_gigabytes_per_second),
+        "loss": f"{_loss(losses[0])} → {_loss(losses[-1])}" if losses else EMPTY_CELL,
+        "accuracy": percent(row.test_accuracy),
+        "deviation": _deviation(result),
+        "peak MiB": mebibytes(row.peak_memory_bytes),
+        "allocated MiB": mebibytes(row.allocated_bytes),
+    }
+
+
+def _loss(value: float | None) -> str:
+    if value is None:
+        return "not finite"
+    return f"{value:.3f}" if abs(value) < 1e5 else f"{value:.1e}"
+
+
+def _deviation(result: CellResult) -> str:
+    if result.parity is None:
+        return EMPTY_CELL
+    value = worst(result.parity.float32)[1]
+    return "differs" if not result.parity.agrees or value is None else f"{value:.1e}"
+
+
 def _heading(comparison: Comparison) -> list[str]:
     model, data, machine = comparison.model, comparison.data, comparison.machine
-    settings = comparison.settings
-    optimizer = _fields(model["optimizer"])
+    optimizer, steady = model["optimizer"], comparison.settings.epochs
+    rounds = max((e.round for r in comparison.results for e in r.epochs), default=0)
     return [
-        f"{model['name']}: {model['parameters']:,} parameters, {model['optimizer']['type']} "
-        f"({optimizer}), float32, {count(settings.epochs, 'steady epoch')} a round, "
+        f"{model['name']}: {model['parameters']:,} parameters, {optimizer['type']} "
+        f"({_fields(optimizer)}), float32, {count(steady, 'steady epoch')} a round, "
         f"{epoch_words(comparison)}",
         f"Data: {data.name}, {data.train_examples:,} examples to train on, "
         f"{data.test_examples:,} to test on",
         f"Machine: {machine.cpu}, {count(machine.cpus, 'CPU')}, "
-        f"{machine.memory_bytes / 2**30:.0f} GiB; {gpu_names(comparison)}; "
+        f"{machine.memory_bytes / 2**30:.0f} GiB; {gpu_words(comparison)}; "
         f"{machine.system}; Python {machine.python}",
-        f"{_threads(comparison)}; {_rounds(comparison)}; {comparison.created}; "
+        f"{thread_words(comparison)}; {count(rounds, 'interleaved round')}; {comparison.created}; "
         f"crossbench {comparison.crossbench}{allocator_words(comparison)}",
     ]
 
@@ -78,73 +171,28 @@ def _fields(description: dict[str, Any]) -> str:
     )
 
 
-def _threads(comparison: Comparison) -> str:
-    numbers = sorted({r.cell.threads for r in comparison.results})
-    return count(numbers[0], "thread") if len(numbers) == 1 else f"{joined(numbers)} threads"
-
-
-def _rounds(comparison: Comparison) -> str:
-    """Return how many rounds were finished."""
-    done = {max((e.round for e in r.epochs), default=0) for r in comparison.results if r.epochs}
-    return count(max(done, default=0), "interleaved round")
-
-
-def _row_labels(result: CellResult) -> dict[str, str]:
-    return {
-        "framework": result.cell.title,
-        "variant": result.cell.variant,
-        "device": result.cell.device,
-        "task": result.cell.task,
-        "threads": str(result.cell.threads),
-        "batch size": f"{result.cell.batch_size:,}",
-    }
-
-
-def _time_row(comparison: Comparison, result: CellResult) -> dict[str, str]:
-    cpu = comparison.steady(result, "cpu_seconds")
-    faults = comparison.steady(result, "page_faults")
-    return _row_labels(result) | {
-        "first epoch s": with_interval(comparison.first_epoch(result)),
-        "steady epoch s": with_interval(comparison.steady(result)),
-        "min s": number(comparison.shortest(result)),
-        "CPU s": number(cpu.median if cpu else None),
-        "cores": number(comparison.cores(result)),
-        "kernel": percent(comparison.system_share(result)),
-        "page faults": integer(faults.median if faults else None),
-        "examples/s": number(comparison.examples_per_second(result)),
-        LATENCY: with_interval(_milliseconds(comparison.latency(result))),
-        LATENCY_P99: with_interval(_milliseconds(comparison.latency(result, "p99_seconds"))),
-        f"× {comparison.settings.baseline or 'fastest'}": with_interval(comparison.ratio(result)),
-        "× idiomatic": with_interval(comparison.idiomatic_ratio(result)),
-        "GPU speed-up": with_interval(comparison.gpu_speedup(result)),
-    }
-
-
-def _milliseconds(seconds: Estimate | None) -> Estimate | None:
-    return seconds.scaled(1e3) if seconds else None
-
-
-def _work_row(comparison: Comparison, result: CellResult) -> dict[str, str]:
-    losses = result.first_losses
-    gflops = comparison.gflops(result)
-    memory, own = result.peak_memory, comparison.own_peak(result)
-    return _row_labels(result) | {
-        "GFLOP/s": number(gflops),
-        "of peak": percent(comparison.peak_share(result)),
-        "own peak": number(own.gflops if own else None),
-        "copy GB/s": number(own.copy_gigabytes if own else None),
-        "loss": f"{_loss(losses[0])} → {_loss(losses[-1])}" if losses else EMPTY_CELL,
-        "accuracy": percent(comparison.accuracy(result)),
-        "deviation": _deviation(result),
-        "peak MiB": integer(memory and memory / 2**20),
-        "allocated MiB": integer(result.allocated and result.allocated / 2**20),
-    }
-
-
 def _notes(comparison: Comparison) -> list[str]:
-    results, data = comparison.results, comparison.data
-    notes = [f"Data: {data.note}." if data.note else ""]
-    for size in sorted({result.cell.batch_size for result in results}):
+    results = comparison.results
+    notes = [
+        *_data_notes(comparison),
+        *_model_notes(comparison.model),
+        *(f"{r.name}: {line}" for r in results for line in remarks(comparison, r)),
+        *(f"{r.name}: {_runtime_details(comparison, r)}" for r in results if r.details),
+        _parity_note(results),
+        _peak_note(results),
+        *TIME_NOTES,
+        _prediction_note(results),
+        WORK_NOTE,
+        _repeats_note(results),
+    ]
+    return [note for note in notes if note]
+
+
+def _data_notes(comparison: Comparison) -> list[str]:
+    """Return notes on where the data comes from, and on examples that no epoch takes."""
+    data = comparison.data
+    notes = [f"Data: {data.note}."] if data.note else []
+    for size in sorted({result.cell.batch_size for result in comparison.results}):
         batches = data.batches(size)
         if data.is_cut(size):
             notes.append(
@@ -156,41 +204,23 @@ def _notes(comparison: Comparison) -> list[str]:
             notes.append(
                 f"{left_over:,} training examples, less than a batch of {size:,}, are not used."
             )
-    if comparison.model["data"]["augmentation"]:
+    return notes
+
+
+def _model_notes(model: dict[str, Any]) -> list[str]:
+    """Return notes on what an epoch includes, and on what differs by chance."""
+    notes = []
+    if model["data"]["augmentation"]:
         notes.append(
             "All frameworks get the same augmented pictures: the seconds of an epoch include the "
             "augmentation and the copy of each batch to the device."
         )
-    if "Dropout" in _layer_types(comparison.model["layers"]):
+    if "Dropout" in _layer_types(model["layers"]):
         notes.append(
             "Each framework draws its own dropout masks, so the losses also differ by chance; in "
             "the parity check all frameworks get the same dropout masks."
         )
-    for result in results:
-        notes += [f"{result.name}: {line}" for line in remarks(comparison, result)]
-    notes += [
-        f"{result.name}: {_runtime_details(comparison, result)}"
-        for result in results
-        if result.details
-    ]
-    notes += [_parity_note(results), _peak_note(results)]
-    notes += [
-        "first epoch: in a new process, with compilation; steady epoch: the epochs after it. Both "
-        "are the median of the rounds with (its 95 % bootstrap interval) or, for fewer than "
-        f"{MIN_ROUNDS} rounds, [the range]. ×: ratio of the steady epochs, paired by round; × "
-        "idiomatic: to the framework's own idiomatic row. Each round starts a new process.",
-        "CPU s: CPU time of all threads in a steady epoch; cores: CPU s divided by the epoch's "
-        "seconds; kernel: the share of them in which the kernel worked for the process; page "
-        "faults: pages of memory that the kernel cleared for it in a steady epoch. loss: of the "
-        "first and the last batch of the first epoch. accuracy: on the test examples, after the "
-        "steady epochs of the first round. min s: the fastest of all steady epochs.",
-        _prediction_note(results),
-        "deviation: ‖a - b‖ / ‖b‖ in float32 of the tensor that differs most from the reference. "
-        "peak MiB: on the CPU the peak of the resident memory; on a GPU the peak of the "
-        "framework's allocator, including garbage not collected yet.",
-    ]
-    notes.append(_repeats_note(results))
-    return [note for note in notes if note]
+    return notes
 
 
 def _layer_types(layers: list[dict[str, Any]]) -> set[str]:
@@ -291,16 +321,3 @@ def _peak_note(results: list[CellResult]) -> str:
         "peak: relative to the fastest one on the device. copy: the framework's own"
         + (f"; the memory itself reaches {reached}." if reached else ".")
     )
-
-
-def _deviation(result: CellResult) -> str:
-    if result.parity is None:
-        return EMPTY_CELL
-    value = worst(result.parity.float32)[1]
-    return "differs" if not result.parity.agrees or value is None else f"{value:.1e}"
-
-
-def _loss(value: Any) -> str:
-    if value is None:
-        return "not finite"
-    return f"{value:.3f}" if abs(value) < 1e5 else f"{value:.1e}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping
 from html import escape
 
 from ..results.comparison import Comparison
@@ -58,7 +57,7 @@ def markdown(comparison: Comparison) -> str:
     table = draw(summary.columns, summary.rows, summary.alignment, "pipe")
     warnings = "\n".join(f"- {escape_markdown(line)}" for line in summary.warnings)
     sentences = (
-        escape_markdown(line) for line in [*summary.heading, *summary.verdicts, summary.parity]
+        escape_markdown(line) for line in [summary.heading, *summary.verdicts, summary.parity]
     )
     first, *others = filter(None, sentences)
     sections = requested_sections(comparison, markdown=True)
@@ -69,13 +68,12 @@ def html(comparison: Comparison) -> str:
     """Return the summary as an HTML fragment: how a notebook shows a comparison."""
     summary = summarize(comparison)
     table = draw(summary.columns, summary.rows, summary.alignment, "html")
-    before = "".join(f"<p>{escape(line)}</p>" for line in summary.heading)
     after = "".join(
         f"<p>{escape(line)}</p>"
         for line in [*summary.verdicts, summary.parity, *summary.warnings]
         if line
     )
-    return f"<div>{before}{table}{after}</div>"
+    return f"<div><p>{escape(summary.heading)}</p>{table}{after}</div>"
 
 
 def changes(comparisons: list[Comparison], format: Format = "text") -> str:
@@ -98,9 +96,8 @@ def merge(comparisons: list[Comparison], format: Format = "text") -> str:
     return merged_tables(comparisons, format == "markdown")
 
 
-def _plain(rows: Iterable[Mapping[str, Value]], format: Format) -> str:
+def _plain(rows: list[dict[str, Value]], format: Format) -> str:
     """Return the rows as CSV (RFC 4180, but with line feeds) or as a JSON array of objects."""
-    rows = list(rows)
     if format == "json":
         return json.dumps(rows, indent=1, ensure_ascii=False, allow_nan=False)
     names = list(dict.fromkeys(name for row in rows for name in row))

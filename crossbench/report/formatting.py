@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from tabulate import tabulate
 
 from ..inputs.printable import printable
-from ..results.records import Target
+from ..results.settings import Target
 from ..results.statistics import Estimate
 
 EMPTY_CELL = "–"
@@ -97,10 +97,14 @@ def target_value(target: Target, value: float | None) -> str:
     return percent(value) if target.what == "accuracy" or value is None else number(value)
 
 
-def with_interval(estimate: Estimate | None) -> str:
-    """Return the median with its 95 % interval in (), or, for too few values, their range in []."""
+def with_interval(estimate: Estimate | None, factor: float = 1.0) -> str:
+    """Return the median with its 95 % interval in (), or, for too few values, their range in [].
+
+    factor: what turns the estimate's unit into the one that is shown.
+    """
     if estimate is None:
         return EMPTY_CELL
+    estimate = estimate.scaled(factor)
     if estimate.minimum == estimate.maximum:
         return number(estimate.median)
     if estimate.low is None or estimate.high is None:
@@ -126,6 +130,11 @@ def number(value: float | None) -> str:
 def milliseconds(seconds: Estimate | None) -> str:
     """Return the median in milliseconds, without its interval."""
     return number(seconds.median * 1e3 if seconds else None)
+
+
+def mebibytes(value: float | None) -> str:
+    """Return bytes as whole MiB."""
+    return integer(None if value is None else value / 2**20)
 
 
 def integer(value: float | None) -> str:

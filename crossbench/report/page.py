@@ -17,9 +17,11 @@ from typing import Any
 
 from ..inputs.errors import ReportError
 from ..results.comparison import Comparison
-from ..results.records import worst
+from ..results.parity import worst
 from .details import all_details
-from .summary import Summary, row_name, summarize
+from .formatting import EMPTY_CELL
+from .row_names import row_name
+from .summary import summarize
 
 NEEDED = {"altair": "altair", "vl_convert": "vl-convert-python", "jinja2": "jinja2"}
 """Modules that the page needs, and what pip installs them by."""
@@ -72,7 +74,7 @@ def page(comparisons: list[Comparison]) -> str:
         for chart in run["charts"]
     ]
     return _template().render(
-        title=runs[0]["summary"].heading[0].partition(":")[0],
+        title=runs[0]["summary"].heading.partition(":")[0],
         runs=runs,
         over=over,
         charts=_script(charts),
@@ -85,7 +87,7 @@ def _run(comparison: Comparison, index: int) -> dict[str, Any]:
     """Return what the template shows of one comparison: texts alone."""
     from .charts import charts
 
-    summary: Summary = summarize(comparison)
+    summary = summarize(comparison)
     return {
         "number": index,
         "summary": summary,
@@ -132,29 +134,26 @@ def _parity(comparison: Comparison) -> list[dict[str, Any]]:
     """Return the deviations of each proved row, tensor by tensor."""
     found = []
     for result in comparison.results:
-        if result.parity is None:
-            continue
         parity = result.parity
+        if parity is None:
+            continue
+        tensors = [
+            [name, _deviation(value), _deviation(parity.float32.get(name))]
+            for name, value in parity.float64.items()
+        ]
         found.append(
             {
                 "name": row_name(comparison, result),
                 "agrees": parity.agrees,
                 "worst": _deviation(worst(parity.float64)[1]),
-                "tensors": [
-                    [
-                        name,
-                        _deviation(parity.float64.get(name)),
-                        _deviation(parity.float32.get(name)),
-                    ]
-                    for name in parity.float64
-                ],
+                "tensors": tensors,
             }
         )
     return found
 
 
 def _deviation(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1e}"
+    return EMPTY_CELL if value is None else f"{value:.1e}"
 
 
 def _script(value: Any) -> str:

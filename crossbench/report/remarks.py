@@ -5,12 +5,14 @@ its measurement.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from statistics import median, quantiles
 from typing import NamedTuple
 
 from ..inputs.names import MALLOC
+from ..results.cells import CellResult
 from ..results.comparison import Comparison
-from ..results.records import CellResult, Epoch
+from ..results.epochs import Epoch
 from ..results.statistics import MIN_ROUNDS
 from .formatting import count
 
@@ -56,7 +58,7 @@ def remarks(comparison: Comparison, result: CellResult) -> list[str]:
 
 def problems(comparison: Comparison, result: CellResult) -> list[Problem]:
     """Return the problems of a row: failures, threads, kernel, peak, GPU, noise."""
-    lines: list[str | Problem] = [
+    return [
         *_status(comparison, result),
         *_threads(result),
         *_kernel(comparison, result),
@@ -65,88 +67,77 @@ def problems(comparison: Comparison, result: CellResult) -> list[Problem]:
         *_gpu(result),
         *_noise(comparison, result),
     ]
-    return [line if isinstance(line, Problem) else Problem(line) for line in lines]
 
 
-def _status(comparison: Comparison, result: CellResult) -> list[str]:
-    lines = []
+def _status(comparison: Comparison, result: CellResult) -> Iterator[Problem]:
     if result.status == "unavailable":
-        lines.append(f"did not run: {result.reason}")
+        yield Problem(f"did not run: {result.reason}")
     if result.status == "failed":
-        lines.append(f"failed: {result.reason}")
+        yield Problem(f"failed: {result.reason}")
     if result.parity and (reason := comparison.doubt(result)):
-        lines.append(f"not ranked, {reason}")
+        yield Problem(f"not ranked, {reason}")
     if result.peak_problem:
-        lines.append(
+        yield Problem(
             "the speed of its matrix multiplication and copy was not measured: "
             f"{result.peak_problem}"
         )
-    return lines
 
 
-def _threads(result: CellResult) -> list[str]:
-    threads, cell, lines = result.threads_reported, result.cell, []
+def _threads(result: CellResult) -> Iterator[Problem]:
+    threads, cell = result.threads_reported, result.cell
     if cell.device == "cpu" and threads is not None and threads != cell.threads:
-        lines.append(
+        yield Problem(
             f"it reports {count(threads, 'thread')} instead of the {cell.threads} requested"
         )
     if result.cpus_allowed is not None and result.cpus_allowed > cell.threads:
         cpus = count(result.cpus_allowed, "CPU")
-        lines.append(f"its threads may run on {cpus} instead of the {cell.threads} requested")
-    return lines
+        yield Problem(f"its threads may run on {cpus} instead of the {cell.threads} requested")
 
 
-def _kernel(comparison: Comparison, result: CellResult) -> list[Problem]:
+def _kernel(comparison: Comparison, result: CellResult) -> Iterator[Problem]:
     """Tell whether the kernel took much of the steady epochs' CPU time, and for what."""
     share, given = comparison.system_share(result), comparison.page_fault_bytes(result)
     cpu = comparison.steady(result, "cpu_seconds")
     if share is None or given is None or cpu is None or result.cell.on_gpu:
-        return []
+        return
+    counted = sum(epoch.cpu_seconds for epoch in result.steady) > MIN_COUNTED_SECONDS
     if given > MAX_FAULT_RATE * cpu.median:
         step = given / comparison.batches(result) / 1e9
-        return [
-            Problem(
-                f"in each step the kernel clears {step:.2g} GB of pages for it ({share:.0%} of its "
-                "CPU time is the kernel's)",
-                "it gives memory back and takes it anew; compare it with its variant "
-                f"{MALLOC}, or, where it has none, set MALLOC_MMAP_MAX_=0, "
-                "MALLOC_TRIM_THRESHOLD_=2147483647 and MALLOC_ARENA_MAX=1 in the environment",
-            )
-        ]
-    if share > MAX_SYSTEM_SHARE and sum(e.cpu_seconds for e in result.steady) > MIN_COUNTED_SECONDS:
-        return [
-            Problem(
-                f"{share:.0%} of its CPU time is the kernel's, and not for page faults",
-                "`strace -cf` tells which system calls it makes",
-            )
-        ]
-    return []
+        yield Problem(
+            f"in each step the kernel clears {step:.2g} GB of pages for it ({share:.0%} of its "
+            "CPU time is the kernel's)",
+            "it gives memory back and takes it anew; compare it with its variant "
+            f"{MALLOC}, or, where it has none, set MALLOC_MMAP_MAX_=0, "
+            "MALLOC_TRIM_THRESHOLD_=2147483647 and MALLOC_ARENA_MAX=1 in the environment",
+        )
+    elif share > MAX_SYSTEM_SHARE and counted:
+        yield Problem(
+            f"{share:.0%} of its CPU time is the kernel's, and not for page faults",
+            "`strace -cf` tells which system calls it makes",
+        )
 
 
-def _low_peak(comparison: Comparison, result: CellResult) -> list[str]:
+def _low_peak(comparison: Comparison, result: CellResult) -> Iterator[Problem]:
     """Tell whether the framework's own matrix multiplication is far from the best one."""
     own, best = comparison.own_peak(result), comparison.peak(result)
     if own is None or best is None or own.gflops >= MIN_PEAK_SHARE * best.gflops:
-        return []
+        return
     blas = result.details.get("BLAS")
     by = f" ({blas})" if blas else ""
-    return [
+    yield Problem(
         f"its own matrix multiplication{by} reaches {own.gflops / best.gflops:.0%} of the best one "
         f"on this {'GPU' if result.cell.on_gpu else 'processor'}"
-    ]
+    )
 
 
-def _above_peak(comparison: Comparison, result: CellResult) -> list[Problem]:
+def _above_peak(comparison: Comparison, result: CellResult) -> Iterator[Problem]:
     """Tell that the layers of the row are faster than every framework's matrix multiplication."""
     share = comparison.peak_share(result)
-    if share is None or share <= 1:
-        return []
-    return [
-        Problem(
+    if share is not None and share > 1:
+        yield Problem(
             f"its layers reach {share:.0%} of the best matrix multiplication of this run",
             "the device's own peak is higher, and every share of the peak is too large",
         )
-    ]
 
 
 def _insignificance(comparison: Comparison, result: CellResult) -> list[str]:
@@ -156,12 +147,11 @@ def _insignificance(comparison: Comparison, result: CellResult) -> list[str]:
     return [] if ratio.excludes(1) else [f"not significantly different from {base.name}"]
 
 
-def _gpu(result: CellResult) -> list[str]:
+def _gpu(result: CellResult) -> Iterator[Problem]:
     """Tell whether the GPU waited for the host or lowered its clock in the steady epochs."""
-    lines = []
     busy = [usage.gpu_busy for usage in result.usage if usage.gpu_busy is not None]
     if busy and median(busy) < MIN_GPU_BUSY:
-        lines.append(
+        yield Problem(
             f"limited by the host: the GPU was busy for {median(busy):.0%} of the time; use a "
             "larger --batch-size"
         )
@@ -171,68 +161,52 @@ def _gpu(result: CellResult) -> list[str]:
     why = f" ({reasons})" if reasons else ""
     advice = "cool it, raise its power limit or lock its clocks"
     if lows and means and min(lows) < MIN_GPU_CLOCK * max(means):
-        lines.append(
+        yield Problem(
             f"the GPU's clock fell to {min(lows):,.0f} MHz, from {max(means):,.0f} in its fastest "
             f"round{why}: {advice}"
         )
     elif reasons:
         at = f", to {median(means):,.0f} MHz" if means else ""
-        lines.append(f"the GPU lowered its clock{at}{why}: {advice}")
-    return lines
+        yield Problem(f"the GPU lowered its clock{at}{why}: {advice}")
 
 
-def _noise(comparison: Comparison, result: CellResult) -> list[Problem]:
+def _noise(comparison: Comparison, result: CellResult) -> Iterator[Problem]:
     """Tell what disturbed the steady epochs, all of them taken together."""
     epochs = result.steady
     if not epochs:
-        return []
-    lines = list[Problem]()
+        return
     wall = sum(epoch.timed_seconds for epoch in epochs)
     allowed = MAX_LOST_SHARE * result.cell.threads
     counted = [epoch for epoch in epochs if epoch.wall_seconds >= MIN_COUNTED_SECONDS]
     counted_wall = sum(epoch.timed_seconds for epoch in counted) or math.inf
     if (others := _total(counted, "other_processes_cpu_seconds") / counted_wall) > allowed:
-        lines.append(
-            Problem(
-                f"other processes used {others:.1f} CPUs during its epochs",
-                "stop them and run again",
-            )
+        yield Problem(
+            f"other processes used {others:.1f} CPUs during its epochs", "stop them and run again"
         )
     if (stolen := _total(counted, "stolen_cpu_seconds") / counted_wall) > allowed:
-        lines.append(
-            Problem(
-                f"the host of this virtual machine took {stolen:.1f} CPUs during its epochs",
-                "run again when the host is quiet, or on a dedicated machine",
-            )
+        yield Problem(
+            f"the host of this virtual machine took {stolen:.1f} CPUs during its epochs",
+            "run again when the host is quiet, or on a dedicated machine",
         )
     if (throttled := _total(epochs, "throttled_seconds") / wall) > MAX_LOST_SHARE:
-        lines.append(
-            Problem(
-                f"a CPU quota throttled its threads for {throttled:.0%} of the time",
-                "raise the quota of the container or reduce --threads",
-            )
+        yield Problem(
+            f"a CPU quota throttled its threads for {throttled:.0%} of the time",
+            "raise the quota of the container or reduce --threads",
         )
     if events := _total(epochs, "thermal_throttle_events"):
-        lines.append(
-            Problem(
-                f"the CPU throttled {events:.0f} times because of heat", "cool it and run again"
-            )
+        yield Problem(
+            f"the CPU throttled {events:.0f} times because of heat", "cool it and run again"
         )
     if stopped := sum(usage.stopped_seconds for usage in result.usage):
-        lines.append(
-            Problem(f"its process was stopped for {stopped:.1f} s during its epochs", "run again")
-        )
+        yield Problem(f"its process was stopped for {stopped:.1f} s during its epochs", "run again")
     seconds = [comparison.per_epoch(result, epoch) for epoch in epochs]
     if len(seconds) >= MIN_ROUNDS:
         low, middle, high = quantiles(seconds, n=4)
         if (relative_range := (high - low) / middle) > MAX_INTERQUARTILE_RANGE:
-            lines.append(
-                Problem(
-                    f"the interquartile range of its epochs is {relative_range:.0%} of the median",
-                    "the machine is noisy; take more rounds, or run again when it is quieter",
-                )
+            yield Problem(
+                f"the interquartile range of its epochs is {relative_range:.0%} of the median",
+                "the machine is noisy; take more rounds, or run again when it is quieter",
             )
-    return lines
 
 
 def _total(epochs: list[Epoch], figure: str) -> float:

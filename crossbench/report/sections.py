@@ -8,22 +8,23 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
+from ..results.cells import CellResult
 from ..results.comparison import Comparison
-from ..results.records import TRAIN, CellResult
-from ..results.statistics import Estimate
+from ..results.epochs import TRAIN, Task
 from .formatting import (
     EMPTY_CELL,
     count,
     grid,
     integer,
     lines,
+    mebibytes,
     number,
     percent,
     target_name,
     target_value,
     with_interval,
 )
-from .summary import name_with
+from .row_names import name_with
 
 
 def requested_sections(comparison: Comparison, markdown: bool = False) -> list[str]:
@@ -56,10 +57,8 @@ def batch_sizes(comparison: Comparison, markdown: bool = False) -> str | None:
             "framework": name_with(comparison, cells[0], "device", "threads"),
             **({"task": cells[0].cell.task} if several_tasks else {}),
             "batch size": f"{r.cell.batch_size:,}",
-            "ms per step": with_interval(_scaled(comparison.step_seconds(r), 1e3)),
-            "µs per example": with_interval(
-                _scaled(comparison.step_seconds(r), 1e6 / r.cell.batch_size)
-            ),
+            "ms per step": with_interval(comparison.step_seconds(r), 1e3),
+            "µs per example": with_interval(comparison.step_seconds(r), 1e6 / r.cell.batch_size),
         }
         for cells in by_batch_size(comparison)
         for r in cells
@@ -76,24 +75,13 @@ def by_batch_size(comparison: Comparison) -> list[list[CellResult]]:
     return [sorted(cells, key=lambda r: r.cell.batch_size) for cells in found.values()]
 
 
-def _scaled(estimate: Estimate | None, factor: float) -> Estimate | None:
-    return estimate.scaled(factor) if estimate else None
-
-
 def threads(comparison: Comparison, markdown: bool = False) -> str | None:
     """Return the speed-up by number of CPU threads, or None if no framework ran with several."""
     scaled = [r for r in comparison.results if comparison.thread_speedup(r)]
     if not scaled:
         return None
-    lines_of = list(dict.fromkeys((*r.cell.work, r.cell.implementation) for r in scaled))
-    cells = sorted(
-        (
-            r
-            for r in comparison.results
-            if (*r.cell.work, r.cell.implementation) in lines_of and r.cell.device == "cpu"
-        ),
-        key=lambda r: (lines_of.index((*r.cell.work, r.cell.implementation)), r.cell.threads),
-    )
+    kinds = dict.fromkeys((r.cell.implementation, r.cell.work) for r in scaled)
+    by_kind = [_cpu_cells(comparison, *kind) for kind in kinds]
     rows = [
         {
             "framework": name_with(comparison, r, "task", "batch_size"),
@@ -102,26 +90,31 @@ def threads(comparison: Comparison, markdown: bool = False) -> str | None:
             "speed-up": with_interval(comparison.thread_speedup(r)),
             "efficiency": with_interval(comparison.efficiency(r)),
         }
+        for cells in by_kind
         for r in cells
     ]
-    slower = _slower_with_more_threads(comparison, cells)
-    return (
-        "\n".join([grid(rows, markdown=markdown), lines(slower)])
-        if slower
-        else grid(rows, markdown=markdown)
-    )
+    slower = [line for cells in by_kind for line in _slower_with_more_threads(comparison, cells)]
+    return "\n".join(filter(None, [grid(rows, markdown=markdown), lines(slower)]))
+
+
+def _cpu_cells(
+    comparison: Comparison, implementation: str, work: tuple[Task, int]
+) -> list[CellResult]:
+    """Return the CPU cells that differ in the number of threads alone, the fewest first."""
+    cells = [
+        r
+        for r in comparison.results
+        if (r.cell.implementation, r.cell.work, r.cell.device) == (implementation, work, "cpu")
+    ]
+    return sorted(cells, key=lambda r: r.cell.threads)
 
 
 def _slower_with_more_threads(comparison: Comparison, cells: list[CellResult]) -> list[str]:
-    """Say where more threads are slower than the next fewer."""
+    """Say where more threads are slower than the next fewer. cells: by threads, ascending."""
     found = []
     for fewer, more in pairwise(cells):
         ratio = comparison.paired(more, fewer)
-        one_line = (more.cell.implementation, more.cell.work) == (
-            fewer.cell.implementation,
-            fewer.cell.work,
-        )
-        if one_line and ratio and ratio.is_over(1):
+        if ratio and ratio.is_over(1):
             name, threads = name_with(comparison, more, "task", "batch_size"), more.cell.threads
             found.append(f"{name}: {count(threads, 'thread')} are slower than {fewer.cell.threads}")
     return found
@@ -138,7 +131,7 @@ def cost(comparison: Comparison, markdown: bool = False) -> str | None:
             "device": r.cell.device,
             "threads": str(r.cell.threads),
             "price of an hour": number(prices.get(r.cell.device_type)),
-            "cost of 1,000 epochs": with_interval(_cost_of_1000_epochs(comparison, r)),
+            "cost of 1,000 epochs": with_interval(comparison.cost(r), 1000),
             f"× {comparison.settings.baseline or 'cheapest'}": with_interval(
                 comparison.cost_ratio(r)
             ),
@@ -146,11 +139,6 @@ def cost(comparison: Comparison, markdown: bool = False) -> str | None:
         for r in comparison.results
     ]
     return grid(rows, markdown=markdown)
-
-
-def _cost_of_1000_epochs(comparison: Comparison, result: CellResult) -> Estimate | None:
-    cost = comparison.cost(result)
-    return cost.scaled(1000) if cost else None
 
 
 def to_target(comparison: Comparison, markdown: bool = False) -> str | None:
@@ -162,7 +150,7 @@ def to_target(comparison: Comparison, markdown: bool = False) -> str | None:
     if target is None:
         return None
     rows = []
-    for r in [r for r in comparison.results if r.cell.task == TRAIN]:
+    for r in (r for r in comparison.results if r.cell.task == TRAIN):
         reached = r.to_target[-1].reached if r.to_target else None
         met = target.met_by(reached)
         seconds = sum(epoch.wall_seconds for epoch in r.to_target)
@@ -194,9 +182,9 @@ def usage(comparison: Comparison, markdown: bool = False) -> str:
             "device": r.cell.device,
             "cores": number(comparison.cores(r)),
             "most cores": number(_median_usage(r, "cores_peak")),
-            "resident MiB": integer(_mebibytes(_median_usage(r, "resident_peak"))),
+            "resident MiB": mebibytes(_median_usage(r, "resident_peak")),
             "GPU busy": percent(_median_usage(r, "gpu_busy")),
-            "GPU MiB": integer(_mebibytes(_median_usage(r, "gpu_memory_peak"))),
+            "GPU MiB": mebibytes(_median_usage(r, "gpu_memory_peak")),
             "GPU MHz": integer(_median_usage(r, "gpu_megahertz")),
             "GPU W": number(_median_usage(r, "gpu_watts")),
             "CPU J": number(joules_per_epoch(r, "cpu_joules")),
@@ -228,7 +216,3 @@ def joules_per_epoch(result: CellResult, figure: str) -> float | None:
 def _median(values: list[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return median(known) if known else None
-
-
-def _mebibytes(value: float | None) -> float | None:
-    return None if value is None else value / 2**20

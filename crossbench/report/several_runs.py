@@ -6,27 +6,33 @@ from __future__ import annotations
 
 from statistics import median
 
+from ..results.cells import CellResult
 from ..results.comparison import Comparison
-from ..results.records import CellResult
 from ..results.rows import Value, as_dict, estimate_fields, row
-from ..results.several_runs import MeanRatio, by_work, changes, mean_ratios
+from ..results.several_runs import Change, MeanRatio, by_work, changes, mean_ratios
 from ..results.statistics import MIN_ROUNDS, Estimate, unpaired_ratio
-from .formatting import count, grid, integer, joined, lines, number, percent, with_interval
+from .details import label_columns, time_columns, work_columns
+from .formatting import count, grid, joined, lines, number, with_interval
+
+MERGED_COLUMNS = (
+    *("machine", "framework", "device", "threads", "task", "batch size"),
+    *("first epoch s", "steady epoch s", "CPU s", "cores", "examples/s", "× fastest"),
+    *("accuracy", "peak MiB"),
+)
+"""What a table of several runs has of the columns of the details, and its own."""
 
 
 def change_table(comparisons: list[Comparison], markdown: bool = False) -> str:
     """Return a table of every later comparison relative to the first, row by row."""
-    base, *others = (comparison.frozen() for comparison in comparisons)
     rows = [
         {
             "cell": change.name,
-            "run": run_number,
+            "run": str(run_number),
             "× run 1": with_interval(change.seconds),
             "relative to its run": number(change.relative_to_run),
             "": change.verdict,
         }
-        for run_number, other in _numbered(others, 2)
-        for change in changes(base, other)
+        for run_number, _, change in _all_changes(comparisons)
     ]
     notes = [
         "× run 1: ratio of the median steady epoch to that of run 1, not paired, with (its 95 % "
@@ -39,7 +45,6 @@ def change_table(comparisons: list[Comparison], markdown: bool = False) -> str:
 
 def change_rows(comparisons: list[Comparison]) -> list[dict[str, Value]]:
     """Return the same as plain figures."""
-    base, *others = (comparison.frozen() for comparison in comparisons)
     return [
         {
             "cell": change.name,
@@ -50,6 +55,15 @@ def change_rows(comparisons: list[Comparison]) -> list[dict[str, Value]]:
             "ratio_relative_to_run": change.relative_to_run,
             "verdict": change.verdict,
         }
+        for run_number, other, change in _all_changes(comparisons)
+    ]
+
+
+def _all_changes(comparisons: list[Comparison]) -> list[tuple[int, Comparison, Change]]:
+    """Return the changes of each later comparison, after the number of its run and itself."""
+    base, *others = comparisons
+    return [
+        (run_number, other, change)
         for run_number, other in enumerate(others, 2)
         for change in changes(base, other)
     ]
@@ -70,34 +84,24 @@ def merged_table(comparisons: list[Comparison], markdown: bool = False) -> str:
     × fastest is relative to the fastest row of all with the same task and batch size, not paired.
     """
     frozen = [c.frozen() for c in comparisons]
-    cells = [
-        (run_number, comparison, result)
-        for run_number, comparison in _numbered(frozen)
-        for result in comparison.results
-        if result.epochs
-    ]
     rows = []
-    for run_number, comparison, result in cells:
-        memory, cpu = result.peak_memory, comparison.steady(result, "cpu_seconds")
-        rows.append(
-            {
-                "machine": run_number,
-                "framework": result.cell.label,
-                "device": result.cell.device,
-                "threads": str(result.cell.threads),
-                "task": result.cell.task,
-                "batch size": f"{result.cell.batch_size:,}",
-                "first epoch s": with_interval(comparison.first_epoch(result)),
-                "steady epoch s": with_interval(comparison.steady(result)),
-                "CPU s": number(cpu.median if cpu else None),
-                "cores": number(comparison.cores(result)),
-                "examples/s": number(comparison.examples_per_second(result)),
-                "× fastest": with_interval(_ratio_to_fastest(frozen, comparison, result)),
-                "accuracy": percent(comparison.accuracy(result)),
-                "peak MiB": integer(memory and memory / 2**20),
-            }
-        )
-    hidden = [name for name in ("task", "batch size") if len({row[name] for row in rows}) == 1]
+    for run_number, comparison in enumerate(frozen, 1):
+        for result in comparison.results:
+            if not result.epochs:
+                continue
+            figures = row(comparison, result)
+            columns = (
+                label_columns(figures)
+                | time_columns(figures, "ratio in its run")
+                | work_columns(figures, result)
+                | {
+                    "machine": str(run_number),
+                    "framework": result.cell.label,
+                    "× fastest": with_interval(_ratio_to_fastest(frozen, comparison, result)),
+                }
+            )
+            rows.append({name: columns[name] for name in MERGED_COLUMNS})
+    hidden = [name for name in ("task", "batch size") if len({cells[name] for cells in rows}) == 1]
     table = grid(rows, hidden, text_columns=3, markdown=markdown)
     return "\n\n".join([_legend(comparisons), table])
 
@@ -184,15 +188,9 @@ def _work(comparisons: list[Comparison]) -> str:
     return f"{one.model['name']}, {one.data.name}, seed {one.settings.seed}:"
 
 
-def _numbered(comparisons: list[Comparison], start: int = 1) -> list[tuple[str, Comparison]]:
-    return [
-        (str(run_number), comparison) for run_number, comparison in enumerate(comparisons, start)
-    ]
-
-
 def _legend(comparisons: list[Comparison]) -> str:
     runs = []
-    for run_number, comparison in _numbered(comparisons):
+    for run_number, comparison in enumerate(comparisons, 1):
         machine = comparison.machine
         versions = "; ".join(
             f"{r.name}: {', '.join(f'{k} {v}' for k, v in r.details.items())}"

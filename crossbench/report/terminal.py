@@ -40,19 +40,17 @@ def text(comparison: Comparison, width: int = WIDTH, colour: bool = False) -> st
 def renderable(comparison: Comparison, width: int, running: bool = False) -> Group:
     """Return the summary for rich; where the terminal is narrow, without the last columns."""
     summary = summarize(comparison, running)
-    sections = requested_sections(comparison)
     sentences = [line for line in (*summary.verdicts, summary.parity) if line]
-    paragraphs: list[RenderableType] = [
-        Group(*map(Text, summary.heading)),
-        _table(summary, width),
-        *(Text(section, no_wrap=True) for section in sections),
-        Group(*map(Text, sentences)),
-        Group(*map(_warning, summary.warnings)),
-    ]
-    given = (summary.heading, summary.rows, *sections, sentences, summary.warnings)
-    parts = [part for part, content in zip(paragraphs, given, strict=True) if content]
+    parts: list[RenderableType] = [Text(summary.heading)]
+    if summary.rows:
+        parts.append(_table(summary, width))
+    parts += [Text(section, no_wrap=True) for section in requested_sections(comparison)]
+    if sentences:
+        parts.append(Group(*map(Text, sentences)))
+    if summary.warnings:
+        parts.append(Group(*map(_warning, summary.warnings)))
     spaced = (Padding(part, (0, 0, 1, 0)) for part in parts[:-1])
-    return Group(*spaced, *parts[-1:])
+    return Group(*spaced, parts[-1])
 
 
 def _table(summary: Summary, width: int) -> Table:

@@ -16,19 +16,13 @@ from ..inputs.errors import ResultsError
 from ..inputs.names import IDIOMATIC
 from ..inputs.printable import printable
 from . import doubts, drawing, file
-from .records import (
-    TRAIN,
-    CellResult,
-    Data,
-    Epoch,
-    Group,
-    Machine,
-    Peak,
-    Reference,
-    Settings,
-)
+from .cells import CellResult, Group
+from .epochs import TRAIN, Epoch
+from .machine import Machine, Peak
+from .reference import Reference
 from .rows import Value, as_dict, rows
-from .statistics import PRECISION, Estimate, estimate, paired_ratio, round_ratios
+from .settings import Data, Settings
+from .statistics import PRECISION, Estimate, estimate, round_ratios
 from .validation import check
 
 SCHEMA = 12
@@ -222,7 +216,7 @@ class Comparison:
         None without a base or a common round.
         """
         base = self.base(result)
-        return self._ratio(result, base) if base else None
+        return self.paired(result, base) if base else None
 
     def idiomatic_ratio(self, result: CellResult) -> Estimate | None:
         """Return the ratio of a variant's seconds to those of its framework's idiomatic cell of the
@@ -242,18 +236,18 @@ class Comparison:
         if not result.cell.on_gpu or not self.is_ranked(result):
             return None
         cpu = self._thread_cells(result)
-        return self._ratio(cpu[-1], result) if cpu else None
+        return self.paired(cpu[-1], result) if cpu else None
 
     def paired(self, numerator: CellResult, denominator: CellResult) -> Estimate | None:
         """Return the ratio of two cells' seconds, paired by round; None if one is not ranked."""
-        both = self.is_ranked(numerator) and self.is_ranked(denominator)
-        return self._ratio(numerator, denominator) if both else None
+        ratios = self.round_ratios(numerator, denominator)
+        return estimate(list(ratios.values())) if ratios else None
 
     def round_ratios(self, numerator: CellResult, denominator: CellResult) -> dict[int, float]:
         """Return the ratio of two cells' seconds by common round; empty if one is not ranked."""
         if not (self.is_ranked(numerator) and self.is_ranked(denominator)):
             return {}
-        return round_ratios(self._seconds_by_round(numerator), self._seconds_by_round(denominator))
+        return round_ratios(self._by_round(numerator), self._by_round(denominator))
 
     def thread_speedup(self, result: CellResult) -> Estimate | None:
         """Return how many times faster a CPU cell is than its framework's with the fewest threads,
@@ -262,7 +256,7 @@ class Comparison:
         cells = self._thread_cells(result)
         if result.cell.device != "cpu" or not self.is_ranked(result) or result is cells[0]:
             return None
-        return self._ratio(cells[0], result)
+        return self.paired(cells[0], result)
 
     def efficiency(self, result: CellResult) -> Estimate | None:
         """Return the speed-up divided by the factor of the threads: 1 is perfect scaling."""
@@ -326,7 +320,7 @@ class Comparison:
             return None
         base = min(bases, key=lambda r: self._median(r) * prices[r.cell.device_type])
         factor = prices[result.cell.device_type] / prices[base.cell.device_type]
-        ratio = self._ratio(result, base)
+        ratio = self.paired(result, base)
         return ratio.scaled(factor) if ratio else None
 
     @property
@@ -375,7 +369,7 @@ class Comparison:
     def _median(self, result: CellResult) -> float:
         return median(self.seconds(result))
 
-    def _by_round(self, result: CellResult, figure: str) -> dict[int, float]:
+    def _by_round(self, result: CellResult, figure: str = "wall_seconds") -> dict[int, float]:
         """Return the median of the steady epochs of each round, as figures of whole ones."""
         rounds: dict[int, list[float]] = {}
         for epoch in result.steady:
@@ -408,12 +402,6 @@ class Comparison:
             return True
         return wanted is None and ratio.is_clear
 
-    def _ratio(self, numerator: CellResult, denominator: CellResult) -> Estimate | None:
-        return paired_ratio(self._seconds_by_round(numerator), self._seconds_by_round(denominator))
-
-    def _seconds_by_round(self, result: CellResult) -> dict[int, float]:
-        return self._by_round(result, "wall_seconds")
-
 
 _CACHED = (
     "first_epoch",
@@ -437,6 +425,9 @@ class _Frozen(Comparison):
     def __post_init__(self) -> None:
         for name in _CACHED:
             setattr(self, name, _once(getattr(self, name)))
+
+    def frozen(self) -> Comparison:
+        return self
 
 
 def _once(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,21 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from statistics import median
 from typing import TYPE_CHECKING
 
-from .records import (
-    FIRST_EPOCH,
-    MASKED,
-    PREDICT,
-    STEADY_EPOCH,
-    CellResult,
-    Reference,
-    ReferenceLosses,
-)
+from .cells import CellResult
+from .epochs import PREDICT
+from .parity import FLOAT32_FACTOR
+from .reference import FIRST_EPOCH, MASKED, STEADY_EPOCH, Reference, ReferenceLosses
 
 if TYPE_CHECKING:
     from .comparison import Comparison
 
-MIN_LOSS_BOUND, FLOAT32_FACTOR = 1e-5, 10.0
-"""The largest relative error of a loss in the first steps: this bound, or this factor times the
+MIN_TIMED_LOSS_BOUND = 1e-5
+"""The largest relative error of a loss in the first steps: this bound, or FLOAT32_FACTOR times the
 error of the reference's own float32, whichever is larger, as near ties in a max-pool move the loss.
 In bfloat16 it is off by 2e-4."""
 MAX_LATE_SHARE, MAX_LATE_SECONDS = 0.05, 0.005
@@ -102,7 +97,7 @@ def _loss_bound(reference: ReferenceLosses, epoch: str) -> float:
     """Return the largest relative error of a loss in that epoch."""
     exact, single = reference.float64.get(epoch, []), reference.float32.get(epoch, [])
     errors = [abs(a / b - 1) for a, b in zip(single, exact, strict=False) if b]
-    return max(MIN_LOSS_BOUND, FLOAT32_FACTOR * max(errors, default=0.0))
+    return max(MIN_TIMED_LOSS_BOUND, FLOAT32_FACTOR * max(errors, default=0.0))
 
 
 def _first_losses(result: CellResult) -> Iterator[tuple[str, Sketch]]:
@@ -176,7 +171,7 @@ def _prediction_difference(
     The weights and the examples are the same. The text is to be continued with "than in".
     """
     losses = reference.losses_of(result.cell)
-    bound = 2 * _loss_bound(losses, STEADY_EPOCH) if losses else 2 * MIN_LOSS_BOUND
+    bound = 2 * (_loss_bound(losses, STEADY_EPOCH) if losses else MIN_TIMED_LOSS_BOUND)
     ours, theirs = (max((e.losses for e in r.steady), key=len) for r in (result, other))
     for step, (a, b) in enumerate(zip(ours, theirs, strict=False), 1):
         if a != b and (a is None or b is None or abs(a - b) > bound * abs(b)):

@@ -5,7 +5,6 @@ The meaning of the content is not known here.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import secrets
@@ -169,10 +168,8 @@ def try_lock(descriptor: int) -> bool:
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            return False
-        raise
+    except (BlockingIOError, PermissionError):
+        return False
     return True
 
 

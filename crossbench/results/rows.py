@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from statistics import median
 from typing import TYPE_CHECKING
 
-from .records import CellResult, worst
+from .cells import CellResult
+from .parity import worst
 from .statistics import Estimate
 
 if TYPE_CHECKING:
@@ -111,14 +113,10 @@ def rows(comparison: Comparison) -> list[Row]:
 
 
 def row(comparison: Comparison, result: CellResult) -> Row:
-    """Return the row of one cell."""
     cell, parity = result.cell, result.parity
     losses = result.first_losses
-    gflops = comparison.gflops(result)
-    cpu, cost = comparison.steady(result, "cpu_seconds"), comparison.cost(result)
-    system = comparison.steady(result, "system_cpu_seconds")
-    faults, own = comparison.steady(result, "page_faults"), comparison.own_peak(result)
-    base = comparison.base(result)
+    own, base = comparison.own_peak(result), comparison.base(result)
+    cost = comparison.cost(result)
     return Row(
         model=comparison.model["name"],
         data=comparison.data.name,
@@ -146,13 +144,13 @@ def row(comparison: Comparison, result: CellResult) -> Row:
         latency_p99_seconds=comparison.latency(result, "p99_seconds"),
         first_epoch_seconds=comparison.first_epoch(result),
         minimum_epoch_seconds=comparison.shortest(result),
-        cpu_seconds=cpu.median if cpu else None,
+        cpu_seconds=_steady_median(comparison, result, "cpu_seconds"),
         cores=comparison.cores(result),
-        system_cpu_seconds=system.median if system else None,
+        system_cpu_seconds=_steady_median(comparison, result, "system_cpu_seconds"),
         system_share=comparison.system_share(result),
-        page_faults=faults.median if faults else None,
+        page_faults=_steady_median(comparison, result, "page_faults"),
         gpu_speedup=comparison.gpu_speedup(result),
-        gflops_per_second=gflops,
+        gflops_per_second=comparison.gflops(result),
         share_of_peak=comparison.peak_share(result),
         own_peak_gflops_per_second=own.gflops if own else None,
         copy_gigabytes_per_second=own.copy_gigabytes if own else None,
@@ -166,6 +164,11 @@ def row(comparison: Comparison, result: CellResult) -> Row:
         allocated_bytes=result.allocated,
         cost=cost.median if cost else None,
     )
+
+
+def _steady_median(comparison: Comparison, result: CellResult, figure: str) -> float | None:
+    values = comparison.seconds(result, figure)
+    return median(values) if values else None
 
 
 def as_dict(row: Row) -> dict[str, Value]:
@@ -184,8 +187,7 @@ def estimate_fields(name: str, estimate: Estimate | None) -> dict[str, Value]:
     NAME is the median, NAME_low and NAME_high the 95 % interval, NAME_minimum and NAME_maximum the
     extremes.
     """
-    parts = ("low", "high", "minimum", "maximum")
     found: dict[str, Value] = {name: estimate.median if estimate else None}
-    for part in parts:
+    for part in ("low", "high", "minimum", "maximum"):
         found[f"{name}_{part}"] = getattr(estimate, part) if estimate else None
     return found

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..inputs.errors import ResultsError
+from .cells import CellResult, Group
 from .comparison import Comparison
-from .records import CellResult, Group, Task
+from .epochs import Task
 from .statistics import Estimate, mean_ratio, unpaired_ratio
 
 
@@ -83,18 +84,12 @@ def mean_ratios(comparisons: Sequence[Comparison], base: str | None = None) -> l
     Left out where there is a single ratio.
     """
     frozen = [comparison.frozen() for comparison in comparisons]
-    base = base or common_framework(frozen)
     found: dict[tuple[str, str, str, int, Task], dict[str, dict[int, float]]] = {}
-    for label, comparison in zip(run_labels(frozen), frozen, strict=True):
-        for result in comparison.results:
-            other = same_group(comparison, result, base)
-            if other is None or other is result:
-                continue
-            cell = result.cell
-            key = (cell.label, other.cell.label, cell.device, cell.threads, cell.task)
-            over = f"{label}, batches of {cell.batch_size:,}"
-            if ratios := comparison.round_ratios(result, other):
-                found.setdefault(key, {})[over] = ratios
+    for label, comparison, result, other in pairs(frozen, base or common_framework(frozen)):
+        cell = result.cell
+        key = (cell.label, other.cell.label, cell.device, cell.threads, cell.task)
+        if ratios := comparison.round_ratios(result, other):
+            found.setdefault(key, {})[f"{label}, batches of {cell.batch_size:,}"] = ratios
     means = ((key, mean_ratio(list(each.values())), tuple(each)) for key, each in found.items())
     return [MeanRatio(*key, ratio, over) for key, ratio, over in means if ratio and len(over) > 1]
 
@@ -111,12 +106,17 @@ def common_framework(comparisons: Sequence[Comparison]) -> str | None:
     return min(ranked, key=lambda name: (-ranked[name], name), default=None)
 
 
-def same_group(
-    comparison: Comparison, result: CellResult, framework: str | None
-) -> CellResult | None:
-    """Return the framework's ranked cell of the cell's group."""
-    ranked = comparison.ranked(result.cell.group)
-    return next((other for other in ranked if other.cell.implementation == framework), None)
+def pairs(
+    comparisons: Sequence[Comparison], framework: str | None
+) -> Iterator[tuple[str, Comparison, CellResult, CellResult]]:
+    """Yield the cells whose group has a ranked cell of the framework, each with that cell, after
+    the label of their run and their comparison.
+    """
+    for label, comparison in zip(run_labels(comparisons), comparisons, strict=True):
+        for result in comparison.results:
+            for other in comparison.ranked(result.cell.group):
+                if other.cell.implementation == framework and other is not result:
+                    yield label, comparison, result, other
 
 
 def run_labels(comparisons: Sequence[Comparison]) -> list[str]:
@@ -189,6 +189,6 @@ def _change(
             return Change(before.name, problem=f"{reason}, in the run of {comparison.created}")
     ratio = unpaired_ratio(other.seconds(after), base.seconds(before))
     a, b = base.ratio(before), other.ratio(after)
-    own = a and b and base.base(before) is not before and other.base(after) is not after
-    relative = b.median / a.median if own and a and b else None
-    return Change(before.name, ratio, relative)
+    if a is None or b is None or before is base.base(before) or after is other.base(after):
+        return Change(before.name, ratio)
+    return Change(before.name, ratio, relative_to_run=b.median / a.median)

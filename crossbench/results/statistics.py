@@ -83,14 +83,6 @@ def estimate(values: list[float]) -> Estimate:
     return Estimate(middle, low, high, smallest, largest, len(values))
 
 
-def paired_ratio(
-    numerator: Mapping[int, float], denominator: Mapping[int, float]
-) -> Estimate | None:
-    """Return the estimate of the ratios within each common round; None without one."""
-    ratios = round_ratios(numerator, denominator)
-    return estimate(list(ratios.values())) if ratios else None
-
-
 def round_ratios(
     numerator: Mapping[int, float], denominator: Mapping[int, float]
 ) -> dict[int, float]:

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import is_dataclass
 from datetime import datetime
-from itertools import count, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import ValidationError
 
-from .records import CellResult, Count, Epoch
+from .cells import CellResult
+from .epochs import Epoch
+from .number_types import Count
 
 if TYPE_CHECKING:
     from .comparison import Comparison
@@ -46,6 +48,7 @@ CLOCK_TOLERANCE = 1e-3
 
 class _Layer(msgspec.Struct):
     type: str
+    input_shape: list[Count]
     body: list[_Layer] = []
     shortcut: list[_Layer] = []
 
@@ -61,6 +64,7 @@ class _Model(msgspec.Struct):
     output_shape: list[Count]
     classes: Count | None
     parameters: Count
+    trained_parameters: Count
     forward_flops: Count
     training_flops: Count
     optimizer: dict[str, str | int | float | bool | dict[str, str | int | float | bool] | None]
@@ -72,7 +76,6 @@ def check(comparison: Comparison) -> None:
     """Raise msgspec.ValidationError where the comparison is not valid; it says what and where."""
     _check_sizes(comparison)
     _check_model(comparison.model)
-    _check_data(comparison)
     for at, moment in (("created", comparison.created), *_numbered("resumed", comparison.resumed)):
         _check_moment(moment, at)
     seen: set[str] = set()
@@ -80,6 +83,8 @@ def check(comparison: Comparison) -> None:
         if result.name in seen:
             raise _error(f"Two cells have the name {result.name!r}", f"{at}.cell.name")
         seen.add(result.name)
+        if not comparison.batches(result):
+            raise _error("Expected no more examples than the epoch has", f"{at}.cell.batch_size")
         _check_result(result, at, len(comparison.resumed))
 
 
@@ -131,12 +136,6 @@ def _check_model(model: dict[str, Any]) -> None:
         raise _error("Expected the optimizer's type", "model.optimizer.type")
 
 
-def _check_data(comparison: Comparison) -> None:
-    for at, result in _numbered("results", comparison.results):
-        if not comparison.batches(result):
-            raise _error("Expected no more examples than the epoch has", f"{at}.cell.batch_size")
-
-
 def _check_moment(moment: str, at: str) -> None:
     try:
         datetime.fromisoformat(moment)
@@ -154,12 +153,10 @@ def _check_result(result: CellResult, at: str, resumptions: int) -> None:
         _check_epoch(epoch, epoch_at)
     _check_order(result.epochs, f"{at}.epochs", resumptions)
     rounds = {epoch.round for epoch in result.epochs}
-    for usage_at, usage in _numbered(f"{at}.usage", result.usage):
-        if usage.round not in rounds:
-            raise _error("Expected a round of the cell", f"{usage_at}.round")
-    for latency_at, latency in _numbered(f"{at}.latencies", result.latencies):
-        if latency.round not in rounds:
-            raise _error("Expected a round of the cell", f"{latency_at}.round")
+    for name, records in (("usage", result.usage), ("latencies", result.latencies)):
+        for record_at, record in _numbered(f"{at}.{name}", records):
+            if record.round not in rounds:
+                raise _error("Expected a round of the cell", f"{record_at}.round")
 
 
 def _check_epoch(epoch: Epoch, at: str) -> None:
@@ -179,7 +176,7 @@ def _check_order(epochs: list[Epoch], at: str, resumptions: int) -> None:
 
     The clock starts again when the machine restarts; then the run must have been resumed.
     """
-    for (earlier, _), (later, epoch_at) in pairwise(zip(epochs, _item_paths(at), strict=False)):
+    for (_, earlier), (epoch_at, later) in pairwise(_numbered(at, epochs)):
         if (later.round, later.epoch) <= (earlier.round, earlier.epoch):
             raise _error("Expected each epoch once and in order", epoch_at)
         if later.started + CLOCK_TOLERANCE < earlier.started + earlier.span_seconds:
@@ -190,11 +187,7 @@ def _check_order(epochs: list[Epoch], at: str, resumptions: int) -> None:
 
 def _numbered(at: str, values: Iterable[Any]) -> Iterator[tuple[str, Any]]:
     """Return pairs of a value's path in the file and the value."""
-    return zip(_item_paths(at), values, strict=False)
-
-
-def _item_paths(at: str) -> Iterator[str]:
-    return (f"{at}[{number}]" for number in count())
+    return ((f"{at}[{number}]", value) for number, value in enumerate(values))
 
 
 def _at_most(limit: int, number: int, things: str, at: str) -> None:

@@ -21,7 +21,7 @@ from ..inputs.checks import short_error
 from ..inputs.errors import SpecError
 from ..inputs.printable import printable
 from .job_process import STOP_SECONDS, Order, Outcome, run_job
-from .machines import Arguments, Event, Survey, survey
+from .machines import Arguments, Change, End, Event, News, Survey, survey
 
 CONNECT_SECONDS = 20.0
 RECONNECT_SECONDS = 600.0
@@ -103,7 +103,6 @@ class DaskMachines:
         return list(answers.values())
 
     def submit(self, order: Order, hosts: Sequence[str] | None) -> None:
-        """Have one of the hosts run the order; None: any."""
         self.submitted[order.name] = Submitted(order, hosts, self._addresses(hosts))
         self._submit(self.submitted[order.name])
 
@@ -163,12 +162,12 @@ class DaskMachines:
             self.lost_since = time.monotonic()
             for name in list(self.submitted):
                 self._lose(name)
-                self.events.put(Event(name, "queued"))
-            return Event("", "news", reason="the scheduler does not answer: waiting for it")
+                self.events.put(Change(name, "queued"))
+            return News("the scheduler does not answer: waiting for it")
         if self.client.status == "running":
             self.lost_since = None
             self.client.subscribe_topic(self.topic, self._reported)
-            return Event("", "news", reason="the scheduler is back")
+            return News("the scheduler is back")
         if time.monotonic() - self.lost_since > RECONNECT_SECONDS:
             raise Unreachable(
                 f"the Dask scheduler {self.address} is gone: start it, and give the same command "
@@ -203,7 +202,7 @@ class DaskMachines:
         status = future.status
         if status == "error":
             self._forget(name)
-            self.events.put(Event(name, "failed", reason=_words(future.exception())))
+            self.events.put(End(name, Outcome("", _words(future.exception()))))
         elif status == "finished":
             try:
                 outcome: Outcome = future.result(timeout=RECONNECT_SECONDS)
@@ -211,7 +210,7 @@ class DaskMachines:
                 self._lose(name)
                 return
             self._forget(name)
-            self.events.put(Event(name, "ended", outcome.machine, outcome))
+            self.events.put(End(name, outcome))
         else:
             self._lose(name)
 
@@ -230,7 +229,7 @@ class DaskMachines:
         """Pass on what a worker says of its job."""
         words = event[1]
         if isinstance(words, dict) and words.get("name") in self.submitted:
-            self.events.put(Event(words["name"], words["state"], words["machine"]))
+            self.events.put(Change(words["name"], words["state"], words["machine"]))
 
     def _workers(self) -> dict[str, Any]:
         """Return the workers that may be used, by address."""
@@ -261,10 +260,10 @@ class DaskMachines:
             return
         self.has_workers = some
         words = "a worker is there again" if some else "no worker is there: waiting for one"
-        self.events.put(Event("", "news", reason=words))
+        self.events.put(News(words))
         if not some:
             for name in list(self.submitted):
-                self.events.put(Event(name, "queued"))
+                self.events.put(Change(name, "queued"))
 
     def _look_for_gone(self) -> None:
         """Hand jobs whose workers are gone to new ones of their hosts; else let them fail."""
@@ -290,7 +289,7 @@ class DaskMachines:
                 if submitted.future is not None:
                     submitted.future.cancel()
                 self._forget(name)
-                self.events.put(Event(name, "failed", reason=f"{where} is gone"))
+                self.events.put(End(name, Outcome("", f"{where} is gone")))
 
 
 def security(tls_files: Mapping[str, str]) -> Security | None:

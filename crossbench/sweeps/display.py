@@ -9,7 +9,6 @@ from contextlib import suppress
 from statistics import mean
 
 from rich.console import Group
-from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
 from ..inputs.printable import printable
@@ -36,7 +35,6 @@ class SweepDisplay(LiveDisplay):
         self.drawn = 0.0
 
     def begin(self, what: str) -> None:
-        """Show what happened, in a few words."""
         line = printable(what, 1000)
         if self.live is None:
             write_stderr(f"crossbench: {line}")
@@ -45,7 +43,6 @@ class SweepDisplay(LiveDisplay):
                 self.live.console.print(f"crossbench: {line}", markup=False, highlight=False)
 
     def update(self, tasks: Sequence[Task]) -> None:
-        """Show the tasks."""
         if self.live is None or time.monotonic() - self.drawn < REDRAW_SECONDS:
             return
         self.drawn = time.monotonic()
@@ -53,14 +50,10 @@ class SweepDisplay(LiveDisplay):
         lines = [Text(f"{task.machine}  {task.name}") for task in running[:LINES]]
         if len(running) > LINES:
             lines.append(Text(f"and {len(running) - LINES:,} more"))
-        text = TextColumn("{task.description}")
-        bar = Progress(BarColumn(20), text, console=self.console, auto_refresh=False)
         left = seconds_left(tasks)
         words = counts(tasks) + (f"; about {duration(left)} left" if left else "")
         ended = sum(task.state in ENDED for task in tasks)
-        bar.add_task(words, total=len(tasks), completed=ended)
-        with suppress(OSError):
-            self.live.update(Group(*lines, bar), refresh=True)
+        self.draw(Group(*lines, self.bar(words, ended, len(tasks))))
 
 
 def status(tasks: Sequence[Task], goes_on: bool | None) -> str:
@@ -89,7 +82,7 @@ def status(tasks: Sequence[Task], goes_on: bool | None) -> str:
             words += f"; about {duration(left)} left."
     if not rows:
         return words
-    hidden = [name for name in ("reason",) if not any(row[name] for row in rows)]
+    hidden = [] if any(row["reason"] for row in rows) else ["reason"]
     return f"{grid(rows, hidden, text_columns=len(rows[0]) - len(hidden))}\n\n{words}"
 
 

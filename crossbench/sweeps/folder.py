@@ -18,10 +18,12 @@ import msgspec
 from ..inputs.errors import ResultsError
 from ..results import file
 from ..workload import missing
-from .jobs import DIGEST, Job
+from .jobs import Job
 
 STATE_FILE = "sweep.state"  # no .json: `merge DIR/*.json` must not meet it
 LOCK_FILE = ".sweep.lock"
+DIGEST = re.compile(r"(?:^|-)([0-9a-f]{8})(?:@.*)?$")
+"""The digest of the job in the name of a results file."""
 
 State = Literal["queued", "waits", "runs", "done", "incomplete", "failed"]
 ENDED = ("done", "incomplete", "failed")
@@ -53,7 +55,7 @@ class Folder:
     def __init__(self, name: str | Path) -> None:
         self.name = str(name)
         self.address = self.name if re.match(r"[a-z0-9+]+://", self.name) else None
-        self.path = _url_path(self.name) if self.address else Path(self.name)
+        self.path: Any = _url_path(self.name) if self.address else Path(self.name)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -119,7 +121,7 @@ class Folder:
         """
         with self._errors("read"):
             try:
-                content = bytes(self._file(STATE_FILE).read_bytes())
+                content = (self.path / STATE_FILE).read_bytes()
             except (FileNotFoundError, NotADirectoryError):
                 content = b""
         with suppress(msgspec.MsgspecError):
@@ -133,24 +135,21 @@ class Folder:
     def remove(self, name: str) -> None:
         """Remove a results file, if it is there."""
         with self._errors("written"):
-            self._file(f"{name}.json").unlink(missing_ok=True)
-
-    def _file(self, name: str) -> Any:
-        return self.path / name
+            (self.path / f"{name}.json").unlink(missing_ok=True)
 
     def _write(self, name: str, content: bytes) -> None:
         with self._errors("written"):
             if isinstance(self.path, Path):
                 file.replace(self.path / name, content)
             else:
-                self._file(name).write_bytes(content)
+                (self.path / name).write_bytes(content)
 
     @contextmanager
     def _errors(self, action: str) -> Iterator[None]:
         """Turn whatever a file system raises into a line."""
         try:
             yield
-        except (ResultsError, KeyboardInterrupt, GeneratorExit):
+        except ResultsError:
             raise
         except Exception as error:  # fsspec's file systems raise what their libraries do
             why = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"

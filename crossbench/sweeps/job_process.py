@@ -13,14 +13,12 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from .. import __version__
 from ..benchmark import run
@@ -107,7 +105,7 @@ def run_job(
             outcome = _run(order, machine, lock, is_over)
     except (OSError, CrossbenchError) as error:
         return Outcome(machine, printable(str(error)))
-    return Outcome(**{**vars(outcome), "seconds": time.monotonic() - started})
+    return replace(outcome, seconds=time.monotonic() - started)
 
 
 def _is_over(order: Order, cancelled: Callable[[], bool]) -> Callable[[], bool]:
@@ -125,14 +123,12 @@ def _host_lock(is_over: Callable[[], bool], report: Callable[[str], None]) -> It
     """
     descriptor = _open_lock()
     try:
-        waits = False
-        while not _try_host_lock(descriptor):
-            if not waits:
-                waits = True
-                report(WAITS)
-            if is_over():
-                raise Cancelled
-            time.sleep(POLL_SECONDS)
+        if not _try_host_lock(descriptor):
+            report(WAITS)
+            while not _try_host_lock(descriptor):
+                if is_over():
+                    raise Cancelled
+                time.sleep(POLL_SECONDS)
         report(RUNS)
         yield descriptor
     finally:
@@ -161,9 +157,10 @@ def _run(order: Order, machine: str, lock: int, is_over: Callable[[], bool]) -> 
     with run_directory() as directory:
         file = directory / "results.json"
         arguments = {"machine": machine, **order.job.arguments, "json": str(file)}
-        status, last_words = _process(arguments, lock, is_over)
+        log = directory / "log"
+        status = _process(arguments, log, lock, is_over)
         if status:
-            return Outcome(machine, last_words or f"its process ended with status {status}")
+            return Outcome(machine, _last_line(log) or f"its process ended with status {status}")
         comparison, content = load(file), file.read_bytes()
     if order.folder is not None:
         Folder(order.folder).write(order.name, content)
@@ -182,26 +179,21 @@ def incomplete_words(comparison: Comparison) -> str | None:
     wanted = [r for r in comparison.results if r.cell.named or r.status != "unavailable"]
     missing = [r for r in wanted if not comparison.is_ranked(r)]
     reasons = [f"{r.name}: {r.reason or comparison.doubt(r) or r.status}" for r in missing]
-    return printable("; ".join(reasons), 500)
+    return printable("; ".join(reasons))
 
 
-def _process(
-    arguments: dict[str, Any], lock: int, is_over: Callable[[], bool]
-) -> tuple[int, str | None]:
-    """Run `crossbench.run` in a new process; return its exit status and its last line of words."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", __name__],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        pass_fds=[lock],
-        start_new_session=True,  # Ctrl-C in the client's terminal is the client's
-    )
+def _process(arguments: dict[str, Any], log: Path, lock: int, is_over: Callable[[], bool]) -> int:
+    """Run `crossbench.run` in a new process; return its exit status. log: its standard error."""
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", __name__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            pass_fds=[lock],
+            start_new_session=True,  # Ctrl-C in the client's terminal is the client's
+        )
     assert process.stdin is not None
-    assert process.stderr is not None
-    lines: deque[bytes] = deque(maxlen=1)
-    reader = threading.Thread(target=_read, args=(process.stderr, lines), daemon=True)
-    reader.start()
     try:
         with suppress(BrokenPipeError), process.stdin as stdin:
             stdin.write(json.dumps({"parent": os.getpid(), "arguments": arguments}).encode())
@@ -211,15 +203,14 @@ def _process(
             time.sleep(POLL_SECONDS)
     finally:
         _stop(process)
-        reader.join(STOP_SECONDS)
-    words = lines[-1].decode(errors="replace").removeprefix("crossbench: ") if lines else None
-    return process.returncode, words and printable(words, 500)
+    return process.returncode
 
 
-def _read(stream: IO[bytes], lines: deque[bytes]) -> None:
-    """Keep the last line that is not empty: why a process ended is in it."""
-    with stream:
-        lines.extend(line for line in map(bytes.strip, stream) if line)
+def _last_line(log: Path) -> str:
+    """Return the last line that is not empty, for a message: why a process ended is in it."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    lines = [line for line in map(str.strip, text.splitlines()) if line]
+    return printable(lines[-1].removeprefix("crossbench: ")) if lines else ""
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

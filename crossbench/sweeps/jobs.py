@@ -8,25 +8,22 @@ import difflib
 import itertools
 import json
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any
 
 from ..arguments import ARGUMENTS
+from ..inputs import toml_file
 from ..inputs.checks import LINE, OVER_0, shown
 from ..inputs.errors import SpecError
 from ..spec import make_spec
 
-Machines = Literal["any", "each"]
 MACHINES = ("any", "each")
 OPTIONS = ("machines", "workers", "resources")
 """The words of a sweep's file that are not arguments of `crossbench.run`."""
-DIGEST = re.compile(r"(?:^|-)([0-9a-f]{8})(?:@.*)?$")
-"""The digest in the name of a job's results file."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,7 @@ class SweepFile:
     """
 
     jobs: list[Job]
-    machines: Machines = "any"
+    machines: str = "any"
     workers: tuple[str, ...] | None = None
     resources: Mapping[str, float] | None = None
 
@@ -70,31 +67,19 @@ def read(path: str | Path) -> SweepFile:
     values, and the jobs are the product.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
-        table = tomllib.loads(text)
+        table, text = toml_file.read(Path(path))
     except OSError as error:
         raise SpecError(f"{path} cannot be read: {error.strerror}") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except ValueError as error:
         raise SpecError(f"{path} is not TOML: {error}") from None
-    lines = _lines(text)
-
-    def place(word: str) -> str:
-        return f"{path}, line {lines[word]}" if word in lines else str(path)
-
-    for word in table:
-        if word not in (*ARGUMENTS, *OPTIONS):
-            raise SpecError(f"{place(word)}: {_unknown(word)}")
-    options = {word: table.pop(word) for word in OPTIONS if word in table}
-    for word, value in options.items():
-        try:
-            options[word] = check_option(word, value)
-        except SpecError as error:
-            raise SpecError(f"{place(word)}: {error}") from None
+    arguments = {word: value for word, value in table.items() if word not in OPTIONS}
     try:
-        return SweepFile(jobs=make_jobs(product(table)), **options)
+        options = {word: check_option(word, table[word]) for word in OPTIONS if word in table}
+        return SweepFile(jobs=make_jobs(product(arguments)), **options)
     except SpecError as error:
-        fault = _word_at_fault(table, str(error))
-        raise SpecError(f"{place(fault) if fault else path}: {error}") from None
+        line = _lines(text).get(_word_at_fault(table, str(error)))
+        place = f"{path}, line {line}" if line else path
+        raise SpecError(f"{place}: {error}") from None
 
 
 def product(table: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -163,7 +148,7 @@ def _check(job: Mapping[str, Any]) -> dict[str, Any]:
         if word not in ARGUMENTS:
             raise SpecError(_unknown(word))
     try:
-        plain = cast(dict[str, Any], json.loads(canonical(dict(job))))
+        plain: dict[str, Any] = json.loads(canonical(dict(job)))
     except (TypeError, ValueError):
         raise SpecError(
             "a job's arguments must be text, numbers, lists and mappings, because it runs in "
@@ -203,12 +188,15 @@ def _lines(text: str) -> dict[str, int]:
     return found
 
 
-def _word_at_fault(table: Mapping[str, Any], message: str) -> str | None:
-    """Return the word that raises the same error alone; None if that is due to several."""
+def _word_at_fault(table: Mapping[str, Any], message: str) -> str:
+    """Return the word that raises the same error alone; "" if that is due to several."""
     for word, value in table.items():
         try:
-            make_jobs(product({word: value}))
+            if word in OPTIONS:
+                check_option(word, value)
+            else:
+                make_jobs(product({word: value}))
         except SpecError as error:
             if str(error) == message:
                 return word
-    return None
+    return ""

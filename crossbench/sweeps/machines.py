@@ -27,18 +27,33 @@ NO_INFLUENCE = ("seed", "rounds", "precision", "max_seconds", "epochs", "timeout
 
 
 @dataclass(frozen=True)
-class Event:
-    """Hold what happened to an order. name: of its results file.
+class Change:
+    """Hold what an order, named by its results file, does now on a machine.
 
-    kind: "queued" (again), "waits" (for another job on its machine), "runs", "ended" (with its
-    outcome), "failed" (with a reason), "news" (of all, with a reason that is shown).
+    state: "queued" (again), "waits" (for another job on its machine) or "runs".
     """
 
     name: str
-    kind: Literal["queued", "waits", "runs", "ended", "failed", "news"]
+    state: Literal["queued", "waits", "runs"]
     machine: str | None = None
-    outcome: Outcome | None = None
-    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class End:
+    """Hold how an order ended, named by its results file."""
+
+    name: str
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class News:
+    """Hold what happened to all machines, in words that are shown."""
+
+    words: str
+
+
+Event = Change | End | News
 
 
 @dataclass(frozen=True)
@@ -102,17 +117,14 @@ class ExecutorMachines:
     def __init__(self, executor: Executor | None) -> None:
         self.is_own = executor is None
         self.executor = ThreadPoolExecutor(1) if executor is None else executor
-        self.has_threads = isinstance(self.executor, ThreadPoolExecutor)
         self.events: SimpleQueue[Event] = SimpleQueue()
         self.futures: dict[Future[Outcome], str] = {}
 
     def survey(self, jobs: Sequence[Arguments]) -> list[Survey]:
-        """Return what the machine of the executor says of itself."""
         return [self.executor.submit(survey, list(jobs)).result()]
 
     def submit(self, order: Order, hosts: Sequence[str] | None) -> None:
-        """Have the executor run the order; it has one machine."""
-        if self.has_threads:
+        if isinstance(self.executor, ThreadPoolExecutor):
             future = self.executor.submit(run_job, order, report=self._reporter(order))
         else:
             future = self.executor.submit(run_job, order)
@@ -120,7 +132,6 @@ class ExecutorMachines:
         future.add_done_callback(self._ended)
 
     def next(self, timeout: float) -> Event | None:
-        """Return the next event; None if there is none for `timeout` seconds."""
         try:
             return self.events.get(timeout=timeout)
         except Empty:
@@ -136,7 +147,7 @@ class ExecutorMachines:
 
     def _reporter(self, order: Order) -> Any:
         host = socket.gethostname()
-        return lambda state: self.events.put(Event(order.name, state, host))
+        return lambda state: self.events.put(Change(order.name, state, host))
 
     def _ended(self, future: Future[Outcome]) -> None:
         name = self.futures[future]
@@ -144,7 +155,6 @@ class ExecutorMachines:
             return
         error = future.exception()
         if error is None:
-            outcome = future.result()
-            self.events.put(Event(name, "ended", outcome.machine, outcome))
+            self.events.put(End(name, future.result()))
         elif not isinstance(error, Cancelled):
-            self.events.put(Event(name, "failed", reason=short_error(error)))
+            self.events.put(End(name, Outcome("", short_error(error))))

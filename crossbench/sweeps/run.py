@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from ..workload import missing
 from .folder import ENDED, Folder, State, Task, digest_of
 from .job_process import Order, Outcome, versions
 from .jobs import Job, check_option, make_jobs
-from .machines import Event, ExecutorMachines, Machines, Survey, can_run_key
+from .machines import Change, End, Event, ExecutorMachines, Machines, News, can_run_key
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -29,6 +29,8 @@ STATE_SECONDS = 1.0
 """How often the state of a sweep is written at most: that of 10,000 jobs has a megabyte."""
 
 Update = Callable[[Sequence[Task]], None]
+Problems = dict[str, dict[str, str | None]]
+"""Why each host cannot run each job, by the names of the jobs and the hosts; None where it can."""
 
 
 def sweep(
@@ -75,10 +77,10 @@ def sweep(
         stop = temporary / "goes-on"
         with _connected(executor, names, offers, each, stop) as pool:
             progress(f"{_count(len(made))}: asking the machines what they can run")
-            surveys = _survey(pool, made)
-            _check_runnable(made, surveys, keep_going)
+            problems = _survey(pool, made)
+            _check_runnable(problems, keep_going)
             sweeping = _Sweep(folder, pool, str(stop), progress, on_update)
-            sweeping.begin(_plan(made, surveys, each))
+            sweeping.begin(_plan(made, problems, each))
             return sweeping.finish()
 
 
@@ -95,52 +97,47 @@ class Planned:
     problem: str | None = None
 
 
-def _plan(jobs: Sequence[Job], surveys: Mapping[str, Survey], each: bool) -> list[Planned]:
+def _plan(jobs: Sequence[Job], problems: Problems, each: bool) -> list[Planned]:
     """Return what is to run where: each job once, or once on each machine."""
     planned = []
     for job in jobs:
-        problems = _problems(job, surveys)
-        able = [host for host, problem in problems.items() if problem is None]
+        found = problems[job.name]
+        able = [host for host, problem in found.items() if problem is None]
         if each:
             planned += [
                 Planned(f"{job.name}@{host}", job, [host], problem)
-                for host, problem in problems.items()
+                for host, problem in found.items()
             ]
         elif able:
-            planned.append(Planned(job.name, job, None if len(able) == len(surveys) else able))
+            planned.append(Planned(job.name, job, None if len(able) == len(found) else able))
         else:
-            planned.append(Planned(job.name, job, None, next(iter(problems.values()))))
+            planned.append(Planned(job.name, job, None, next(iter(found.values()))))
     return planned
 
 
-def _problems(job: Job, surveys: Mapping[str, Survey]) -> dict[str, str | None]:
-    """Return why each host cannot run the job; None where it can."""
-    key = can_run_key(job.arguments)
-    return {host: survey.problems[key] for host, survey in surveys.items()}
-
-
-def _survey(pool: Machines, jobs: Sequence[Job]) -> dict[str, Survey]:
-    """Return what each host says of itself; SpecError if its versions are not those of this one."""
-    distinct = {can_run_key(job.arguments): job.arguments for job in jobs}
-    surveys = {survey.host: survey for survey in pool.survey(list(distinct.values()))}
-    for host, survey in surveys.items():
-        if survey.versions != versions():
+def _survey(pool: Machines, jobs: Sequence[Job]) -> Problems:
+    """Return what the hosts can run; SpecError if a host's versions are not those of this one."""
+    keys = {job.name: can_run_key(job.arguments) for job in jobs}
+    distinct = {keys[job.name]: job.arguments for job in jobs}
+    surveys, here = pool.survey(list(distinct.values())), versions()
+    for survey in surveys:
+        if survey.versions != here:
             raise SpecError(
-                f"{host} has {survey.versions}, but here is {versions()}: install the same there"
+                f"{survey.host} has {survey.versions}, but here is {here}: install the same there"
             )
-    return surveys
+    return {name: {s.host: s.problems[key] for s in surveys} for name, key in keys.items()}
 
 
-def _check_runnable(jobs: Sequence[Job], surveys: Mapping[str, Survey], keep_going: bool) -> None:
+def _check_runnable(problems: Problems, keep_going: bool) -> None:
     """Raise SpecError if no machine can run one of the jobs; with keep_going if none can be run."""
-    problems = {job.name: _problems(job, surveys) for job in jobs}
     impossible = [name for name, found in problems.items() if None not in found.values()]
-    if not impossible or (keep_going and len(impossible) < len(jobs)):
+    if not impossible or (keep_going and len(impossible) < len(problems)):
         return
-    host, problem = next(iter(problems[impossible[0]].items()))
+    found = problems[impossible[0]]
+    host, problem = next(iter(found.items()))
     others = f", and {_count(len(impossible) - 1)} more" if len(impossible) > 1 else ""
-    where = f"no machine can run it; {host}" if len(surveys) > 1 else "it cannot run here"
-    hint = "" if len(impossible) == len(jobs) else " (--keep-going runs the other jobs)"
+    where = f"no machine can run it; {host}" if len(found) > 1 else "it cannot run here"
+    hint = "" if len(impossible) == len(problems) else " (--keep-going runs the other jobs)"
     raise SpecError(f"{impossible[0]}{others}: {where}: {problem}{hint}")
 
 
@@ -203,26 +200,24 @@ def _dask(
     return DaskMachines(address, executor.security, workers, resources)
 
 
+@dataclass
 class _Sweep:
-    """Hold the tasks of a sweep that runs."""
+    """Hold the tasks of a sweep that runs.
 
-    def __init__(
-        self,
-        folder: Folder,
-        pool: Machines,
-        stop: str,
-        progress: Callable[[str], None],
-        on_update: Update,
-    ) -> None:
-        self.folder, self.pool, self.stop = folder, pool, stop
-        self.progress, self.on_update = progress, on_update
-        self.tasks: dict[str, Task] = {}
-        self.running: dict[str, Job] = {}
-        """The jobs that have not ended, by the names of their tasks."""
-        self.data: dict[str, Task] = {}
-        """The first task that ended of each data, by the jobs' data keys."""
-        self.ended = 0
-        self.written = 0.0
+    running: the jobs that have not ended, by the names of their tasks. data: the first task that
+    ended of each data, by the jobs' data keys. written: when the state was, on the monotonic clock.
+    """
+
+    folder: Folder
+    pool: Machines
+    stop: str
+    progress: Callable[[str], None]
+    on_update: Update
+    tasks: dict[str, Task] = field(default_factory=dict)
+    running: dict[str, Job] = field(default_factory=dict)
+    data: dict[str, Task] = field(default_factory=dict)
+    ended: int = 0
+    written: float = 0.0
 
     def begin(self, planned: Iterable[Planned]) -> None:
         """Submit what the folder does not have."""
@@ -258,24 +253,23 @@ class _Sweep:
         return list(self.tasks.values())
 
     def _handle(self, event: Event) -> None:
-        """Note what happened."""
-        if event.kind == "news":
-            self.progress(event.reason or "")
-        elif event.name not in self.running:
-            return
-        elif event.kind in ("queued", "waits", "runs"):
-            task = self.tasks[event.name]
-            task.state, task.machine, task.since = event.kind, event.machine, _now()
-            if event.kind != "queued":
-                self.progress(f"{event.name} {event.kind} on {event.machine}")
-        elif event.outcome is None or event.outcome.problem:
-            outcome = event.outcome or Outcome(event.machine or "", event.reason)
-            self._end(event.name, "failed", outcome.problem, outcome)
-        else:
-            self._keep(event.name, event.outcome)
+        """Note what happened, unless it is about a job that has ended already."""
+        match event:
+            case News(words):
+                self.progress(words)
+            case End(name, outcome) if name in self.running:
+                self._keep(name, outcome)
+            case Change(name, state, machine) if name in self.running:
+                task = self.tasks[name]
+                task.state, task.machine, task.since = state, machine, _now()
+                if state != "queued":
+                    self.progress(f"{name} {state} on {machine}")
 
     def _keep(self, name: str, outcome: Outcome) -> None:
-        """Keep the result of a job, unless its data is not that of the others."""
+        """Keep the result of a job, if it has one and its data is that of the others."""
+        if outcome.problem is not None:
+            self._end(name, "failed", outcome.problem, outcome)
+            return
         task = self.tasks[name]
         task.machine, task.sha256 = outcome.machine, outcome.sha256
         if different := self._same_data(self.running[name], task):

@@ -53,6 +53,19 @@ class LiveDisplay:
         with suppress(OSError):  # the terminal is gone
             self.stack.close()
 
+    def draw(self, picture: RenderableType) -> None:
+        """Draw the picture in the place of the last one, on a terminal."""
+        if self.live is not None:
+            with suppress(OSError):
+                self.live.update(picture, refresh=True)
+
+    def bar(self, words: str, completed: int, total: int | None) -> Progress:
+        """Return a bar that shows how much is completed, followed by words."""
+        text = TextColumn("{task.description}")
+        bar = Progress(BarColumn(20), text, console=self.console, auto_refresh=False)
+        bar.add_task(words, total=total, completed=completed)
+        return bar
+
 
 class Display(LiveDisplay):
     """Shows what begins and the table so far."""
@@ -62,14 +75,12 @@ class Display(LiveDisplay):
         self.comparison: Comparison | None = None
 
     def begin(self, what: str) -> None:
-        """Show what begins, in a few words."""
         self.recent.append(printable(what))
         if self.live is None:
             write_stderr(f"crossbench: {self.recent[-1]}")
         self._draw()
 
     def update(self, comparison: Comparison) -> None:
-        """Show what has been measured."""
         self.comparison = comparison
         self.clock.update(comparison)
         self._draw()
@@ -77,17 +88,14 @@ class Display(LiveDisplay):
     def _draw(self) -> None:
         if self.live is None:
             return
-        with suppress(OSError):
-            self.live.update(self._renderable(), refresh=True)
-
-    def _renderable(self) -> RenderableType:
         line = self._line()
         if self.comparison is None or not any(r.epochs for r in self.comparison.results):
-            return Group(*map(Text, list(self.recent)[:-1]), line)
+            self.draw(Group(*map(Text, list(self.recent)[:-1]), line))
+            return
         from ..report.terminal import renderable
 
         table = renderable(self.comparison, self.console.width, running=True)
-        return Group(Padding(table, (0, 0, 1, 0)), line)
+        self.draw(Group(Padding(table, (0, 0, 1, 0)), line))
 
     def _line(self) -> RenderableType:
         """Return what is going on, after the first round with a bar and the time that is left."""
@@ -95,23 +103,17 @@ class Display(LiveDisplay):
         done, rounds, left = self.clock.done, self.clock.rounds, self.clock.seconds_left()
         if left is None or done == rounds:
             return Text(what)
-        bar = Progress(
-            BarColumn(20),
-            TextColumn("{task.description}"),
-            console=self.console,
-            auto_refresh=False,
-        )
         bound = rounds is None or done <= FIRST_ROUNDS
         words = f"{what}; {'at most' if bound else 'about'} {duration(left)} left"
-        bar.add_task(words, total=rounds, completed=done)
-        return bar
+        return self.bar(words, done, rounds)
 
 
 class RoundClock:
     """Tells from the rounds that are finished how long the others will take.
 
     done: number of finished rounds. rounds: how many there will be; None where that depends on the
-    precision.
+    precision. first, last: how many were finished at two moments, and the moments: the time between
+    them tells how long a round takes.
     """
 
     def __init__(self) -> None:

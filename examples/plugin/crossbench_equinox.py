@@ -296,9 +296,6 @@ class EquinoxWorkload(Workload):
     def details(self) -> dict[str, str]:
         return versions(*PACKAGES) | {"device": self.device.device_kind}
 
-    def epoch_figures(self) -> dict[str, float]:
-        return {}
-
     def _to_device(self, batch: Batch) -> Any:
         masks = [batch.masks[name] for name in self.dropouts] if batch.masks else []
         arrays = (batch.inputs, batch.labels, masks)

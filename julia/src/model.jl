@@ -283,9 +283,7 @@ end
 Return the path of each parameter from its layer on, by its name in the description.
 """
 inner_paths(::Val, layer) = ()
-inner_paths(::Val{:Conv}, layer) =
-    layer["bias"] ? ("weight" => (:weight,), "bias" => (:bias,)) : ("weight" => (:weight,),)
-inner_paths(::Val{:Dense}, layer) =
+inner_paths(::Union{Val{:Conv},Val{:Dense}}, layer) =
     layer["bias"] ? ("weight" => (:weight,), "bias" => (:bias,)) : ("weight" => (:weight,),)
 inner_paths(::Val{:LayerNorm}, layer) =
     layer["bias"] ? ("weight" => (:diag, :scale), "bias" => (:diag, :bias)) :

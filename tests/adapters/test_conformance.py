@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from array_faults import Remembers, ReturnsAtOnce, SameBuffer
-from small_models import DROPPED, SMALL_MODELS, make_labels
+from small_models import DROPPED, SMALL_MODELS, make_inputs, make_labels
 
 from crossbench.adapters.reference import ReferenceWorkload
 from crossbench.data.sources import CIFAR10, Augmentation
@@ -17,13 +17,8 @@ from crossbench.engine.checked import AdapterError
 from crossbench.engine.peak import PeakWork
 from crossbench.engine.tasks import Training
 from crossbench.engine.timing import finite_or_none, timed_epoch
-from crossbench.models.layers import Dense, Dropout, Flatten
-from crossbench.models.training import SGD
-from crossbench.results.records import (
-    FLOAT64_BOUND,
-    FULL_FLOAT32_BOUND,
-    worst,
-)
+from crossbench.models import SGD, Dense, Dropout, Flatten
+from crossbench.results.parity import FLOAT64_BOUND, FULL_FLOAT32_BOUND, worst
 from crossbench.workload import Batch, Job
 
 PEAK_WORK = PeakWork(1024, 2**27, 0.0)
@@ -39,11 +34,7 @@ def ready(adapter, device, model, random, dtype="float32", steps=3, batch=4):
     """A workload with weights and data, and the data."""
     workload = adapter.build(Job(model, device, THREADS, dtype))
     workload.load_weights({k: v.astype(dtype) for k, v in model.initial_weights(0).items()})
-    shape = (steps, batch, *model.input_shape)
-    if model.vocabulary is None:
-        inputs = random.random(shape).astype(dtype)
-    else:
-        inputs = random.integers(0, model.vocabulary, shape, np.int32)
+    inputs = make_inputs(model, (steps, batch), random, dtype)
     batches = ArrayBatches(inputs, make_labels(model, (steps, batch), random, dtype))
     workload.place(batches)
     return workload, batches
@@ -368,7 +359,7 @@ def test_details_are_words(adapter, device, small_model, random):
 def test_a_layer_that_it_does_not_know_is_named(adapter, device, small_model):
     import dataclasses
 
-    from crossbench.models.layers import Layer
+    from crossbench.models import Layer
 
     @dataclasses.dataclass(frozen=True)
     class Wavelet(Layer):

@@ -262,18 +262,9 @@ def flux():
     ],
 )
 def test_the_suite_of_every_adapter(flux, suite):
-    words = [
-        "-q",
-        "-n",
-        "0",
-        "--adapters",
-        "flux",
-        "-p",
-        "no:cacheprovider",
-        f"tests/adapters/{suite}",
-    ]
+    words = ["-q", "-n", "0", "-p", "no:cacheprovider", "--adapters", "flux"]
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", *words],
+        [sys.executable, "-m", "pytest", *words, f"tests/adapters/{suite}"],
         env=flux,
         cwd=ROOT,
         capture_output=True,
@@ -382,7 +373,8 @@ def test_a_julia_error_comes_back_in_one_line(flux):
     program = (
         "from crossbench.adapters import get; from crossbench import models\n"
         "from crossbench.engine.replies import LENGTH_HEADER, decode\n"
-        "from crossbench.engine.worker import StartReply, Assignment, Worker, answer\n"
+        "from crossbench.engine.assignment import Assignment\n"
+        "from crossbench.engine.worker import StartReply, Worker, answer\n"
         "from crossbench.workload import Job; import sys\n"
         "job = Job(models.get('lenet'), 'tpu', 1, 'float32')\n"
         "w = Worker(Assignment('flux', job, None, 1, 1, 0))\n"

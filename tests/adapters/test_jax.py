@@ -3,11 +3,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from small_models import DROPPED, SMALL_MODELS
+from small_models import DROPPED, SMALL_MODELS, make_inputs
 
 from crossbench import adapters
 from crossbench.engine.batches import ArrayBatches
-from crossbench.models.training import SGD
+from crossbench.models import SGD
 from crossbench.workload import Job
 
 STEPS, BATCH = 3, 4
@@ -21,11 +21,7 @@ def adapter(installed):
 def workload(adapter, model, dtype="float32"):
     """With the same batch in every step."""
     random = np.random.default_rng(0)
-    shape = (BATCH, *model.input_shape)
-    if model.vocabulary is None:
-        inputs = random.random(shape).astype(dtype)
-    else:
-        inputs = random.integers(0, model.vocabulary, shape, np.int32)
+    inputs = make_inputs(model, (BATCH,), random, dtype)
     labels = random.integers(0, max(2, *model.output_shape), BATCH)
     made = adapter.build(Job(model, "cpu", 2, dtype))
     made.load_weights({k: v.astype(dtype) for k, v in model.initial_weights(0).items()})

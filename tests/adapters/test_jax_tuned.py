@@ -11,9 +11,18 @@ from small_models import SMALL_MODELS
 
 from crossbench.engine import parity
 from crossbench.engine.batches import ArrayBatches
-from crossbench.models.layers import BatchNorm, Conv, Dense, Dropout, Flatten, MaxPool, ReLU
-from crossbench.models.model import Model
-from crossbench.models.training import SGD, SoftmaxCrossEntropy
+from crossbench.models import (
+    SGD,
+    BatchNorm,
+    Conv,
+    Dense,
+    Dropout,
+    Flatten,
+    MaxPool,
+    Model,
+    ReLU,
+    SoftmaxCrossEntropy,
+)
 from crossbench.workload import Job
 
 

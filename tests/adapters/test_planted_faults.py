@@ -7,23 +7,26 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from planting import Plant
+from planting import Plant, over_the_bound, with_other_weights
 from small_models import FITTED, SMALL_MODELS
 
 from crossbench import models
 from crossbench.engine import parity
-from crossbench.models.layers import GELU, BatchNorm, Dropout, Flatten, LayerNorm, RMSNorm
-from crossbench.models.training import (
+from crossbench.models import (
+    GELU,
     SGD,
     Adadelta,
     Adam,
     AdamW,
+    BatchNorm,
+    Dropout,
+    Flatten,
     InverseTimeDecay,
+    LayerNorm,
+    RMSNorm,
     RMSprop,
     SoftmaxCrossEntropy,
 )
-from crossbench.results.records import FLOAT64_BOUND, Parity
-from crossbench.workload import Job
 
 FAULTS = {
     "a transposed kernel": "conv1.weight|logits",
@@ -37,10 +40,7 @@ FAULTS = {
 
 def plant_in_reference(fault, plant):
     module = plant.package
-    if fault in ("a transposed kernel", "a flipped kernel"):
-        change = {"a transposed kernel": transpose, "a flipped kernel": flip}[fault]
-        plant.kernels(module.ReferenceWorkload, change)
-    elif fault == "a wrong flatten order":
+    if fault == "a wrong flatten order":
         original = module.forward
 
         def forward(layer, named, x, run):
@@ -85,10 +85,7 @@ def plant_in_torch(fault, plant):
         def forward(self, logits, labels):
             return super().forward(logits.softmax(1), labels)
 
-    if fault in ("a transposed kernel", "a flipped kernel"):
-        change = {"a transposed kernel": transpose, "a flipped kernel": flip}[fault]
-        plant.kernels(module.TorchWorkload, change)
-    elif fault == "a wrong flatten order":
+    if fault == "a wrong flatten order":
         original = module.module
         plant.part(
             "module",
@@ -111,10 +108,7 @@ def plant_in_jax(fault, plant):
 
     module = plant.package
     each = optax.softmax_cross_entropy_with_integer_labels
-    if fault in ("a transposed kernel", "a flipped kernel"):
-        change = {"a transposed kernel": transpose, "a flipped kernel": flip}[fault]
-        plant.kernels(module.JaxWorkload, change)
-    elif fault == "a wrong flatten order":
+    if fault == "a wrong flatten order":
         original = module.module
         wrong = lambda x: x.reshape(len(x), -1)  # noqa: E731
         plant.part(
@@ -136,11 +130,6 @@ def plant_in_jax(fault, plant):
 
 def plant_in_flux(fault, plant):
     """Into each workload as it is built: its fields can be changed."""
-    module = plant.package
-    if fault in ("a transposed kernel", "a flipped kernel"):
-        change = {"a transposed kernel": transpose, "a flipped kernel": flip}[fault]
-        plant.kernels(module.FluxWorkload, change)
-        return
     change = {
         "a wrong flatten order": """w -> (w.model = Chain(map(w.model.layers) do l
             l === Flux.flatten ? (x -> Flux.flatten(permutedims(x, (2, 1, 3, 4)))) : l
@@ -149,22 +138,7 @@ def plant_in_flux(fault, plant):
         "a summed loss": "w -> (w.loss = (z, y) -> Flux.logitcrossentropy(z, y; agg = sum))",
         "a wrong momentum form": "w -> (w.rule = Nesterov(w.rule.eta, 0.9))",
     }[fault]
-    change_in_flux(change, plant)
-
-
-def change_in_flux(change, plant):
-    """Have each workload changed by this function in Julia, as it is built."""
-    module = plant.package
-    original = module.FluxWorkload.__init__
-
-    def build(self, job):
-        original(self, job)
-        import juliacall
-
-        juliacall.Main.seval("using Flux")
-        juliacall.Main.seval(change)(self.workload)
-
-    plant.method(module.FluxWorkload, "__init__", build)
+    plant.in_julia(change)
 
 
 def plant_in_keras(fault, plant):
@@ -178,10 +152,7 @@ def plant_in_keras(fault, plant):
             powers = keras.ops.exp(logits)  # of a softmax itself, Keras would take the logits
             return super().call(labels, powers / keras.ops.sum(powers, axis=-1, keepdims=True))
 
-    if fault in ("a transposed kernel", "a flipped kernel"):
-        change = {"a transposed kernel": transpose, "a flipped kernel": flip}[fault]
-        plant.kernels(module.KerasWorkload, change)
-    elif fault == "a wrong flatten order":
+    if fault == "a wrong flatten order":
         original = module.keras_layers
         wrong = lambda n: (  # noqa: E731
             [keras.layers.Flatten()] if isinstance(n.layer, Flatten) else original(n)
@@ -197,14 +168,10 @@ def plant_in_keras(fault, plant):
         plant.part("optimizer", wrong)
 
 
-def transpose(kernel):
-    return np.ascontiguousarray(kernel.swapaxes(2, 3))
-
-
-def flip(kernel):
-    return np.ascontiguousarray(kernel[:, :, ::-1, ::-1])
-
-
+KERNELS = {
+    "a transposed kernel": lambda kernel: kernel.swapaxes(2, 3),
+    "a flipped kernel": lambda kernel: kernel[:, :, ::-1, ::-1],
+}
 PLANT = {
     "reference": plant_in_reference,
     "torch": plant_in_torch,
@@ -214,15 +181,22 @@ PLANT = {
 }
 
 
+def planted(fault, plant, build):
+    """Return `build` with the fault: in the kernels that it loads, or in a part of the adapter."""
+    if fault not in KERNELS:
+        PLANT[plant.framework](fault, plant)
+        return build
+
+    def change(array):
+        return np.ascontiguousarray(KERNELS[fault](array)) if array.ndim == 4 else array
+
+    return with_other_weights(build, lambda weights: {n: change(a) for n, a in weights.items()})
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_caught(adapter, device, lenet, fault, plant, expected):
     right = expected(lenet)
-    PLANT[plant.framework](fault, plant)
-    observed = parity.run_workload(adapter.build, Job(lenet, device, 1, "float64"))
-    deviations = right.deviations(observed, "float64")
-    caught = Parity(deviations, deviations, right.float32)
-    assert not caught.agrees
-    wrong = {n for n, value in deviations.items() if value is None or value > FLOAT64_BOUND}
+    wrong = over_the_bound(planted(fault, plant, adapter.build), lenet, right, device)
     assert any(part in name for name in wrong for part in FAULTS[fault].split("|"))
     if fault == "a wrong momentum form":  # the model itself is right
         assert all("steps" in name for name in wrong)
@@ -300,7 +274,7 @@ def regression_in_flux(fault, plant):
         "the sum of the squared errors": "w -> (w.loss = (a, b) -> Flux.mse(a, b; agg = sum))",
         "half of the squared errors": "w -> (w.loss = (a, b) -> Flux.mse(a, b) / 2)",
     }[fault]
-    change_in_flux(change, plant)
+    plant.in_julia(change)
 
 
 def regression_in_keras(fault, plant):
@@ -338,10 +312,7 @@ PLANT_REGRESSION = {
 def test_a_fault_in_a_regression_is_caught(adapter, device, fault, plant, expected):
     right = expected(FITTED)
     PLANT_REGRESSION[plant.framework](fault, plant)
-    observed = parity.run_workload(adapter.build, Job(FITTED, device, 1, "float64"))
-    deviations = right.deviations(observed, "float64")
-    assert not Parity(deviations, deviations, right.float32).agrees
-    wrong = {n for n, value in deviations.items() if value is None or value > FLOAT64_BOUND}
+    wrong = over_the_bound(adapter.build, FITTED, right, device)
     assert any(part in name for name in wrong for part in REGRESSION_FAULTS[fault].split("|"))
     if fault != "a GELU by tanh":  # the model itself is right
         assert "logits" not in wrong
@@ -374,10 +345,7 @@ def test_a_fault_in_the_timed_prediction_is_caught(adapter, device, expected, fa
         workload.predict_epoch = lambda: change(workload, right())
         return workload
 
-    reference = expected(model)
-    observed = parity.run_workload(build, Job(model, device, 1, "float64"))
-    deviations = reference.deviations(observed, "float64")
-    wrong = {n for n, value in deviations.items() if value is None or value > FLOAT64_BOUND}
+    wrong = over_the_bound(build, model, expected(model), device)
     assert "logits of an epoch" in wrong
     assert "logits" not in wrong
 
@@ -416,7 +384,8 @@ def test_a_fault_in_the_timed_prediction_is_caught(adapter, device, expected, fa
 )
 def test_every_value_of_the_description_counts(adapter, expected, name, part, values, where):
     model = whole(SMALL_MODELS[name])
-    found = over_the_bound(with_other_values(adapter.build, part, values), model, expected)
+    build = with_other_values(adapter.build, part, values)
+    found = over_the_bound(build, model, expected(model))
     assert any(word in tensor for tensor in found for word in where.split("|"))
     if where in ("steps", "running"):  # the model itself is right
         assert all("steps" in tensor for tensor in found)
@@ -447,12 +416,6 @@ def whole(model):
     return replace(model, optimizer=optimizer)
 
 
-def over_the_bound(build, model, expected):
-    observed = parity.run_workload(build, Job(model, "cpu", 1, "float64"))
-    deviations = expected(model).deviations(observed, "float64")
-    return {n for n, value in deviations.items() if value is None or value > FLOAT64_BOUND}
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "fault"),
@@ -473,12 +436,12 @@ def test_a_fault_is_caught_in_a_model_whose_proof_is_shortened(
     installed, monkeypatch, expected, name, fault
 ):
     """In torch alone: each proof takes many seconds."""
-    build = installed("torch").build
+    build, model = installed("torch").build, models.get(name)
     if isinstance(fault, str):
-        plant_in_torch(fault, Plant("torch", monkeypatch))
+        build = planted(fault, Plant("torch", monkeypatch), build)
     else:
         build = with_other_values(build, *fault)
-    assert over_the_bound(build, models.get(name), expected)
+    assert over_the_bound(build, model, expected(model))
 
 
 def next_gate(name, array):
@@ -508,16 +471,13 @@ def other_direction(name, array, weights):
 )  # fmt: skip
 def test_wrongly_loaded_weights_are_caught(adapter, expected, name, change, where):
     model = whole(SMALL_MODELS[name])
-
-    def build(job):
-        workload = adapter.build(job)
-        load = workload.load_weights
-        workload.load_weights = lambda weights: load(
-            {n: np.ascontiguousarray(change(n, a, weights)) for n, a in weights.items()}
-        )
-        return workload
-
-    assert any(where in tensor for tensor in over_the_bound(build, model, expected))
+    build = with_other_weights(
+        adapter.build,
+        lambda weights: {
+            n: np.ascontiguousarray(change(n, a, weights)) for n, a in weights.items()
+        },
+    )
+    assert any(where in tensor for tensor in over_the_bound(build, model, expected(model)))
 
 
 def test_a_missing_tensor_and_a_wrong_shape_are_errors():

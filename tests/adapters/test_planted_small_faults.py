@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from planting import with_other_weights
 from small_models import DROPPED, PLAIN, SMALL_MODELS
 
 from crossbench.engine import dropout, parity
-from crossbench.models.layers import Dropout, ReLU
-from crossbench.models.training import Optimizer
+from crossbench.models import Dropout, Optimizer, ReLU
 from crossbench.workload import Job
 
 FLOAT32 = {
@@ -47,14 +47,7 @@ def in_any(fault, build):
     """Return `build` with a fault that needs nothing of the framework; None where it needs it."""
     bits = {"weights in TensorFloat-32": 10, "weights in bfloat16": 7}.get(fault)
     if bits:
-
-        def rounding(job):
-            workload = build(job)
-            load = workload.load_weights
-            workload.load_weights = lambda w: load({n: rounded(a, bits) for n, a in w.items()})
-            return workload
-
-        return rounding
+        return with_other_weights(build, lambda w: {n: rounded(a, bits) for n, a in w.items()})
     if fault == "float64 for float32":
 
         def disguised(job):
@@ -208,7 +201,6 @@ def in_jax(fault, plant):
 
 def in_flux(fault, plant):
     """Into each workload as it is built: its fields can be changed."""
-    module = plant.package
     change = {
         "a weight decay of 1e-6": "w -> (w.rule = OptimiserChain(WeightDecay(1e-6), w.rule))",
         "gradients clipped at 10": "w -> (w.rule = OptimiserChain(ClipNorm(10), w.rule))",
@@ -224,16 +216,7 @@ def in_flux(fault, plant):
     }.get(fault)
     if change is None:
         pytest.skip("Flux has no switch for it")
-    original = module.FluxWorkload.__init__
-
-    def build(self, job):
-        original(self, job)
-        import juliacall
-
-        juliacall.Main.seval("using Flux")
-        juliacall.Main.seval(change)(self.workload)
-
-    plant.method(module.FluxWorkload, "__init__", build)
+    plant.in_julia(change)
 
 
 def in_keras(fault, plant):
@@ -373,7 +356,8 @@ def draws_in_torch(fault, plant):
     original = module.module
     wrong = lambda n: Wrong(n.layer.rate) if isinstance(n.layer, Dropout) else original(n)  # noqa: E731
     plant.part("module", wrong)
-    plant.part("PieceDropout", WrongPiece)
+    if plant.variant == "tuned":
+        plant.part("PieceDropout", WrongPiece)
 
 
 def draws_in_jax(fault, plant):
@@ -403,23 +387,13 @@ def draws_in_jax(fault, plant):
 def draws_in_flux(fault, plant):
     if fault not in ("another rate", "one for the batch"):
         pytest.skip("Flux' own Dropout has no switch for it")
-    module = plant.package
     change = {
         "another rate": "Dropout(l.p + 0.01, l.dims, l.active, l.rng)",
         "one for the batch": "Dropout(l.p, l isa Dropout ? 1 : l.dims, l.active, l.rng)",
     }[fault]
-    original = module.FluxWorkload.__init__
-
-    def build(self, job):
-        original(self, job)
-        import juliacall
-
-        juliacall.Main.seval("using Flux")
-        juliacall.Main.seval(
-            f"w -> (w.model = Chain(map(l -> l isa Dropout ? {change} : l, w.model.layers)...))"
-        )(self.workload)
-
-    plant.method(module.FluxWorkload, "__init__", build)
+    plant.in_julia(
+        f"w -> (w.model = Chain(map(l -> l isa Dropout ? {change} : l, w.model.layers)...))"
+    )
 
 
 def draws_in_keras(fault, plant):

@@ -12,32 +12,30 @@ from crossbench.adapters import reference
 from crossbench.adapters.reference import ADAPTER, Pass, ReferenceWorkload, forward, pictures
 from crossbench.engine.batches import ArrayBatches
 from crossbench.engine.parity import collect_tensors, proof_batches, proof_weights
-from crossbench.models.layers import (
+from crossbench.models import (
     GELU,
+    SGD,
+    Adadelta,
+    Adam,
+    AdamW,
     BatchNorm,
+    BinaryCrossEntropy,
     Conv,
     Dense,
     Dropout,
     Flatten,
     GlobalAveragePool,
+    InverseTimeDecay,
     LayerNorm,
     MaxPool,
     MultiHeadAttention,
     RMSNorm,
-    ToSequence,
-)
-from crossbench.models.model import _name_layers
-from crossbench.models.training import (
-    SGD,
-    Adadelta,
-    Adam,
-    AdamW,
-    BinaryCrossEntropy,
-    InverseTimeDecay,
     RMSprop,
     SoftmaxCrossEntropy,
+    ToSequence,
     WarmupCosine,
 )
+from crossbench.models.model import _name_layers
 from crossbench.workload import Batch, Job
 
 PIECES = replace(

@@ -3,9 +3,18 @@ import pytest
 from small_models import SMALL_MODELS
 
 from crossbench.engine.batches import ArrayBatches, StreamedBatches
-from crossbench.models.layers import LSTM, Conv, Dense, Dropout, Embedding, Flatten, Residual
-from crossbench.models.model import Model
-from crossbench.models.training import SGD, SoftmaxCrossEntropy
+from crossbench.models import (
+    LSTM,
+    SGD,
+    Conv,
+    Dense,
+    Dropout,
+    Embedding,
+    Flatten,
+    Model,
+    Residual,
+    SoftmaxCrossEntropy,
+)
 from crossbench.workload import Job
 
 BATCH = 4

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from small_models import SMALL_MODELS, make_labels
+from small_models import SMALL_MODELS, make_inputs, make_labels
 
 from crossbench import adapters
 from crossbench.engine import parity
@@ -38,11 +38,7 @@ def ready(adapter, model, threads=2):
     workload = adapter.build(Job(model, "cpu", threads, "float32", "tuned"))
     workload.load_weights(model.initial_weights(0))
     random = np.random.default_rng(0)
-    shape = (3, 10, *model.input_shape)
-    if model.vocabulary is None:
-        inputs = random.random(shape, np.float32)
-    else:
-        inputs = random.integers(0, model.vocabulary, shape, np.int32)
+    inputs = make_inputs(model, (3, 10), random)
     workload.place(ArrayBatches(inputs, make_labels(model, (3, 10), random)))
     return workload
 

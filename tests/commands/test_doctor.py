@@ -20,7 +20,7 @@ from crossbench.commands import doctor
 from crossbench.engine import checkup
 from crossbench.engine.checkup import MODELS, Verdict
 from crossbench.engine.process import WorkerFailure
-from crossbench.models.layers import Conv, Dense, Dropout, Embedding, MaxPool, MultiHeadAttention
+from crossbench.models import Conv, Dense, Dropout, Embedding, MaxPool, MultiHeadAttention
 from crossbench.plan import make_plan
 from crossbench.spec import make_spec
 

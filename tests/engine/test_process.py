@@ -13,8 +13,10 @@ import pytest
 
 from crossbench.data import cifar10
 from crossbench.engine import parity, replies
-from crossbench.engine.process import WorkerFailure, WorkerGroup, WorkerProcess, _answer_type
-from crossbench.engine.worker import Assignment, StartReply, Worker, save_arrays
+from crossbench.engine.assignment import Assignment, save_arrays
+from crossbench.engine.process import WorkerFailure, WorkerProcess, _answer_type
+from crossbench.engine.proofs import WorkerGroup
+from crossbench.engine.worker import StartReply, Worker
 from crossbench.host.machine import usable_cpus
 from crossbench.workload import Job
 

@@ -9,10 +9,10 @@ from small_models import PLAIN, SPEAKING
 from crossbench import models
 from crossbench.adapters.reference import ReferenceWorkload, global_norm
 from crossbench.engine import parity
-from crossbench.models.layers import Dense, Embedding, ReLU, Residual, Unembedding
+from crossbench.models import Dense, Embedding, ReLU, Residual, Unembedding
 from crossbench.models.shortened import left_out, shortened, without_repetitions
 from crossbench.report.summary import summarize
-from crossbench.results.records import Reference
+from crossbench.results.reference import Reference
 from crossbench.workload import Job
 
 

@@ -10,12 +10,13 @@ import pytest
 from crossbench.adapters.reference import NumpyArrays, ReferenceWorkload
 from crossbench.data import cifar10
 from crossbench.engine import timing, usage, worker
+from crossbench.engine.assignment import Assignment, save_arrays
 from crossbench.engine.batches import ArrayBatches
 from crossbench.engine.peak import PeakWork
 from crossbench.engine.tasks import Training
 from crossbench.engine.timing import mean_epoch, repeated_epoch, timed_epoch
-from crossbench.engine.worker import Assignment, Worker, save_arrays
-from crossbench.results.records import Epoch, SystemActivity
+from crossbench.engine.worker import Worker
+from crossbench.results.epochs import Epoch, SystemActivity
 from crossbench.workload import Job
 
 

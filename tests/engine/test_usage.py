@@ -16,7 +16,7 @@ from crossbench.engine import usage
 from crossbench.engine.sampler import Sample, Sampler
 from crossbench.engine.timing import timed_without_delay
 from crossbench.engine.usage import Clock, Counters
-from crossbench.results.records import SERIES_POINTS, Epoch, SystemActivity
+from crossbench.results.epochs import SERIES_POINTS, Epoch, SystemActivity
 
 SPIN = "import time\nend = time.monotonic() + {}\nwhile time.monotonic() < end: pass"
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from crossbench.inputs.errors import SpecError
-from crossbench.models.layers import (
+from crossbench.models import (
     GELU,
     GRU,
     LSTM,

@@ -20,25 +20,23 @@ from crossbench.data.sources import (
     Text,
 )
 from crossbench.inputs.errors import SpecError
-from crossbench.models.layers import (
-    Conv,
-    Dense,
-    Embedding,
-    Flatten,
-    OneHot,
-    Residual,
-    Unembedding,
-)
-from crossbench.models.training import (
+from crossbench.models import (
     SGD,
     Adadelta,
     Adam,
     AdamW,
     BinaryCrossEntropy,
+    Conv,
+    Dense,
+    Embedding,
+    Flatten,
     InverseTimeDecay,
     MeanSquaredError,
+    OneHot,
+    Residual,
     RMSprop,
     SoftmaxCrossEntropy,
+    Unembedding,
 )
 
 
@@ -395,7 +393,7 @@ def test_the_simple_networks_predict_normal_numbers():
 OWN_FILE = """
 import dataclasses
 from crossbench import models
-from crossbench.models.layers import Dense, Flatten
+from crossbench.models import Dense, Flatten
 MINE = dataclasses.replace(models.get("lenet"), name="mine", layers=(Flatten(), Dense(10)))
 NUMBER = 3
 """

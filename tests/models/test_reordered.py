@@ -7,19 +7,20 @@ from small_models import SMALL_MODELS
 from crossbench import models
 from crossbench.adapters.reference import ReferenceWorkload
 from crossbench.engine import parity
-from crossbench.models.layers import (
+from crossbench.models import (
     GELU,
+    SGD,
     BatchNorm,
     Conv,
     Dense,
     Flatten,
     MaxPool,
+    Model,
     ReLU,
     Residual,
+    SoftmaxCrossEntropy,
 )
-from crossbench.models.model import Model
 from crossbench.models.reordered import pool_before_relu
-from crossbench.models.training import SGD, SoftmaxCrossEntropy
 from crossbench.workload import Job
 
 POOL, CONV = MaxPool((3, 2), stride=(2, 1)), Conv(4, (3, 3), padding=(1, 1))  # windows overlap

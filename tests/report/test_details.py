@@ -7,7 +7,8 @@ from samples import DISAGREES, QUIET, comparison, epoch, result, rows
 
 from crossbench.report.details import all_details as table
 from crossbench.report.remarks import remarks
-from crossbench.results.records import Peak, SystemActivity, Usage
+from crossbench.results.epochs import SystemActivity, Usage
+from crossbench.results.machine import Peak
 
 
 def test_a_row_shows_every_figure():
@@ -76,7 +77,8 @@ def test_an_epoch_limited_to_some_batches_has_a_note():
     assert "are not used" not in text
     assert "augmented" not in text
     assert "dropout masks" not in text
-    dropped = {"type": "Residual", "body": [{"type": "Dropout"}], "shortcut": []}
+    dropout = {"type": "Dropout", "input_shape": [4]}
+    dropped = dropout | {"type": "Residual", "body": [dropout], "shortcut": []}
     c.model["layers"] = [dropped]
     assert "Each framework draws its own dropout masks" in table(c)
     c.model["data"] = {"type": "CIFAR10", "augmentation": {"shift": 0.1, "flip": True}}

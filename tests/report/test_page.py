@@ -14,8 +14,9 @@ from crossbench import models
 from crossbench.inputs.errors import ReportError
 from crossbench.report import page
 from crossbench.report.charts import charts, several
-from crossbench.report.summary import row_name
-from crossbench.results.records import Peak, TargetEpoch, Usage
+from crossbench.report.row_names import row_name
+from crossbench.results.epochs import TargetEpoch, Usage
+from crossbench.results.machine import Peak
 from crossbench.results.roofline import intensity, training_bytes
 
 USAGE = Usage(1, 3, 0.001, 2.0, 2**30, None, None, None, None, None, [])
@@ -128,6 +129,14 @@ def test_each_chart_appears_where_it_has_figures():
     assert added == {"accuracy", "roofline", "activity", "energy", "threads", "cost"}
     assert charts(RUNS["all failed"]()) == []
     assert [chart.name for chart in charts(missing_figures())] == ["rounds", "first-epochs"]
+
+
+def test_the_answer_is_from_figures_that_are_too_small_to_show():
+    run = everything()
+    for cell in run.results:
+        cell.epochs = [replace(epoch, cpu_seconds=1e-6) for epoch in cell.epochs]
+    (chart,) = [chart for chart in charts(run) if chart.name == "activity"]
+    assert chart.answer.endswith("keeps most cores at work: <0.0001 on average.")
 
 
 def values(chart, layer=None):

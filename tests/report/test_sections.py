@@ -6,7 +6,8 @@ from samples import QUIET, comparison, epoch, result, rows
 
 from crossbench.report.details import all_details as table
 from crossbench.report.sections import cost, threads, to_target, usage
-from crossbench.results.records import Peak, TargetEpoch, Usage
+from crossbench.results.epochs import TargetEpoch, Usage
+from crossbench.results.machine import Peak
 
 
 def scaled(*seconds):

@@ -113,7 +113,7 @@ def test_a_range_of_few_rounds_is_called_one():
     c = comparison(result("torch", [9, 2, 2.1]), result("jax", [9, 4, 4.1]))
     (verdict,) = summarize(c).verdicts
     assert "1.98× [1.95–2.00] as fast as Jax ([range]: 6 rounds give an interval)." in verdict
-    assert "2 interleaved rounds: median [range]." in summarize(c).heading[0]
+    assert "2 interleaved rounds: median [range]." in summarize(c).heading
 
 
 def test_of_many_rows_the_sentence_names_the_nearest():
@@ -266,20 +266,16 @@ def test_the_heading_says_why_there_were_no_more_rounds(asked, jax, words):
         spread = 0.0 if jax == 4.0 else 0.2
         rows.append(result("jax", [9, *[jax - spread, jax + spread] * 4]))
     c = comparison(*rows, **asked)
-    assert words in summarize(c).heading[0]
-    assert ", until " not in summarize(c, running=True).heading[0]
+    assert words in summarize(c).heading
+    assert ", until " not in summarize(c, running=True).heading
 
 
 def test_the_heading_says_which_epochs_are_not_whole():
     c = comparison(result("torch", [9, *[2.0] * 6]))
-    assert "batches." not in summarize(c).heading[0]
+    assert "batches." not in summarize(c).heading
     epochs = c.results[0].epochs
     for at, steps in ((0, 5), (1, 5), (4, 7), (5, 7)):
         epochs[at] = replace(epochs[at], losses=[2.3] * steps)
-    assert (
-        summarize(c)
-        .heading[0]
-        .endswith(
-            " In 4 rounds the epochs are whole, in the others they take the first 5 to 7 batches."
-        )
+    assert summarize(c).heading.endswith(
+        " In 4 rounds the epochs are whole, in the others they take the first 5 to 7 batches."
     )

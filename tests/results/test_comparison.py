@@ -6,7 +6,8 @@ from samples import AGREES, DISAGREES, QUIET, STEPS, comparison, epoch, result
 
 import crossbench
 from crossbench.inputs.errors import ResultsError
-from crossbench.results.records import Epoch, Parity, worst
+from crossbench.results.epochs import Epoch
+from crossbench.results.parity import Parity, worst
 
 
 def test_the_first_epoch_is_not_a_steady_one():

@@ -9,11 +9,11 @@ import pytest
 from samples import comparison, result
 
 from crossbench.results.doubts import MAX_COMPARED_STEPS
-from crossbench.results.records import (
+from crossbench.results.machine import Peak
+from crossbench.results.reference import (
     FIRST_EPOCH,
     MASKED,
     STEADY_EPOCH,
-    Peak,
     Reference,
     ReferenceLosses,
 )

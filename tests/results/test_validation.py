@@ -12,7 +12,9 @@ import crossbench
 from crossbench.inputs.errors import ResultsError
 from crossbench.report.several_runs import change_table, merged_table
 from crossbench.results import file
-from crossbench.results.records import Peak, Reference, ReferenceLosses, TargetEpoch, Usage
+from crossbench.results.epochs import TargetEpoch, Usage
+from crossbench.results.machine import Peak
+from crossbench.results.reference import Reference, ReferenceLosses
 from crossbench.results.several_runs import check_same_work
 
 
@@ -55,7 +57,8 @@ def full_comparison(model):
 
 @pytest.fixture(scope="module")
 def good(lenet):
-    residual = {"type": "Residual", "body": [{"type": "Dropout"}], "shortcut": []}
+    dropout = {"type": "Dropout", "input_shape": [4]}
+    residual = dropout | {"type": "Residual", "body": [dropout], "shortcut": []}
     model = lenet.description() | {"layers": [residual]}
     return json.loads(full_comparison(model).encode())
 

@@ -102,7 +102,9 @@ def test_values_that_are_wrong_together_have_no_line(file):
     assert str(error.value).startswith(f"{path}: batches gives")
 
 
-@pytest.mark.parametrize("text", ["seed = = 1", "seed = 1\nseed = 2", "\0", "[["])
+@pytest.mark.parametrize(
+    "text", ["seed = = 1", "seed = 1\nseed = 2", "\0", "[[", f"a = {'[' * 100_000}"]
+)
 def test_a_file_that_is_not_toml_is_refused_in_a_line(file, text):
     with pytest.raises(SpecError, match=r"is not TOML: .*") as error:
         read(file(text))
@@ -112,6 +114,12 @@ def test_a_file_that_is_not_toml_is_refused_in_a_line(file, text):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(SpecError, match=r"nowhere\.toml cannot be read: No such file"):
         read(tmp_path / "nowhere.toml")
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "."])
+def test_what_is_not_a_regular_file_is_refused(path):
+    with pytest.raises(SpecError, match=f"^{path} cannot be read: it is not a regular file"):
+        read(path)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import threading
 import pytest
 from samples import comparison, epochs, result
 
-from crossbench.results.records import Reference
+from crossbench.results.reference import Reference
 from crossbench.terminal import progress
 from crossbench.terminal.progress import Display, RoundClock, duration
 

@@ -38,7 +38,12 @@ class FluxAdapter(Adapter):
         return found
 
     def environment(self, device: str, threads: int) -> dict[str, str]:
-        return julia.environment(threads)
+        return {
+            "PYTHON_JULIACALL_THREADS": str(threads),
+            # with more than one thread Julia crashes without its own signal handlers
+            "PYTHON_JULIACALL_HANDLE_SIGNALS": "yes",
+            "PYTHON_JULIACALL_STARTUP_FILE": "no",
+        }
 
     def to_install(self, device: str) -> str | None:
         return julia.to_install(device)
@@ -61,8 +66,6 @@ VARIANTS = {
 
 
 class FluxVariants(VariantModules, FluxAdapter):
-    """Build models in Flux.jl in any of its variants."""
-
     variants = VARIANTS
 
 

@@ -38,16 +38,6 @@ _NO_JULIA = f"Julia is not installed and cannot be downloaded ({{}}): install it
 _NO_PACKAGES = "the packages for Julia {1} ({0}) cannot be installed: {2}"
 
 
-def environment(threads: int) -> dict[str, str]:
-    """Return the environment variables that juliacall needs when it is imported."""
-    return {
-        "PYTHON_JULIACALL_THREADS": str(threads),
-        # with more than one thread Julia crashes without its own signal handlers
-        "PYTHON_JULIACALL_HANDLE_SIGNALS": "yes",
-        "PYTHON_JULIACALL_STARTUP_FILE": "no",
-    }
-
-
 def find() -> tuple[str, str] | None:
     """Return the path and the version of the installed Julia, or None if there is none.
 

@@ -11,8 +11,6 @@ from .workload import FluxWorkload
 
 
 class TunedWorkload(FluxWorkload):
-    """Train one model in tuned Flux.jl."""
-
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self.workload = self.julia.TunedWorkload(self.workload)

@@ -15,12 +15,7 @@ import numpy as np
 
 from ... import models
 from ...models.model import Model, Weights
-from ...workload import (
-    Batch,
-    Batches,
-    Job,
-    versions,
-)
+from ...workload import Batch, Batches, Job, Workload, versions
 from . import julia
 
 
@@ -31,9 +26,7 @@ def convolves(model: Model) -> bool:
     return 2 * flops > model.forward_flops
 
 
-class FluxWorkload:
-    """Train one model in Flux.jl."""
-
+class FluxWorkload(Workload):
     def __init__(self, job: Job) -> None:
         self.julia = julia.start(job.device)
         description = json.dumps(job.model.description())
@@ -44,15 +37,16 @@ class FluxWorkload:
     def load_weights(self, weights: Weights) -> None:
         for name, array in weights.items():
             array = np.ascontiguousarray(array)
-            self.julia.load_weight_b(self.workload, name, self._wrap(array))
+            self.julia.load_weight_b(self.workload, name, wrap(self.julia, array))
         self.julia.reset_state_b(self.workload)
 
     def place(self, batches: Batches) -> None:
         self.streamed = batches if batches.streamed else None
         self.steps = len(batches)
         self.julia.clear_batches_b(self.workload)
-        for batch in () if batches.streamed else batches:
-            self._call(self.julia.add_batch_b, batch)
+        if not batches.streamed:
+            for batch in batches:
+                self._call(self.julia.add_batch_b, batch)
 
     def train_epoch(self) -> np.ndarray:
         if self.streamed is None:
@@ -83,7 +77,7 @@ class FluxWorkload:
 
     def predict(self, inputs: np.ndarray) -> np.ndarray:
         inputs = np.ascontiguousarray(inputs)
-        return np.array(self.julia.predict(self.workload, self._wrap(inputs))).T
+        return np.array(self.julia.predict(self.workload, wrap(self.julia, inputs))).T
 
     def weights(self) -> Weights:
         return _canonical(self.julia.weights(self.workload))
@@ -120,11 +114,9 @@ class FluxWorkload:
         """
         inputs, labels = np.ascontiguousarray(batch.inputs), np.ascontiguousarray(batch.labels)
         arrays = {name: np.ascontiguousarray(mask) for name, mask in (batch.masks or {}).items()}
-        masks = {name: self._wrap(mask) for name, mask in arrays.items()}
-        return function(self.workload, self._wrap(inputs), self._wrap(labels), masks or None)
-
-    def _wrap(self, array: np.ndarray) -> Any:
-        return wrap(self.julia, array)
+        masks = {name: wrap(self.julia, mask) for name, mask in arrays.items()}
+        x, y = wrap(self.julia, inputs), wrap(self.julia, labels)
+        return function(self.workload, x, y, masks or None)
 
 
 def _canonical(arrays: Any) -> Weights:

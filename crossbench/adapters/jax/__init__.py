@@ -77,8 +77,6 @@ VARIANTS = {
 
 
 class JaxVariants(VariantModules, JaxAdapter):
-    """Build models in JAX in any of its variants."""
-
     variants = VARIANTS
 
 

@@ -78,8 +78,8 @@ def module(named: NamedLayer, options: dict[str, Any], build: Any) -> Any:
         case models.LSTM(features, bidirectional) | models.GRU(features, bidirectional):
             cell = nnx.OptimizedLSTMCell if isinstance(named.layer, models.LSTM) else nnx.GRUCell
             options = options | {"kernel_init": zeros, "recurrent_kernel_init": zeros}
-            build = partial(cell, named.input_shape[-1], features, **options)
-            cells = [build(), build()] if bidirectional else [build()]
+            directions = 2 if bidirectional else 1
+            cells = (cell(named.input_shape[-1], features, **options) for _ in range(directions))
             return layers.Recurrent(*cells)
         case models.Residual():
             branches = (named.body, named.shortcut)

@@ -15,16 +15,11 @@ import jax.numpy as jnp
 from flax import nnx
 
 
-class DisjointMaxPool:
-    """Take the maximum of windows that do not overlap; (N, H, W, C), a rest is left out."""
-
-    def __init__(self, window: tuple[int, int]) -> None:
-        self.window = window
-
-    def __call__(self, x: Any) -> Any:
-        (_, height, width, _), (h, w) = x.shape, self.window
-        x = x[:, : height // h * h, : width // w * w]
-        return _maximum(x[:, row::h, column::w] for row in range(h) for column in range(w))
+def disjoint_max_pool(x: Any, window: tuple[int, int]) -> Any:
+    """Return the maximum of windows that do not overlap; (N, H, W, C), a rest is left out."""
+    (_, height, width, _), (h, w) = x.shape, window
+    x = x[:, : height // h * h, : width // w * w]
+    return _maximum(x[:, row::h, column::w] for row in range(h) for column in range(w))
 
 
 class PatchConv(nnx.Conv):
@@ -41,7 +36,7 @@ class PatchConv(nnx.Conv):
     def __call__(self, x: Any) -> Any:
         if not self.in_pieces:
             y = super().__call__(x)
-            return DisjointMaxPool(self.window)(y) if self.window else y
+            return disjoint_max_pool(y, self.window) if self.window else y
         x = jnp.pad(x, ((0, 0), *self.padding, (0, 0)))
         if self.window is None:
             y = _convolved(x, self.kernel[...], self.strides)

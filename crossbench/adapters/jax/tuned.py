@@ -48,14 +48,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from flax import nnx
 
 from ... import models
 from ...models.model import Model, NamedLayer, Weights
 from ...models.reordered import pool_before_relu
 from ...workload import Batches, Job
 from .model import convolution
-from .patches import DisjointMaxPool, PatchConv
+from .patches import PatchConv, disjoint_max_pool
 from .workload import JaxWorkload
 
 SIZES = (20, 8)
@@ -92,28 +91,31 @@ class TunedWorkload(JaxWorkload):
         self.pieces: int | None = None
         self.whole_step, self.step = self.step, self._step
         self.module.set_attributes(PatchConv, in_pieces=True, raise_if_not_found=False)
-        graphdef, *_ = nnx.split(self.module, nnx.Param, ...)
-        self.differentiated = jax.value_and_grad(self.objective(graphdef), has_aux=True)
+        objective = self.objective(self.graphdef())
+        self.piece_differentiated = jax.value_and_grad(objective, has_aux=True)
+        self.share = jax.jit(self.untraced_share, static_argnums=2)
+        self.update = jax.jit(self.untraced_update, donate_argnums=(0, 1), static_argnums=3)
 
-        def share(parameters: Any, others: Any, count: int, *batch: Any) -> Any:
-            """Return `others` after `count` pieces, and the sums of their losses and gradients."""
+    def untraced_share(self, parameters: Any, others: Any, count: int, *batch: Any) -> Any:
+        """Return `others` after `count` pieces, and the sums of their losses and gradients."""
 
-            def add(carry: Any, piece: Any) -> Any:
-                others, sums = carry
-                (loss, others), gradients = self.differentiated(parameters, others, *piece)
-                return (others, jax.tree.map(jnp.add, sums, (loss, gradients))), None
+        def add(carry: Any, piece: Any) -> Any:
+            others, sums = carry
+            (loss, others), gradients = self.piece_differentiated(parameters, others, *piece)
+            return (others, jax.tree.map(jnp.add, sums, (loss, gradients))), None
 
-            pieces = jax.tree.map(lambda array: array.reshape(count, -1, *array.shape[1:]), batch)
-            sums = jax.tree.map(jnp.zeros_like, (jnp.zeros((), self.dtype), parameters))
-            return jax.lax.scan(add, (others, sums), pieces)[0]
+        pieces = jax.tree.map(lambda array: array.reshape(count, -1, *array.shape[1:]), batch)
+        sums = jax.tree.map(jnp.zeros_like, (jnp.zeros((), self.dtype), parameters))
+        return jax.lax.scan(add, (others, sums), pieces)[0]
 
-        def update(parameters: Any, state: Any, sums: Any, pieces: Any) -> Any:
-            loss, gradients = jax.tree.map(lambda *arrays: sum(arrays) / pieces, *sums)
-            updates, state = self.optimizer.update(gradients, state, parameters)
-            return optax.apply_updates(parameters, updates), state, loss
+    def untraced_update(self, parameters: Any, state: Any, sums: Any, pieces: int) -> Any:
+        """Return the parameters and the state after a step, and its loss.
 
-        self.share = jax.jit(share, static_argnums=2)
-        self.update = jax.jit(update, donate_argnums=(0, 1), static_argnums=3)
+        sums: the devices' sums of the losses and gradients of so many pieces.
+        """
+        loss, gradients = jax.tree.map(lambda *arrays: sum(arrays) / pieces, *sums)
+        updates, state = self.optimizer.update(gradients, state, parameters)
+        return optax.apply_updates(parameters, updates), state, loss
 
     def build_layer(self, named: NamedLayer, options: dict[str, Any], build: Any) -> Any:
         if not self.cuts:
@@ -125,7 +127,8 @@ class TunedWorkload(JaxWorkload):
         if named in self.pools.values():
             return lambda x: x
         if _disjoint(named):
-            return DisjointMaxPool(named.layer.window)  # type: ignore[attr-defined]
+            window = named.layer.window  # type: ignore[attr-defined]
+            return partial(disjoint_max_pool, window=window)
         return super().build_layer(named, options, build)
 
     def load_weights(self, weights: Weights) -> None:
@@ -204,15 +207,11 @@ def gains_by_pieces(model: Model) -> bool:
 
 def _pooled(layers: Iterable[NamedLayer]) -> dict[str, NamedLayer]:
     """Return the max-pool, of windows that do not overlap, behind a convolution, by its name."""
-    pools = dict[str, NamedLayer]()
-    for named, behind in pairwise(layers):
-        if (
-            isinstance(named.layer, models.Conv)
-            and named.layer.stride == (1, 1)
-            and _disjoint(behind)
-        ):
-            pools[named.name] = behind
-    return pools
+    return {
+        named.name: pool
+        for named, pool in pairwise(layers)
+        if isinstance(named.layer, models.Conv) and named.layer.stride == (1, 1) and _disjoint(pool)
+    }
 
 
 def share_one_arena() -> None:

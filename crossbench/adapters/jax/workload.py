@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...models.model import NamedLayer, Weights
-from ...workload import Batch, Batches, Job, batches_on_device, versions
+from ...workload import Batch, Batches, Job, Workload, batches_on_device, versions
 from .model import (
     FROM_FLAX,
     TO_FLAX,
@@ -69,73 +69,99 @@ class JaxArrays:
         return self.compiled_copy(source, into).block_until_ready()
 
 
-class JaxWorkload:
-    """Train one model in JAX."""
+class JaxRuntime(Workload):
+    """Set JAX up for a job, and answer for it and its device: for Keras' workload on it too.
 
-    def __init__(self, job: Job) -> None:
+    XLA's allocator frees no memory, and XLA does not tell how many threads it uses.
+    """
+
+    def prepare(self, job: Job) -> None:
+        """Import JAX, and set what holds for the process, which uses one workload at a time."""
         import jax
+
+        jax.config.update("jax_enable_x64", job.dtype == "float64")
+        # XLA's default on a GPU is TensorFloat-32, which has 10 bits of mantissa
+        jax.config.update("jax_default_matmul_precision", "highest")
+        self.jax = jax
+        self.device = jax.devices(job.device)[0]
+
+    def peak_memory(self) -> int | None:
+        if self.device.platform == "cpu":
+            return None
+        return (self.device.memory_stats() or {}).get("peak_bytes_in_use")
+
+    def arrays(self) -> JaxArrays:
+        return JaxArrays(self.device)
+
+    def gpu_details(self) -> dict[str, str]:
+        """Return the GPU's name and the version of CUDA; nothing on a CPU."""
+        if self.device.platform == "cpu":
+            return {}
+        version = " ".join(self.device.client.platform_version.split())
+        return {"GPU": self.device.device_kind, "CUDA": version}
+
+
+class JaxWorkload(JaxRuntime):
+    def __init__(self, job: Job) -> None:
+        self.prepare(job)
         import jax.numpy as jnp
-        import optax
         from flax import nnx
 
         from . import layers
 
-        # this holds for the whole process, which uses one workload at a time
-        jax.config.update("jax_enable_x64", job.dtype == "float64")
-        # XLA's default on a GPU is TensorFloat-32, which has 10 bits of mantissa
-        jax.config.update("jax_default_matmul_precision", "highest")
-        self.jax, self.nnx, self.model = jax, nnx, job.model
-        self.device = jax.devices(job.device)[0]
+        self.nnx, self.model, self.described = nnx, job.model, job.model.parameters
         self.dtype = jnp.dtype(job.dtype)
+        self.names = canonical_names(job.model.named_layers())
+        self.dropouts = dict(paths(job.model.named_layers()))
+        self.loss = loss_function(job.model.loss)
+        self.optimizer = transformation(job.model.optimizer, self._decays)
 
         def create() -> Any:
             options = {"dtype": self.dtype, "param_dtype": self.dtype, "rngs": nnx.Rngs(SEED)}
             return layers.tied(sequential(job.model.named_layers(), options, self.build_layer))
 
-        with jax.default_device(self.device):
+        with self.jax.default_device(self.device):
             # a single program: each layer by itself compiles several
             self.module = nnx.jit(create)()
-        self.names = canonical_names(job.model.named_layers())
         self.module.eval()
-        eval_graphdef, *_ = nnx.split(self.module, nnx.Param, ...)
+        self.eval_graphdef = self.graphdef()
         self.module.train()
-        train_graphdef, *_ = nnx.split(self.module, nnx.Param, ...)
-        loss = loss_function(job.model.loss)
-        self.described = job.model.parameters
-        self.optimizer = transformation(job.model.optimizer, self._decays)
-        dropouts = dict(paths(job.model.named_layers()))
+        objective = self.objective(self.graphdef())
+        self.differentiated = self.jax.value_and_grad(objective, has_aux=True)
+        self.value_and_grad = self.jax.jit(self.differentiated)
+        self.step = self.jax.jit(self.untraced_step, donate_argnums=(0, 1))
+        self.logits = self.jax.jit(self.untraced_logits)
 
-        def logits(parameters: Any, others: Any, inputs: Any) -> Any:
-            return nnx.merge(eval_graphdef, parameters, others)(inputs)
+    def graphdef(self) -> Any:
+        """Return what `nnx.merge` makes a module of, as it is now: in training or not."""
+        return self.nnx.split(self.module, self.nnx.Param, ...)[0]
 
-        def objective(graphdef: Any) -> Any:
-            """Return the function of the loss of a batch in training mode."""
+    def untraced_logits(self, parameters: Any, others: Any, inputs: Any) -> Any:
+        return self.nnx.merge(self.eval_graphdef, parameters, others)(inputs)
 
-            def batch_loss(
-                parameters: Any, others: Any, inputs: Any, labels: Any, masks: Any
-            ) -> Any:
-                """Return the loss, and the running statistics and dropouts' counters after it."""
-                # copied, since the pass changes `others` in place
-                module = nnx.merge(graphdef, parameters, others, copy=True)
-                layers.set_masks(module, {dropouts[name]: mask for name, mask in masks.items()})
-                value = loss(module(inputs), labels)
-                _, _, _, others = nnx.split(module, nnx.Param, layers.Mask, ...)
-                return value, others
+    def objective(self, graphdef: Any) -> Any:
+        """Return the function of the loss of a batch in training mode.
 
-            return batch_loss
+        It returns the loss, and the running statistics and dropouts' counters after it.
+        """
+        from . import layers
 
-        differentiated = jax.value_and_grad(objective(train_graphdef), has_aux=True)
+        def batch_loss(parameters: Any, others: Any, inputs: Any, labels: Any, masks: Any) -> Any:
+            # copied, since the pass changes `others` in place
+            module = self.nnx.merge(graphdef, parameters, others, copy=True)
+            layers.set_masks(module, {self.dropouts[name]: mask for name, mask in masks.items()})
+            loss = self.loss(module(inputs), labels)
+            _, _, _, others = self.nnx.split(module, self.nnx.Param, layers.Mask, ...)
+            return loss, others
 
-        def step(parameters: Any, state: Any, others: Any, *batch: Any) -> Any:
-            (value, others), gradients = differentiated(parameters, others, *batch)
-            updates, state = self.optimizer.update(gradients, state, parameters)
-            return optax.apply_updates(parameters, updates), state, others, value
+        return batch_loss
 
-        self.logits = jax.jit(logits)
-        self.objective, self.differentiated = objective, differentiated
-        self.value_and_grad = jax.jit(differentiated)
-        self.untraced_step = step
-        self.step = jax.jit(step, donate_argnums=(0, 1))
+    def untraced_step(self, parameters: Any, state: Any, others: Any, *batch: Any) -> Any:
+        import optax
+
+        (loss, others), gradients = self.differentiated(parameters, others, *batch)
+        updates, state = self.optimizer.update(gradients, state, parameters)
+        return optax.apply_updates(parameters, updates), state, others, loss
 
     def build_layer(self, named: NamedLayer, options: dict[str, Any], build: Any) -> Any:
         """Build a layer; a variant may build it otherwise."""
@@ -194,20 +220,6 @@ class JaxWorkload:
         found = self._canonical(self.parameters) | self._canonical(self.others)
         return {name: found[name] for name in self.model.parameters}
 
-    def peak_memory(self) -> int | None:
-        if self.device.platform == "cpu":
-            return None
-        return (self.device.memory_stats() or {}).get("peak_bytes_in_use")
-
-    def free_memory(self) -> None:
-        """Do nothing: XLA's allocator keeps its memory."""
-
-    def threads(self) -> int | None:
-        return None  # XLA uses as many as the process may, and does not report them
-
-    def epoch_figures(self) -> dict[str, float]:
-        return {}
-
     def allocated(self) -> int | None:
         """Return the bytes in XLA's own plan of the step's buffers, which it follows exactly."""
         state = (self.parameters, self.state, self.others)
@@ -218,17 +230,8 @@ class JaxWorkload:
         new = plan.temp_size_in_bytes + plan.output_size_in_bytes - plan.alias_size_in_bytes
         return new * self.steps
 
-    def arrays(self) -> JaxArrays:
-        return JaxArrays(self.device)
-
     def details(self) -> dict[str, str]:
-        details = versions(*PACKAGES)
-        if self.device.platform == "cpu":
-            return details | {"BLAS": "XLA's own"}
-        return details | {
-            "GPU": self.device.device_kind,
-            "CUDA": " ".join(self.device.client.platform_version.split()),
-        }
+        return versions(*PACKAGES) | (self.gpu_details() or {"BLAS": "XLA's own"})
 
     def _to_device(self, batch: Batch) -> tuple[Any, Any, dict[str, Any]]:
         """Return the inputs, labels and dropout masks of a batch on the device."""

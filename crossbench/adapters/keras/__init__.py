@@ -7,6 +7,7 @@ since it needs other packages and another environment.
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from pathlib import Path
 
 from ...inputs.names import IDIOMATIC
@@ -24,8 +25,23 @@ VARIANTS = {
 
 
 class KerasAdapter(Adapter):
-    """Build models in Keras on TensorFlow; the adapters of other backends are subclasses."""
+    """Build models in Keras on the backend that a subclass names, by the module of that name."""
 
+    backend: str
+
+    def required_environment(self, device: str) -> dict[str, str]:
+        return {
+            "KERAS_BACKEND": self.backend,
+            # neither read a user's keras.json nor write one
+            "KERAS_HOME": os.devnull,
+            "KERAS_NNX_ENABLED": "false",
+        }
+
+    def build(self, job: Job) -> KerasWorkload:
+        return import_module(f".{self.backend}", __name__).WORKLOAD(job)
+
+
+class KerasOnTensorFlow(KerasAdapter):
     title = "Keras (TensorFlow)"
     backend = "tensorflow"
 
@@ -42,23 +58,8 @@ class KerasAdapter(Adapter):
     def environment(self, device: str, threads: int) -> dict[str, str]:
         return {"TF_CPP_MIN_LOG_LEVEL": "2"}  # warnings of the CPU's features and missing GPUs
 
-    def required_environment(self, device: str) -> dict[str, str]:
-        return {
-            "KERAS_BACKEND": self.backend,
-            # neither read a user's keras.json nor write one
-            "KERAS_HOME": os.devnull,
-            "KERAS_NNX_ENABLED": "false",
-        }
-
-    def build(self, job: Job) -> KerasWorkload:
-        from .tensorflow import WORKLOAD
-
-        return WORKLOAD(job)
-
 
 class KerasOnJax(KerasAdapter):
-    """Build models in Keras on JAX."""
-
     title = "Keras (JAX)"
     backend = "jax"
 
@@ -68,24 +69,14 @@ class KerasOnJax(KerasAdapter):
     def installed(self) -> dict[str, str]:
         return versions("keras", "jax", "jaxlib", *GPU_PLUGINS)
 
-    def environment(self, device: str, threads: int) -> dict[str, str]:
-        return JAX.environment(device, threads)
-
     def required_environment(self, device: str) -> dict[str, str]:
         return super().required_environment(device) | JAX.required_environment(device)
 
     def proof_environment(self, device: str, cache: Path) -> dict[str, str]:
         return JAX.proof_environment(device, cache)
 
-    def build(self, job: Job) -> KerasWorkload:
-        from .jax import WORKLOAD
-
-        return WORKLOAD(job)
-
 
 class KerasOnTorch(KerasAdapter):
-    """Build models in Keras on PyTorch."""
-
     title = "Keras (torch)"
     backend = "torch"
 
@@ -95,22 +86,12 @@ class KerasOnTorch(KerasAdapter):
     def installed(self) -> dict[str, str]:
         return versions("keras") | TORCH.installed()
 
-    def environment(self, device: str, threads: int) -> dict[str, str]:
-        return TORCH.environment(device, threads)
-
     def required_environment(self, device: str) -> dict[str, str]:
         own = {"KERAS_TORCH_DEVICE": "cuda" if device == "gpu" else "cpu"}
         return super().required_environment(device) | own
 
-    def build(self, job: Job) -> KerasWorkload:
-        from .torch import WORKLOAD
 
-        return WORKLOAD(job)
-
-
-class KerasBackends(VariantModules, KerasAdapter):
-    """Build models in Keras in any of its variants."""
-
+class KerasBackends(VariantModules, KerasOnTensorFlow):
     variants = VARIANTS
 
     def of_variant(self, name: str) -> Adapter:

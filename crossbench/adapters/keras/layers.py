@@ -23,19 +23,6 @@ class BatchNorm(keras.layers.BatchNormalization):
         return outputs
 
 
-class Strided(keras.layers.Layer):
-    """Keep every so many rows and columns of pictures, as a convolution of one pixel with a stride
-    does first.
-    """
-
-    def __init__(self, stride: tuple[int, int], **options: Any) -> None:
-        super().__init__(**options)
-        self.stride = stride
-
-    def call(self, pictures: Any) -> Any:
-        return pictures[:, :: self.stride[0], :: self.stride[1]]
-
-
 class Dropout(keras.layers.Dropout):
     """Apply the given mask, if there is one (in the proof of sameness); else be Keras' own."""
 
@@ -47,25 +34,17 @@ class Dropout(keras.layers.Dropout):
         return inputs * ops.cast(self.given, inputs.dtype) / (1 - self.rate)
 
 
-class GELU(keras.layers.Layer):
-    """Be Keras' own; on TensorFlow the formula, with constants of the inputs' dtype.
+def gelu(inputs: Any, tanh: bool) -> Any:
+    """Return Keras' own; on TensorFlow the formula, with constants of the inputs' dtype.
 
     TensorFlow's constants are in float32, in a float64 job too: an error of 5e-9 (2.21).
     """
-
-    def __init__(self, tanh: bool, **options: Any) -> None:
-        super().__init__(**options)
-        self.tanh = tanh
-
-    def call(self, inputs: Any) -> Any:
-        if keras.config.backend() != "tensorflow":
-            return keras.activations.gelu(inputs, approximate=self.tanh)
-        if not self.tanh:
-            return inputs / 2 * (1 + ops.erf(inputs / ops.cast(np.sqrt(2), inputs.dtype)))
-        root, cubic = (
-            ops.cast(np.float64(c), inputs.dtype) for c in (np.sqrt(2 / np.pi), 0.044715)
-        )
-        return inputs / 2 * (1 + ops.tanh(root * (inputs + cubic * inputs**3)))
+    if keras.config.backend() != "tensorflow":
+        return keras.activations.gelu(inputs, approximate=tanh)
+    if not tanh:
+        return inputs / 2 * (1 + ops.erf(inputs / ops.cast(np.sqrt(2), inputs.dtype)))
+    root, cubic = (ops.cast(np.float64(c), inputs.dtype) for c in (np.sqrt(2 / np.pi), 0.044715))
+    return inputs / 2 * (1 + ops.tanh(root * (inputs + cubic * inputs**3)))
 
 
 class PositionEmbedding(keras.layers.Layer):
@@ -88,13 +67,6 @@ class ClassToken(keras.layers.Layer):
         size = ops.shape(sequences)[0]
         token = ops.broadcast_to(self.weight, (size, 1, sequences.shape[-1]))
         return ops.concatenate([token, sequences], axis=1)
-
-
-class FirstOfSequence(keras.layers.Layer):
-    """Take the first place of (batch, length, features)."""
-
-    def call(self, sequences: Any) -> Any:
-        return sequences[:, 0]
 
 
 class SelfAttention(keras.layers.MultiHeadAttention):
@@ -135,17 +107,6 @@ class SmoothedCrossEntropy(keras.losses.CategoricalCrossentropy):
     def call(self, y_true: Any, y_pred: Any) -> Any:
         one_hot = ops.one_hot(ops.cast(y_true, "int32"), y_pred.shape[-1], dtype=y_pred.dtype)
         return super().call(one_hot, y_pred)
-
-
-class OneHot(keras.layers.Layer):
-    """Encode integers from 0 as one-hot vectors of the model's dtype."""
-
-    def __init__(self, vocabulary: int, **options: Any) -> None:
-        super().__init__(**options)
-        self.vocabulary = vocabulary
-
-    def call(self, numbers: Any) -> Any:
-        return ops.one_hot(numbers, self.vocabulary, dtype=self.compute_dtype)
 
 
 @keras.saving.register_keras_serializable("crossbench")  # Bidirectional copies its layer

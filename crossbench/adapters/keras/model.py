@@ -54,34 +54,22 @@ def chain(named_layers: Iterable[NamedLayer], x: Any, layers: dict[str, Any]) ->
 
 def keras_layers(named: NamedLayer) -> list[Any]:
     """Return the Keras layers that do what a layer describes; the last one has its parameters."""
+    import keras
     from keras import layers as keras_own
-    from keras.config import backend as keras_backend
 
     from . import layers
 
     # load_weights sets every parameter: random initial values would cost seconds of compilation
     zeros = {"kernel_initializer": "zeros"}
     match named.layer:
-        case models.Conv(features, kernel, stride, padding, bias):
-            options = {"name": named.name, "use_bias": bias, **zeros}
-            build = partial(keras_own.Conv2D, features, kernel, strides=stride, **options)
-            padded = [] if padding == (0, 0) else [keras_own.ZeroPadding2D(padding)]
-            unsafe = is_unsafe_for_onednn(kernel, stride, named.input_shape[0])
-            if unsafe and keras_backend() == "torch":  # Keras gives it the channels last
-                return [*padded, layers.Strided(stride), build(strides=1)]
-            if not padded:
-                return [build()]
-            if stride == (1, 1) and all(
-                k == 2 * p + 1 for k, p in zip(kernel, padding, strict=True)
-            ):
-                return [build(padding="same")]
-            return [*padded, build()]
+        case models.Conv() as layer:
+            return convolution(layer, named)
         case models.MaxPool(window, stride):
             return [keras_own.MaxPooling2D(window, stride)]
         case models.ReLU():
             return [keras_own.ReLU()]
         case models.GELU(tanh):
-            return [layers.GELU(tanh)]
+            return [keras_own.Activation(partial(layers.gelu, tanh=tanh))]
         case models.Flatten() if len(named.input_shape) == 3:
             # the canonical order is C, H, W
             return [keras_own.Permute((3, 1, 2)), keras_own.Flatten()]
@@ -104,20 +92,21 @@ def keras_layers(named: NamedLayer) -> list[Any]:
         case models.GlobalAveragePool():
             return [keras_own.GlobalAveragePooling1D()]
         case models.Embedding(vocabulary, features):
-            options = {"embeddings_initializer": "zeros", "name": named.name}
+            options: dict[str, Any] = {"embeddings_initializer": "zeros", "name": named.name}
             return [keras_own.ReversibleEmbedding(vocabulary, features, **options)]
         case models.PositionEmbedding():
             return [layers.PositionEmbedding(name=named.name)]
         case models.ClassToken():
             return [layers.ClassToken(name=named.name)]
         case models.FirstOfSequence():
-            return [layers.FirstOfSequence()]
+            return [lambda sequences: sequences[:, 0]]
         case models.MultiHeadAttention(heads, causal, bias):
             options = {"use_bias": bias, "name": named.name, **zeros}
             width = named.input_shape[-1] // heads
             return [layers.SelfAttention(causal, heads, width, **options)]
         case models.OneHot(vocabulary):
-            return [layers.OneHot(vocabulary)]
+            dtype = keras.config.floatx()
+            return [partial(keras.ops.one_hot, num_classes=vocabulary, dtype=dtype)]
         case models.LSTM(features, bidirectional):
             layer = keras_own.LSTM(features, recurrent_initializer="zeros", **zeros)
             return [keras_own.Bidirectional(layer) if bidirectional else layer]
@@ -126,6 +115,32 @@ def keras_layers(named: NamedLayer) -> list[Any]:
             layer = keras_own.GRU(features, recurrent_initializer="zeros", **zeros, **one_bias)
             return [keras_own.Bidirectional(layer) if bidirectional else layer]
     raise NotImplementedError(f"the Keras adapter does not support the layer {named.layer}")
+
+
+def convolution(layer: models.Conv, named: NamedLayer) -> list[Any]:
+    """Return the Keras layers of a convolution.
+
+    Before it are those of a padding that Keras cannot do itself, and of a stride that is unsafe.
+    """
+    import keras
+
+    build = partial(
+        keras.layers.Conv2D,
+        layer.features,
+        layer.kernel,
+        name=named.name,
+        use_bias=layer.bias,
+        kernel_initializer="zeros",
+    )
+    pads = [] if layer.padding == (0, 0) else [keras.layers.ZeroPadding2D(layer.padding)]
+    unsafe = is_unsafe_for_onednn(layer.kernel, layer.stride, named.input_shape[0])
+    if unsafe and keras.config.backend() == "torch":  # Keras gives it the channels last
+        down, right = layer.stride
+        return [*pads, lambda pictures: pictures[:, ::down, ::right], build()]
+    halves = [(size - 1) / 2 for size in layer.kernel]
+    if pads and layer.stride == (1, 1) and halves == list(layer.padding):
+        return [build(padding="same")]
+    return [*pads, build(strides=layer.stride)]
 
 
 def loss_function(loss: models.Loss) -> Any:
@@ -202,10 +217,6 @@ def same(array: np.ndarray) -> np.ndarray:
     return array
 
 
-def transposed(array: np.ndarray) -> np.ndarray:
-    return array.T
-
-
 def swapped_gates(array: np.ndarray) -> np.ndarray:
     """Exchange the first two of a GRU's three gates, the columns: Keras' order is z, r, n."""
     reset, update, new = np.split(array, 3, -1)
@@ -218,21 +229,16 @@ def variables(named: NamedLayer, layer: Any) -> dict[str, Mapped]:
     match named.layer:
         case models.Conv():
             to_keras, back = (partial(np.transpose, axes=a) for a in ((2, 3, 1, 0), (3, 2, 0, 1)))
-            found = {"weight": (layer.kernel, to_keras, back)}
-            if named.layer.bias:
-                found["bias"] = (layer.bias, same, same)
-        case models.Dense(bias=bias):
-            found = {"weight": (layer.kernel, transposed, transposed)}
-            if bias:
-                found["bias"] = (layer.bias, same, same)
+            found = {"weight": (layer.kernel, to_keras, back), "bias": (layer.bias, same, same)}
+        case models.Dense():
+            weight = (layer.kernel, np.transpose, np.transpose)
+            found = {"weight": weight, "bias": (layer.bias, same, same)}
         case models.Embedding():
             found = {"weight": (layer.embeddings, same, same)}
         case models.PositionEmbedding() | models.ClassToken():
             found = {"weight": (layer.weight, same, same)}
-        case models.LayerNorm(bias=bias):
-            found = {"weight": (layer.gamma, same, same)}
-            if bias:
-                found["bias"] = (layer.beta, same, same)
+        case models.LayerNorm():
+            found = {"weight": (layer.gamma, same, same), "bias": (layer.beta, same, same)}
         case models.RMSNorm():
             found = {"weight": (layer.scale, same, same)}
         case models.MultiHeadAttention():
@@ -250,7 +256,8 @@ def variables(named: NamedLayer, layer: Any) -> dict[str, Mapped]:
             found |= {f"{name}_reverse": mapped for name, mapped in reverse.items()}
         case models.LSTM() | models.GRU():
             found = cell_variables(named, layer.cell)
-    return {f"{named.name}.{name}": mapped for name, mapped in found.items()}
+    by_full_name = {f"{named.name}.{name}": mapped for name, mapped in found.items()}
+    return {name: by_full_name[name] for name in named.parameters}  # a bias only if it has one
 
 
 def attention_variables(named: NamedLayer, layer: Any) -> dict[str, Mapped]:
@@ -263,7 +270,7 @@ def attention_variables(named: NamedLayer, layer: Any) -> dict[str, Mapped]:
         to_keras = partial(lambda array, shape: array.T.reshape(shape), shape=tuple(shape))
         back = partial(lambda array, size: array.reshape(size, size).T, size=features)
         found[f"{name}_weight"] = (dense.kernel, to_keras, back)
-        if named.layer.bias:  # type: ignore[attr-defined]
+        if dense.bias is not None:
             to_bias = partial(np.reshape, shape=tuple(dense.bias.shape))
             found[f"{name}_bias"] = (dense.bias, to_bias, partial(np.reshape, shape=(features,)))
     return found
@@ -273,8 +280,8 @@ def cell_variables(named: NamedLayer, cell: Any) -> dict[str, Mapped]:
     """Return the variables of a recurrent cell by the name of the parameter."""
     if isinstance(named.layer, models.LSTM):
         return {
-            "weight_ih": (cell.kernel, transposed, transposed),
-            "weight_hh": (cell.recurrent_kernel, transposed, transposed),
+            "weight_ih": (cell.kernel, np.transpose, np.transpose),
+            "weight_hh": (cell.recurrent_kernel, np.transpose, np.transpose),
             "bias": (cell.bias, same, same),
         }
 
@@ -295,11 +302,3 @@ def cell_variables(named: NamedLayer, cell: Any) -> dict[str, Mapped]:
         "weight_hh": (cell.recurrent_kernel, to_keras, back),
         "bias": (cell.bias, to_two_rows, first_row),
     }
-
-
-def all_layers(named_layers: Iterable[NamedLayer]) -> Iterable[NamedLayer]:
-    """Yield the layers, and those inside of them."""
-    for named in named_layers:
-        yield named
-        yield from all_layers(named.body)
-        yield from all_layers(named.shortcut)

@@ -72,7 +72,7 @@ class TensorFlowWorkload(KerasWorkload):
         with self.tf.device("GPU:0" if self.job.device == "gpu" else "CPU:0"):
             return self.tf.identity(self.tf.constant(array))
 
-    def wait(self, *tensors: Any) -> None:
+    def wait(self) -> None:
         self.tf.test.experimental.sync_devices()
 
 

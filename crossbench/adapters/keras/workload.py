@@ -10,22 +10,14 @@ import numpy as np
 
 from ... import models
 from ...models.model import Model, Weights
-from ...workload import (
-    Batch,
-    Batches,
-    DeviceArrays,
-    Job,
-    Unavailable,
-    batches_on_device,
-    versions,
-)
-from .model import all_layers, loss_function, network, optimizer, variables
+from ...workload import Batch, Batches, Job, Unavailable, Workload, batches_on_device, versions
+from .model import loss_function, network, optimizer, variables
 
 SEED = 0
 """Seed of the dropout masks."""
 
 
-class KerasWorkload:
+class KerasWorkload(Workload):
     """Train one model in Keras: `compile`, then `train_on_batch` for each batch.
 
     `fit` tells the mean loss of an epoch alone, and takes no batches that are on a GPU already. It
@@ -65,7 +57,7 @@ class KerasWorkload:
         self.model.compile(self.optimizer, loss, jit_compile=self.jit_compile)
         self.variables = {
             name: mapped
-            for named in all_layers(job.model.named_layers())
+            for named in job.model.all_layers()
             if named.name in layers
             for name, mapped in variables(named, layers[named.name]).items()
         }
@@ -98,7 +90,7 @@ class KerasWorkload:
         for name, (variable, to_keras, _) in self.variables.items():
             variable.assign(np.ascontiguousarray(to_keras(weights[name]), self.job.dtype))
         for variable in self.optimizer.variables:
-            if variable is not getattr(self.optimizer, "_learning_rate", None):
+            if variable is not self.optimizer._learning_rate:
                 variable.assign(np.zeros(variable.shape, variable.dtype))
         for variable, seed in zip(self._seeds(), self.seeds, strict=True):
             variable.assign(seed)
@@ -113,9 +105,6 @@ class KerasWorkload:
         losses = [self.model.train_on_batch(*batch) for batch in self.batches]
         self.wait()  # the losses are there before the last update has ended
         return np.array(losses, np.float64)
-
-    def predict_epoch(self) -> np.ndarray:
-        return np.stack(list(self.predict_batches()))
 
     def predict_batches(self) -> Iterator[np.ndarray]:
         for inputs, _ in self.batches:
@@ -150,25 +139,6 @@ class KerasWorkload:
         found = self._canonical({id(v): v for v, *_ in self.variables.values()})
         return {name: found[name] for name in self.job.model.parameters}
 
-    def peak_memory(self) -> int | None:
-        raise NotImplementedError
-
-    def free_memory(self) -> None:
-        """Do nothing; a backend that can give memory back does."""
-
-    def threads(self) -> int | None:
-        return None
-
-    def epoch_figures(self) -> dict[str, float]:
-        return {}
-
-    def allocated(self) -> int | None:
-        return None
-
-    def arrays(self) -> DeviceArrays:
-        """Return the operations of the backend: Keras' own copy of a tensor may be the tensor."""
-        raise NotImplementedError
-
     def details(self) -> dict[str, str]:
         return versions("keras") | {
             "backend": self.keras.config.backend(),
@@ -179,8 +149,8 @@ class KerasWorkload:
         """Return the array as a tensor on the device."""
         raise NotImplementedError
 
-    def wait(self, *tensors: Any) -> None:
-        """Wait until the device has done all work, or has at least computed these tensors."""
+    def wait(self) -> None:
+        """Wait until the device has done all work, or has at least computed the variables."""
         raise NotImplementedError
 
     def _to_device(self, batch: Batch) -> tuple[Any, Any]:

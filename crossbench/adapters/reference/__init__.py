@@ -16,7 +16,7 @@ import numpy as np
 
 from ... import models
 from ...models.model import Model, Weights
-from ...workload import Adapter, Batch, Batches, Job, versions
+from ...workload import Adapter, Batch, Batches, Job, Workload, versions
 from . import attention, dense, norms, pictures, recurrent, sequences  # noqa: F401, they register
 from .passes import SEED, Pass, forward, forward_all
 from .training import State, clip, global_norm, loss_and_gradient, update
@@ -56,8 +56,6 @@ def unsupported_part(model: Model) -> str | None:
 
 
 class NumpyArrays:
-    """Multiply and copy arrays in NumPy."""
-
     def put(self, array: np.ndarray) -> np.ndarray:
         return array.copy()
 
@@ -75,9 +73,7 @@ class NumpyArrays:
         return into
 
 
-class ReferenceWorkload:
-    """Train one model in NumPy."""
-
+class ReferenceWorkload(Workload):
     def __init__(self, job: Job) -> None:
         self.model, self.dtype = job.model, np.dtype(job.dtype)
         self.layers, self.described = list(job.model.named_layers()), job.model.parameters
@@ -97,9 +93,6 @@ class ReferenceWorkload:
 
     def train_epoch(self) -> np.ndarray:
         return np.array([self.step(batch) for batch in self.batches])
-
-    def predict_epoch(self) -> np.ndarray:
-        return np.stack(list(self.predict_batches()))
 
     def predict_batches(self) -> Iterator[np.ndarray]:
         return (self.predict(batch.inputs) for batch in self.batches)
@@ -131,8 +124,7 @@ class ReferenceWorkload:
 
     def loss(self, batch: Batch) -> float:
         """Return the loss of a batch in training mode; nothing changes."""
-        run = Pass(self.parameters, True, batch.masks, np.random.default_rng(SEED))
-        loss = 0.0
+        run, loss = Pass(self.parameters, True), 0.0
         for piece, share in self._pieces(batch):
             run.masks, x = piece.masks, self._inputs(piece.inputs)
             for named in self.layers:  # keep no backward pass: it would hold every layer's input
@@ -150,8 +142,7 @@ class ReferenceWorkload:
             back(gradient * gradient.dtype.type(share))
             loss += share * value
             for name, part in run.gradients.items():
-                before = total.gradients.get(name)
-                total.gradients[name] = part if before is None else before + part
+                total.add_to(name, part)
             total.running |= run.running
             total.near_ties += run.near_ties
         self.near_ties += total.near_ties
@@ -174,21 +165,6 @@ class ReferenceWorkload:
     def _inputs(self, x: np.ndarray) -> np.ndarray:
         return x if x.dtype.kind == "i" else x.astype(self.dtype)
 
-    def peak_memory(self) -> int | None:
-        return None
-
-    def free_memory(self) -> None:
-        """Do nothing: NumPy frees memory at once."""
-
-    def threads(self) -> int | None:
-        return None
-
-    def epoch_figures(self) -> dict[str, float]:
-        return {}
-
-    def allocated(self) -> int | None:
-        return None
-
     def arrays(self) -> NumpyArrays:
         return NumpyArrays()
 
@@ -197,8 +173,6 @@ class ReferenceWorkload:
 
 
 class ReferenceAdapter(Adapter):
-    """Build models in NumPy, on the CPU."""
-
     title = "NumPy reference"
 
     def available(self, device: str) -> str | None:

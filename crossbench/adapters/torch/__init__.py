@@ -50,8 +50,6 @@ VARIANTS = {
 
 
 class TorchVariants(VariantModules, TorchAdapter):
-    """Build models in PyTorch in any of its variants."""
-
     variants = VARIANTS
 
 

@@ -26,9 +26,7 @@ class ChannelsLastWorkload(TorchWorkload):
         super().__init__(job)
         self.module.to(memory_format=self.torch.channels_last)
         for module in self.module.modules():
-            if not isinstance(module, self.torch.nn.Conv2d) or self.device.type != "cpu":
-                continue
-            if is_unsafe_for_onednn(module.kernel_size, module.stride, module.in_channels):
+            if self.device.type == "cpu" and is_unsafe(module):
                 module.to(memory_format=self.torch.contiguous_format)
                 module.register_forward_pre_hook(lambda _, inputs: (inputs[0].contiguous(),))
 
@@ -37,6 +35,15 @@ class ChannelsLastWorkload(TorchWorkload):
         if inputs.ndim == 4:
             inputs = inputs.contiguous(memory_format=self.torch.channels_last)
         return inputs, labels, masks
+
+
+def is_unsafe(module: Any) -> bool:
+    """Return whether a module is a convolution that must keep the ordinary format on a CPU."""
+    from torch import nn
+
+    return isinstance(module, nn.Conv2d) and is_unsafe_for_onednn(
+        module.kernel_size, module.stride, module.in_channels
+    )
 
 
 def is_unsafe_for_onednn(kernel: tuple[int, ...], stride: tuple[int, ...], channels: int) -> bool:

@@ -55,7 +55,7 @@ from ... import models
 from ...models.model import Weights
 from ...models.reordered import pool_before_relu
 from ...workload import Batches, Job
-from .channels_last import ChannelsLastWorkload, is_unsafe_for_onednn
+from .channels_last import ChannelsLastWorkload, is_unsafe
 from .model import optimizer
 from .workload import SEED
 
@@ -79,9 +79,7 @@ class TunedWorkload(ChannelsLastWorkload):
         self.threads_of_job = job.threads
         normed = any(isinstance(named.layer, models.BatchNorm) for named in job.model.all_layers())
         size = 0 if normed or self.device.type == "cuda" else job.threads
-        # oneDNN has no float64: there the same modules compute in the layout of the whole batch
-        blocked = job.dtype == "float32"
-        self.replicas = [Replica(self, SEED + 1 + index, blocked) for index in range(size)]
+        self.replicas = [Replica(self, SEED + 1 + index) for index in range(size)]
         self.pool = ThreadPoolExecutor(
             max(1, size), initializer=torch.set_num_threads, initargs=(1,)
         )
@@ -186,7 +184,7 @@ def use_blocked_layout(network: nn.Sequential) -> None:
     """
     runs: list[list[nn.Module]] = [[]]
     for module in network:
-        if isinstance(module, nn.Conv2d | nn.MaxPool2d | nn.ReLU) and not _is_unsafe(module):
+        if isinstance(module, nn.Conv2d | nn.MaxPool2d | nn.ReLU) and not is_unsafe(module):
             runs[-1].append(module)
         else:
             runs.append([])
@@ -196,22 +194,17 @@ def use_blocked_layout(network: nn.Sequential) -> None:
             run[-1].register_forward_hook(lambda *arguments: arguments[-1].to_dense())
 
 
-def _is_unsafe(module: nn.Module) -> bool:
-    return isinstance(module, nn.Conv2d) and is_unsafe_for_onednn(
-        module.kernel_size, module.stride, module.in_channels
-    )
-
-
 class Replica:
     """Compute gradients in one thread, by a copy of the modules that shares their parameters."""
 
-    def __init__(self, workload: TunedWorkload, seed: int, blocked: bool) -> None:
+    def __init__(self, workload: TunedWorkload, seed: int) -> None:
         self.seed, self.generator = seed, torch.Generator(workload.device)
         self.parameters = workload.trained
         self.criterion = workload.criterion
         tensors = [*workload.module.parameters(), *workload.module.buffers()]
         self.module = copy.deepcopy(workload.module, {id(tensor): tensor for tensor in tensors})
-        if blocked:
+        # oneDNN has no float64: there the same modules compute in the layout of the whole batch
+        if workload.dtype == torch.float32:
             use_blocked_layout(self.module)
         self.dropouts: dict[str, PieceDropout] = {}
         for path, module in list(self.module.named_modules()):

@@ -12,7 +12,7 @@ import numpy as np
 
 from ... import models
 from ...models.model import Model, Weights
-from ...workload import Batch, Batches, Job, batches_on_device
+from ...workload import Batch, Batches, Job, Workload, batches_on_device
 from .model import canonical_parts, clip, criterion, optimizer, schedule, sequential, tied
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ SEED = 0
 
 
 class TorchArrays:
-    """Multiply and copy tensors on a device."""
-
     def __init__(self, device: torch.device) -> None:
         import torch
 
@@ -51,10 +49,11 @@ class TorchArrays:
         return tensor
 
 
-class TorchWorkload:
-    """Train one model in PyTorch."""
+class TorchRuntime(Workload):
+    """Set PyTorch up for a job, and answer for it and its device: for Keras' workload on it too."""
 
-    def __init__(self, job: Job) -> None:
+    def prepare(self, job: Job) -> None:
+        """Import PyTorch, and set what holds for the process, which uses one workload at a time."""
         import torch
 
         torch.set_num_threads(job.threads)
@@ -65,6 +64,37 @@ class TorchWorkload:
         torch.backends.cudnn.benchmark = True
         self.torch = torch
         self.device = torch.device("cuda" if job.device == "gpu" else "cpu")
+
+    def wait(self) -> None:
+        """Wait until the device has done all work."""
+        if self.device.type == "cuda":
+            self.torch.cuda.synchronize()
+
+    def peak_memory(self) -> int | None:
+        return self.torch.cuda.max_memory_allocated() if self.device.type == "cuda" else None
+
+    def free_memory(self) -> None:
+        if self.device.type == "cuda":
+            self.torch.cuda.empty_cache()
+
+    def threads(self) -> int | None:
+        return self.torch.get_num_threads()
+
+    def arrays(self) -> TorchArrays:
+        return TorchArrays(self.device)
+
+    def gpu_details(self) -> dict[str, str]:
+        """Return the GPU's name and the versions of CUDA and cuDNN; nothing on a CPU."""
+        if self.device.type == "cpu":
+            return {}
+        cuda, cudnn = self.torch.version.cuda, self.torch.backends.cudnn.version()
+        return {"GPU": self.torch.cuda.get_device_name(), "CUDA": f"{cuda}, cuDNN {cudnn}"}
+
+
+class TorchWorkload(TorchRuntime):
+    def __init__(self, job: Job) -> None:
+        self.prepare(job)
+        torch = self.torch
         self.dtype = getattr(torch, job.dtype)
         self.module = tied(sequential(job.model.named_layers()))
         self.module.to(self.device, self.dtype).train()
@@ -115,7 +145,7 @@ class TorchWorkload:
     def train_epoch(self) -> np.ndarray:
         losses = [self.step(*batch) for batch in self.batches]
         epoch = self.torch.stack(losses).double().cpu()
-        self._synchronize()  # the losses are there before the last update has ended
+        self.wait()  # the losses are there before the last update has ended
         return epoch.numpy()
 
     def step(self, inputs: Any, labels: Any, masks: Mapping[str, Any]) -> torch.Tensor:
@@ -168,19 +198,6 @@ class TorchWorkload:
     def weights(self) -> Weights:
         return {n: t.detach()[rows].cpu().numpy().copy() for n, (t, rows) in self.tensors.items()}
 
-    def peak_memory(self) -> int | None:
-        return self.torch.cuda.max_memory_allocated() if self.device.type == "cuda" else None
-
-    def free_memory(self) -> None:
-        if self.device.type == "cuda":
-            self.torch.cuda.empty_cache()
-
-    def threads(self) -> int | None:
-        return self.torch.get_num_threads()
-
-    def epoch_figures(self) -> dict[str, float]:
-        return {}
-
     def allocated(self) -> int | None:
         if self.device.type == "cuda":
             counter = "allocated_bytes.all.allocated"
@@ -192,24 +209,12 @@ class TorchWorkload:
         events = profile.profiler.kineto_results.events()
         return sum(e.nbytes() for e in events if e.name() == "[memory]" and e.nbytes() > 0)
 
-    def arrays(self) -> TorchArrays:
-        return TorchArrays(self.device)
-
     def details(self) -> dict[str, str]:
         blas = re.search(
             r"(Math Kernel Library Version \S+|BLAS_INFO=\w+)", self.torch.__config__.show()
         )
         details = {"torch": str(self.torch.__version__), "BLAS": blas[0] if blas else "unknown"}
-        if self.device.type == "cuda":
-            details["GPU"] = self.torch.cuda.get_device_name()
-            details["CUDA"] = (
-                f"{self.torch.version.cuda}, cuDNN {self.torch.backends.cudnn.version()}"
-            )
-        return details
-
-    def _synchronize(self) -> None:
-        if self.device.type == "cuda":
-            self.torch.cuda.synchronize()
+        return details | self.gpu_details()
 
     def loss(self, inputs: Any, labels: Any, masks: Mapping[str, Any]) -> torch.Tensor:
         """Return the loss of a batch in training."""

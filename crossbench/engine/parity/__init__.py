@@ -5,10 +5,7 @@ that is timed. In float64 rounding cannot hide a difference in the mathematics; 
 deviation is a figure of the framework.
 """
 
-from .differences import (
-    compare as compare,
-    deviation as deviation,
-)
+from .differences import compare as compare, deviation as deviation
 from .examples import (
     BATCH_SIZE as BATCH_SIZE,
     LEARNING_RATE_SCALE as LEARNING_RATE_SCALE,
@@ -19,10 +16,7 @@ from .examples import (
     proof_model as proof_model,
     proof_weights as proof_weights,
 )
-from .expected import (
-    ReferenceTensors as ReferenceTensors,
-    compute_reference as compute_reference,
-)
+from .expected import ReferenceTensors as ReferenceTensors, compute_reference as compute_reference
 from .tensors import (
     PRECISIONS as PRECISIONS,
     collect_tensors as collect_tensors,

@@ -6,9 +6,7 @@ import math
 
 import numpy as np
 
-from ...models import (
-    Weights,
-)
+from ...models import Weights
 from .tensors import TRAINED_SUFFIXES
 
 

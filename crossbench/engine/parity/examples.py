@@ -9,16 +9,10 @@ import numpy as np
 
 from ...adapters.reference import ReferenceWorkload, global_norm
 from ...data import synthetic
-from ...models import (
-    BatchNorm,
-    Dropout,
-    Model,
-    Optimizer,
-    Weights,
-)
+from ...models import BatchNorm, Model, Optimizer, Weights
 from ...models.shortened import shortened
 from ...workload import Job
-from ..batches import ArrayBatches, StreamedBatches
+from ..batches import ArrayBatches, StreamedBatches, draw_masks
 
 STEPS, BATCH_SIZE = 4, 64
 """Several steps, so that the form of the momentum matters. The gradients are taken over all 256
@@ -26,22 +20,18 @@ examples at once: at a near tie (two almost equal values in a window of a max-po
 may choose the other value. Over 16 pictures a single near tie moves the LeNet's first gradient by
 up to 4e-2 (Flux 0.16.9, NNlib 0.9.36, CPU)."""
 
-
 MIN_BATCH_SIZE, MAX_FLOPS = 4, 2e10
 """A model that takes more FLOPs than this for these examples gets smaller batches, but none too
 small for a batch norm."""
-
 
 LEARNING_RATE_SCALE = 1e-3
 """Factor of the learning rate in the proof: Adam makes a full-size step out of a gradient that is
 only rounding, such as that of a bias before a batch norm."""
 
-
 LARGE_INPUT_FACTOR, LARGE_BATCH_NORM_FACTOR = 32, 8
 """Factors of the activations in the second set of steps, where a saturation (ReLU6) or a clipped
 gradient shows. The first multiplies pictures, or, where the inputs are token numbers, the weights
 of the first layer; the second multiplies the weights of each batch norm."""
-
 
 SEED = 0
 """Seed of the proof's weights and examples, whatever the run's seed, so that the verdict depends on
@@ -111,11 +101,7 @@ def proof_batches(model: Model, seed: int = SEED, dtype: str = "float64") -> Arr
         inputs = inputs.astype(dtype)
     if model.classes is None:
         labels = labels.astype(dtype)
-    masks = {
-        named.name: random.random((STEPS, size, *named.input_shape)) >= named.layer.rate
-        for named in model.all_layers()
-        if isinstance(named.layer, Dropout)
-    }
+    masks = draw_masks(model, STEPS, size, random)
     kind = ArrayBatches if model.data.augmentation is None else StreamedBatches
     inputs, labels = (array.reshape(STEPS, size, *array.shape[1:]) for array in (inputs, labels))
     return kind(inputs, labels, masks)

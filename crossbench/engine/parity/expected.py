@@ -10,12 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from ...adapters.reference import ReferenceWorkload
-from ...models import (
-    SGD,
-    Model,
-    Weights,
-)
-from ...results.records import FLOAT64_BOUND
+from ...models import SGD, Model, Weights
+from ...results.parity import FLOAT64_BOUND
 from ...workload import Job, Workload
 from .differences import compare, norm
 from .examples import SEED, large_weights, proof_batches, proof_model, proof_weights
@@ -24,7 +20,6 @@ from .tensors import GRADIENT_PREFIX, TRAINED_SUFFIXES, collect_tensors, train_f
 CHANCE_FACTOR = 10.0
 """A framework may differ from the reference in float64 by so many times what the reference differs
 from itself where it adds up in another order, or by 1e-9."""
-
 
 NEGLIGIBLE_GRADIENT = 1e-10
 """A gradient whose norm is a smaller part of the norm of all gradients is only rounding."""
@@ -132,15 +127,20 @@ def scales(
     norms = {name: norm(name, array) for name, array in tensors.items()}
     gradients = math.hypot(*(n for name, n in norms.items() if name.startswith(GRADIENT_PREFIX)))
     norms |= {f"{GRADIENT_PREFIX}{name}": gradients for name in rounding_only}
-    start = proof_weights(model, seed)
-    changes = {
-        f"{name}{suffix}": norm(suffix, tensors[f"{name}{suffix}"] - before)
-        for suffix, weights in zip(
-            TRAINED_SUFFIXES, (start, large_weights(model, start)), strict=True
-        )
-        for name, before in weights.items()
-        if name not in rounding_only
+    by_chance = {f"{name}{suffix}" for name in rounding_only for suffix in TRAINED_SUFFIXES}
+    changes = _changes(model, tensors, seed)
+    return {
+        "float32": {name: scale for name, scale in norms.items() if name not in by_chance},
+        "float64": norms | {n: change for n, change in changes.items() if n not in by_chance},
     }
-    left_out = {f"{name}{suffix}" for name in rounding_only for suffix in TRAINED_SUFFIXES}
-    float32 = {name: value for name, value in norms.items() if name not in left_out}
-    return {"float32": float32, "float64": norms | changes}
+
+
+def _changes(model: Model, tensors: Weights, seed: int) -> dict[str, float]:
+    """Return the norm of the change of each weight, by the name of the tensor after the steps."""
+    start = proof_weights(model, seed)
+    starts = zip(TRAINED_SUFFIXES, (start, large_weights(model, start)), strict=True)
+    return {
+        f"{name}{suffix}": norm(suffix, tensors[f"{name}{suffix}"] - before)
+        for suffix, weights in starts
+        for name, before in weights.items()
+    }

@@ -8,17 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...adapters.reference import ReferenceWorkload
-from ...models import (
-    SGD,
-    Conv,
-    Dense,
-    Flatten,
-    Layer,
-    Model,
-    SoftmaxCrossEntropy,
-    Weights,
-)
-from ...results.records import Parity
+from ...models import SGD, Conv, Dense, Flatten, Layer, Model, SoftmaxCrossEntropy, Weights
+from ...results.parity import Parity
 from ...workload import Job, Workload
 from .. import dropout
 from .differences import deviation, norm

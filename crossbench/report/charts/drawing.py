@@ -7,38 +7,26 @@ from typing import Any
 
 import altair as alt
 
+from ...results.cells import CellResult
 from ...results.comparison import Comparison
-from ...results.records import CellResult
 from ...results.statistics import Estimate
 from ..formatting import with_interval
-from ..summary import row_name
+from ..row_names import row_name
 
 ROW_HEIGHT = 34
 """Pixels of a row in a chart with a row for each cell."""
-
-
 HEIGHT = 280
 """Pixels of the height of the other charts."""
-
-
 MAX_LEGEND = 8
 """Frameworks that a legend names; of more the tooltips tell."""
-
-
 PALETTE = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b07c00", "#2f8fc4", "#808080"]
 """Colours that colour-blind readers can tell apart (after M. Okabe and K. Ito, "Color Universal
 Design", 2008), the light ones darker so that a white background does not hide them."""
-
-
 INTERVALS = (
     "A dot is the median of the rounds; the line is its 95 % interval, or the range of fewer than "
     "six rounds. Left is better."
 )
-
-
 Values = list[dict[str, Any]]
-
-
 Found = list[tuple[CellResult, Estimate]]
 
 
@@ -69,15 +57,6 @@ def ranked(comparison: Comparison) -> list[CellResult]:
     return [result for result in comparison.results if comparison.is_ranked(result)]
 
 
-def estimates(comparison: Comparison, figure: Any) -> Found:
-    found = ((result, figure(result)) for result in measured(comparison))
-    return [(result, estimate) for result, estimate in found if estimate]
-
-
-def cells(comparison: Comparison, found: Found) -> list[list[str]]:
-    return [[row_name(comparison, result), with_interval(estimate)] for result, estimate in found]
-
-
 def labels(comparison: Comparison, result: CellResult) -> dict[str, Any]:
     return {"row": row_name(comparison, result), "framework": result.cell.label}
 
@@ -85,23 +64,46 @@ def labels(comparison: Comparison, result: CellResult) -> dict[str, Any]:
 def intervals(
     comparison: Comparison, found: Found, title: str, at: float | None = None
 ) -> dict[str, Any]:
-    """Return a chart with a row for each estimate: a dot on a line. at: of a vertical line."""
+    """Return a chart with a row for each estimate. at: of a vertical line."""
     values = [labels(comparison, result) | bounds(estimate) for result, estimate in found]
-    scale = alt.Scale(zero=True, nice=True)
     rows = alt.Chart(data(values)).encode(
         y=row_axis(comparison), color=colour(comparison, legend=False)
     )
-    layers = [
-        rows.mark_rule(strokeWidth=3).encode(x=alt.X("low:Q", title=title, scale=scale), x2="high"),
-        rows.mark_point(filled=True, size=110, opacity=1).encode(
-            x=alt.X("median:Q", title=title, scale=scale),
-            tooltip=["row:N", figure("median"), figure("low"), figure("high")],
-        ),
-    ]
-    if at is not None:
-        line = alt.Chart(data([{"median": at}])).mark_rule(strokeDash=[4, 4])
-        layers.insert(0, line.encode(x=alt.X("median:Q", title=title, scale=scale)))
+    layers = interval_layers(rows, ["row:N"], title, alt.Scale(zero=True, nice=True), 110, at)
     return specification(alt.layer(*layers), ROW_HEIGHT * len(found))
+
+
+def interval_layers(
+    rows: alt.Chart,
+    names: list[str],
+    title: str,
+    scale: alt.Scale,
+    size: int,
+    at: float | None,
+) -> list[alt.Chart]:
+    """Return the layers that draw the `bounds` of each row: a dot on a line.
+
+    rows: the data with the other encodings. names: of the fields that a tooltip begins with. size:
+    of a dot, in square pixels. at: of a vertical line below the others.
+    """
+    low, middle = (alt.X(f"{name}:Q", title=title, scale=scale) for name in ("low", "median"))
+    tooltip = [*names, figure("median"), figure("low"), figure("high")]
+    layers = [
+        rows.mark_rule(strokeWidth=3).encode(x=low, x2="high"),
+        rows.mark_point(filled=True, size=size, opacity=1).encode(x=middle, tooltip=tooltip),
+    ]
+    line = [] if at is None else [dashed_line("median", at).encode(x=middle)]
+    return [*line, *layers]
+
+
+def dashed_line(name: str, value: float) -> alt.Chart:
+    """Return a line across the chart where a field has this value."""
+    return alt.Chart(data([{name: value}])).mark_rule(strokeDash=[4, 4])
+
+
+def interval_cells(comparison: Comparison, found: Found) -> list[list[str]]:
+    """Return what `intervals` draws as the rows of a table."""
+    return [[row_name(comparison, result), with_interval(estimate)] for result, estimate in found]
 
 
 def bounds(estimate: Estimate) -> dict[str, float]:

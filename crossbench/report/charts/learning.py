@@ -5,10 +5,20 @@ from __future__ import annotations
 import altair as alt
 
 from ...results.comparison import Comparison
-from ...results.records import TRAIN
+from ...results.epochs import TRAIN
 from ..formatting import joined, number, target_name, target_value
-from ..summary import row_name
-from .drawing import Chart, Values, colour, data, figure, labels, measured, specification
+from ..row_names import row_name
+from .drawing import (
+    Chart,
+    Values,
+    colour,
+    dashed_line,
+    data,
+    figure,
+    labels,
+    measured,
+    specification,
+)
 
 MAX_STEPS = 400
 """Points of a line of losses; of more steps evenly spaced ones are drawn."""
@@ -75,7 +85,8 @@ def to_target(comparison: Comparison) -> Chart | None:
         if result.to_target:
             reached, name = result.to_target[-1].reached, row_name(comparison, result)
             cells.append([name, number(seconds), target_value(target, reached)])
-            met += [name] if target.met_by(reached) else []
+            if target.met_by(reached):
+                met.append(name)
     if not values:
         return None
     is_share = target.what == "accuracy"
@@ -92,14 +103,14 @@ def to_target(comparison: Comparison) -> Chart | None:
             tooltip=["row:N", figure("seconds"), tip],
         )
     )
-    line = alt.Chart(data([{target.what: target.value}])).mark_rule(strokeDash=[4, 4])
+    line = dashed_line(target.what, target.value).encode(y=f"{target.what}:Q")
     goal = f"an accuracy of {target_name(target)}" if is_share else target_name(target)
     return Chart(
         target.what,
         f"How long until {goal}?",
         f"{joined(met)} reached it." if met else "No row reached it.",
         "Training from the initial weights, tested after each epoch; the tests do not count.",
-        specification(alt.layer(line.encode(y=f"{target.what}:Q"), chart)),
+        specification(alt.layer(line, chart)),
         ["row", "seconds", target.what],
         cells,
     )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import altair as alt
 
 from ...results.comparison import Comparison
-from ...results.records import TRAIN
+from ...results.epochs import TRAIN
+from ...results.machine import Peak
 from ...results.roofline import intensity
-from ..formatting import count, integer, joined, number, percent
+from ..formatting import count, joined, mebibytes, number, percent
+from ..row_names import row_name
 from ..sections import joules_per_epoch
-from ..summary import row_name
 from .drawing import (
     PALETTE,
     ROW_HEIGHT,
@@ -34,16 +37,16 @@ def roofline(comparison: Comparison) -> Chart | None:
         and (gflops := comparison.gflops(result))
         and (peak := comparison.peak(result))
     ]
-    if not found or "trained_parameters" not in comparison.model:
+    if not found:
         return None
     points: Values = []
-    edges: Values = []
+    edges: dict[tuple[str, float], dict[str, Any]] = {}
     cells = []
     intensities = set[float]()
     for result, gflops, peak in found:
         flops_per_byte = intensity(comparison.model, result.cell.batch_size)
         intensities.add(flops_per_byte)
-        limit = min(peak.gflops, flops_per_byte * peak.copy_gigabytes)
+        limit = _limit(peak, flops_per_byte)
         points.append(
             labels(comparison, result) | {"FLOP per byte": flops_per_byte, "GFLOP/s": gflops}
         )
@@ -53,13 +56,12 @@ def roofline(comparison: Comparison) -> Chart | None:
         ridge = peak.gflops / peak.copy_gigabytes
         place = f"{result.cell.device}, {count(result.cell.threads, 'thread')}"
         for at in (min(ridge, flops_per_byte) / 4, ridge, 4 * max(ridge, flops_per_byte)):
-            limit = min(peak.gflops, at * peak.copy_gigabytes)
-            edges.append({"place": place, "FLOP per byte": at, "GFLOP/s": limit})
-    edges = [dict(pairs) for pairs in dict.fromkeys(tuple(edge.items()) for edge in edges)]
+            edge = {"place": place, "FLOP per byte": at, "GFLOP/s": _limit(peak, at)}
+            edges[place, at] = edge
     log = alt.Scale(type="log")
     x = alt.X("FLOP per byte:Q", title="FLOP for each byte that a step moves", scale=log)
     y = alt.Y("GFLOP/s:Q", scale=log)
-    line = alt.Chart(data(edges)).mark_line(strokeWidth=2, color="#808080")
+    line = alt.Chart(data(list(edges.values()))).mark_line(strokeWidth=2, color="#808080")
     marks = alt.Chart(data(points)).mark_point(filled=True, size=110, opacity=1)
     chart = alt.layer(
         line.encode(x=x, y=y, detail="place:N", tooltip=["place:N", figure("GFLOP/s")]),
@@ -82,49 +84,53 @@ def roofline(comparison: Comparison) -> Chart | None:
     )
 
 
+def _limit(peak: Peak, flops_per_byte: float) -> float:
+    """Return the GFLOP/s that the copy, or the matrix multiplication, allows."""
+    return min(peak.gflops, flops_per_byte * peak.copy_gigabytes)
+
+
 def activity(comparison: Comparison) -> Chart | None:
     """Draw the cores and the GPU in use over a steady epoch, of each row the last one sampled."""
     values: Values = []
     cells = []
+    found = []
     for result in ranked(comparison):
         usage = next((u for u in reversed(result.usage) if u.seconds), None)
         if usage is None:
             continue
+        found.append(result)
         for kind, series in (("cores", usage.cores), ("share of the GPU", usage.gpu_shares)):
             values += [
                 labels(comparison, result) | {"seconds": at, "in use": value, "kind": kind}
                 for at, value in zip(usage.seconds, series, strict=False)
                 if value is not None
             ]
-        busy = percent(usage.gpu_busy)
         cells.append(
             [
                 row_name(comparison, result),
                 number(comparison.cores(result)),
                 number(usage.cores_peak),
                 percent(comparison.system_share(result)),
-                busy,
+                percent(usage.gpu_busy),
             ]
         )
     if not values:
         return None
-    chart = (
-        alt.Chart(data(values))
-        .mark_line(strokeWidth=2)
-        .encode(
-            x=alt.X("seconds:Q", title="seconds of a steady epoch"),
-            y=alt.Y("in use:Q", title="cores, or share of the GPU, in use"),
-            color=colour(comparison),
-            strokeDash=alt.StrokeDash("kind:N", title=None, legend=None),
-            detail=["row:N", "kind:N"],
-            tooltip=["row:N", "kind:N", figure("in use")],
-        )
+    lines = alt.Chart(data(values)).mark_line(strokeWidth=2)
+    chart = lines.encode(
+        x=alt.X("seconds:Q", title="seconds of a steady epoch"),
+        y=alt.Y("in use:Q", title="cores, or share of the GPU, in use"),
+        color=colour(comparison),
+        strokeDash=alt.StrokeDash("kind:N", title=None, legend=None),
+        detail=["row:N", "kind:N"],
+        tooltip=["row:N", "kind:N", figure("in use")],
     )
-    most = max(cells, key=lambda row: float(row[1].replace(",", "")))
+    most = max(found, key=lambda result: comparison.cores(result) or 0.0)
+    cores = number(comparison.cores(most))
     return Chart(
         "activity",
         "What is in use?",
-        f"{most[0]} keeps most cores at work: {most[1]} on average.",
+        f"{row_name(comparison, most)} keeps most cores at work: {cores} on average.",
         "Cores in use from one sample to the next, ten a second, over the last steady epoch; of a "
         "row on a GPU also the share of time in which the GPU worked (dashed).",
         specification(chart),
@@ -135,30 +141,27 @@ def activity(comparison: Comparison) -> Chart | None:
 
 def memory(comparison: Comparison) -> Chart | None:
     """Draw the peak memory of each row."""
-    found = [(r, r.peak_memory / 2**20) for r in ranked(comparison) if r.peak_memory]
+    found = [(r, r.peak_memory) for r in ranked(comparison) if r.peak_memory]
     if not found:
         return None
-    most, mebibytes = max(found, key=lambda pair: pair[1])
-    values = [labels(comparison, r) | {"mebibytes": value} for r, value in found]
-    chart = (
-        alt.Chart(data(values))
-        .mark_bar(height=14)
-        .encode(
-            x=alt.X("mebibytes:Q", title="peak memory, MiB"),
-            y=row_axis(comparison),
-            color=colour(comparison, legend=False),
-            tooltip=["row:N", alt.Tooltip("mebibytes:Q", format=",.0f")],
-        )
+    most, largest = max(found, key=lambda pair: pair[1])
+    values = [labels(comparison, r) | {"mebibytes": memory / 2**20} for r, memory in found]
+    bars = alt.Chart(data(values)).mark_bar(height=14)
+    chart = bars.encode(
+        x=alt.X("mebibytes:Q", title="peak memory, MiB"),
+        y=row_axis(comparison),
+        color=colour(comparison, legend=False),
+        tooltip=["row:N", alt.Tooltip("mebibytes:Q", format=",.0f")],
     )
     return Chart(
         "memory",
         "How much memory does it take?",
-        f"{row_name(comparison, most)} takes most: {integer(mebibytes)} MiB.",
+        f"{row_name(comparison, most)} takes most: {mebibytes(largest)} MiB.",
         "On the CPU the most resident memory of the process during an epoch; on a GPU the most "
         "that the framework's allocator had given out.",
         specification(chart, ROW_HEIGHT * len(found)),
         ["row", "peak MiB"],
-        [[row_name(comparison, r), integer(value)] for r, value in found],
+        [[row_name(comparison, r), mebibytes(memory)] for r, memory in found],
     )
 
 
@@ -181,15 +184,12 @@ def energy(comparison: Comparison) -> Chart | None:
     values = [
         labels(comparison, r) | {"device": device, "joules": joules} for r, device, joules in found
     ]
-    chart = (
-        alt.Chart(data(values))
-        .mark_bar(height=14)
-        .encode(
-            x=alt.X("sum(joules):Q", title="energy of a steady epoch, J"),
-            y=row_axis(comparison),
-            color=alt.Color("device:N", title=None, scale=alt.Scale(range=PALETTE)),
-            tooltip=["row:N", "device:N", figure("joules")],
-        )
+    bars = alt.Chart(data(values)).mark_bar(height=14)
+    chart = bars.encode(
+        x=alt.X("sum(joules):Q", title="energy of a steady epoch, J"),
+        y=row_axis(comparison),
+        color=alt.Color("device:N", title=None, scale=alt.Scale(range=PALETTE)),
+        tooltip=["row:N", "device:N", figure("joules")],
     )
     return Chart(
         "energy",

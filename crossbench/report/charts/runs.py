@@ -5,7 +5,7 @@ from __future__ import annotations
 import altair as alt
 
 from ...results.comparison import Comparison
-from ...results.several_runs import common_framework, mean_ratios, run_labels, same_group
+from ...results.several_runs import common_framework, mean_ratios, pairs
 from ..formatting import count, with_interval
 from ..several_runs import mean_words
 from .drawing import (
@@ -16,9 +16,8 @@ from .drawing import (
     bounds,
     colour_of,
     data,
-    figure,
+    interval_layers,
     labels,
-    measured,
     specification,
 )
 
@@ -35,17 +34,16 @@ def several(comparisons: list[Comparison]) -> Chart | None:
         return None
     values: Values = []
     cells: list[list[str]] = []
-    for label, comparison in zip(run_labels(comparisons), comparisons, strict=True):
-        for result in measured(comparison):
-            other = same_group(comparison, result, base)
-            ratio = comparison.paired(result, other) if other else None
-            if ratio is None or other is result:
-                continue
-            where = f"{label}, {result.cell.device}, {count(result.cell.threads, 'thread')}"
-            if len({r.cell.work for c in comparisons for r in c.results}) > 1:
-                where += f", {result.cell.task}, batches of {result.cell.batch_size:,}"
-            values.append(labels(comparison, result) | {"row": where, **bounds(ratio)})
-            cells.append([where, result.cell.label, with_interval(ratio)])
+    several_works = len({r.cell.work for c in comparisons for r in c.results}) > 1
+    for label, comparison, result, other in pairs(comparisons, base):
+        ratio = comparison.paired(result, other)
+        if ratio is None:
+            continue
+        where = f"{label}, {result.cell.device}, {count(result.cell.threads, 'thread')}"
+        if several_works:
+            where += f", {result.cell.task}, batches of {result.cell.batch_size:,}"
+        values.append(labels(comparison, result) | {"row": where, **bounds(ratio)})
+        cells.append([where, result.cell.label, with_interval(ratio)])
     if not values:
         return None
     frameworks = list(dict.fromkeys(value["framework"] for value in values))
@@ -54,22 +52,14 @@ def several(comparisons: list[Comparison]) -> Chart | None:
     x = f"seconds relative to {base}"
     y = alt.Y("row:N", title=None, sort=None, axis=alt.Axis(labelLimit=220))
     marks = alt.Chart(data(values)).encode(y=y, color=colour_of(frameworks), yOffset="framework:N")
-    line = alt.Chart(data([{"median": 1}])).mark_rule(strokeDash=[4, 4])
-    chart = alt.layer(
-        line.encode(x=alt.X("median:Q", title=x, scale=scale)),
-        marks.mark_rule(strokeWidth=3).encode(x=alt.X("low:Q", title=x, scale=scale), x2="high"),
-        marks.mark_point(filled=True, size=90, opacity=1).encode(
-            x=alt.X("median:Q", title=x, scale=scale),
-            tooltip=["row:N", "framework:N", figure("median"), figure("low"), figure("high")],
-        ),
-    )
+    layers = interval_layers(marks, ["row:N", "framework:N"], x, scale, size=90, at=1)
     rows = len({value["row"] for value in values})
     return Chart(
         "several",
         "Does it hold over the runs?",
         means,
         "Each ratio is of the steady epochs of one run, paired by round. " + INTERVALS,
-        specification(chart, ROW_HEIGHT * (rows + 1)),
+        specification(alt.layer(*layers), ROW_HEIGHT * (rows + 1)),
         ["run", "framework", f"× {base}"],
         cells,
     )

@@ -6,23 +6,24 @@ from statistics import median
 
 import altair as alt
 
+from ...results.cells import CellResult
 from ...results.comparison import Comparison
-from ...results.records import TASKS, CellResult
-from ...results.statistics import Estimate
+from ...results.epochs import TASKS
 from ..formatting import number, with_interval
+from ..row_names import name_with, row_name
 from ..sections import by_batch_size
-from ..summary import name_with, row_name, verdicts
+from ..verdicts import verdicts
 from .drawing import (
     INTERVALS,
     ROW_HEIGHT,
     Chart,
     Values,
     bounds,
-    cells,
     colour,
+    dashed_line,
     data,
-    estimates,
     figure,
+    interval_cells,
     intervals,
     labels,
     measured,
@@ -34,7 +35,7 @@ from .drawing import (
 
 def ratios(comparison: Comparison) -> Chart | None:
     """Draw who is faster: the ratio of each row with its interval, and a line at 1."""
-    found = estimates(comparison, comparison.ratio)
+    found = [(r, ratio) for r in ranked(comparison) if (ratio := comparison.ratio(r))]
     if len(found) < 2:
         return None
     base = comparison.settings.baseline or "the fastest"
@@ -46,7 +47,7 @@ def ratios(comparison: Comparison) -> Chart | None:
         "threads, paired by round. " + INTERVALS,
         intervals(comparison, found, f"seconds relative to {base}", at=1.0),
         ["row", f"× {base}"],
-        cells(comparison, found),
+        interval_cells(comparison, found),
     )
 
 
@@ -59,20 +60,19 @@ def rounds(comparison: Comparison) -> Chart | None:
     position = {key: index for index, key in enumerate(sorted(steady), 1)}
     for result in measured(comparison):
         middle = median(comparison.seconds(result))
-        for epoch in result.steady:
-            seconds = comparison.per_epoch(result, epoch)
-            values.append(
-                labels(comparison, result)
-                | {
-                    "position": position[epoch.round, epoch.started],
-                    "percent": 100 * (seconds / middle - 1),
-                    "seconds": seconds,
-                    "round": epoch.round,
-                }
-            )
-        wall = [comparison.per_epoch(result, epoch) for epoch in result.steady]
-        shares = [f"{(s / middle - 1):+.1%}" for s in (min(wall), max(wall))]
-        cells.append([row_name(comparison, result), str(len(wall)), number(middle), *shares])
+        seconds = [comparison.per_epoch(result, epoch) for epoch in result.steady]
+        values += [
+            labels(comparison, result)
+            | {
+                "position": position[epoch.round, epoch.started],
+                "percent": 100 * (taken / middle - 1),
+                "seconds": taken,
+                "round": epoch.round,
+            }
+            for epoch, taken in zip(result.steady, seconds, strict=True)
+        ]
+        shares = [f"{(s / middle - 1):+.1%}" for s in (min(seconds), max(seconds))]
+        cells.append([row_name(comparison, result), str(len(seconds)), number(middle), *shares])
     if not values:
         return None
     widest = max(abs(value["percent"]) for value in values)
@@ -82,7 +82,7 @@ def rounds(comparison: Comparison) -> Chart | None:
         color=colour(comparison),
         tooltip=["row:N", "round:O", figure("seconds"), figure("percent")],
     )
-    line = alt.Chart(data([{"percent": 0}])).mark_rule(strokeDash=[4, 4]).encode(y="percent:Q")
+    line = dashed_line("percent", 0).encode(y="percent:Q")
     return Chart(
         "rounds",
         "How sure is it?",
@@ -99,28 +99,23 @@ def rounds(comparison: Comparison) -> Chart | None:
 
 def first_epochs(comparison: Comparison) -> Chart | None:
     """Draw what the first epoch costs, beside the steady one."""
-    values: Values = []
-    cells = []
-    most: tuple[float, str] = (0.0, "")
-    for result in ranked(comparison):
-        first, steady = comparison.first_epoch(result), comparison.steady(result)
-        if first is None or steady is None:
-            continue
-        for kind, estimate in (("first epoch", first), ("steady epoch", steady)):
-            values.append(labels(comparison, result) | {"kind": kind, "seconds": estimate.median})
-        figures = comparison.runtime_figures(result)
-        compilation = [f"{n} {number(f)}" for n, (f, _) in figures.items() if "compil" in n]
-        cells.append(
-            [
-                row_name(comparison, result),
-                number(first.median),
-                number(steady.median),
-                *compilation,
-            ]
-        )
-        most = max(most, (first.median / steady.median, row_name(comparison, result)))
-    if not values:
+    found = [
+        (result, first.median, steady.median)
+        for result in ranked(comparison)
+        if (first := comparison.first_epoch(result)) and (steady := comparison.steady(result))
+    ]
+    if not found:
         return None
+    values: Values = [
+        labels(comparison, result) | {"kind": kind, "seconds": seconds}
+        for result, first, steady in found
+        for kind, seconds in (("first epoch", first), ("steady epoch", steady))
+    ]
+    cells = [
+        [row_name(comparison, r), number(first), number(steady), *_compilation(comparison, r)]
+        for r, first, steady in found
+    ]
+    times, slowest = max((first / steady, row_name(comparison, r)) for r, first, steady in found)
     line = alt.Chart(data(values)).encode(
         y=row_axis(comparison), color=colour(comparison, legend=False)
     )
@@ -139,7 +134,7 @@ def first_epochs(comparison: Comparison) -> Chart | None:
     return Chart(
         "first-epochs",
         "What does the first epoch cost?",
-        f"The first epoch takes at most {most[0]:.2g} times as long as a steady one: {most[1]}.",
+        f"The first epoch takes at most {times:.2g} times as long as a steady one: {slowest}.",
         "A first epoch begins in a new process, with compilation and tuning. What a runtime tells "
         "of its own compilation is in the table.",
         specification(chart, ROW_HEIGHT * len(cells)),
@@ -148,35 +143,34 @@ def first_epochs(comparison: Comparison) -> Chart | None:
     )
 
 
+def _compilation(comparison: Comparison, result: CellResult) -> list[str]:
+    """Return what a runtime tells of its own compilation in the first epoch."""
+    figures = comparison.runtime_figures(result)
+    return [f"{name} {number(first)}" for name, (first, _) in figures.items() if "compil" in name]
+
+
 def threads(comparison: Comparison) -> Chart | None:
     """Draw the speed-up of each framework by its number of threads, and the ideal one."""
-    values: Values = []
-    cells = []
-    fewest: dict[str, int] = {}
-    for result in ranked(comparison):
-        speedup = comparison.thread_speedup(result)
-        number_of_threads = result.cell.threads
-        if result.cell.device == "cpu":
-            title = result.cell.label
-            fewest[title] = min(number_of_threads, fewest.get(title, number_of_threads))
-        if speedup:
-            values.append(
-                labels(comparison, result)
-                | {"threads": number_of_threads, "speed-up": speedup.median}
-            )
-            cells.append(
-                [row_name(comparison, result), str(number_of_threads), with_interval(speedup)]
-            )
-    if not values:
+    on_cpu = [result for result in ranked(comparison) if result.cell.device == "cpu"]
+    found = [(r, speedup) for r in on_cpu if (speedup := comparison.thread_speedup(r))]
+    if not found:
         return None
-    for title in {value["framework"]: None for value in values}:
-        values.append({"framework": title, "row": title, "threads": fewest[title], "speed-up": 1.0})
-    most = max(value["threads"] for value in values)
-    least = min(value["threads"] for value in values)
-    ideal = [{"threads": n, "speed-up": n / least} for n in (least, most)]
+    values: Values = [
+        labels(comparison, result) | {"threads": result.cell.threads, "speed-up": speedup.median}
+        for result, speedup in found
+    ]
+    for title in dict.fromkeys(result.cell.label for result, _ in found):
+        fewest = min(result.cell.threads for result in on_cpu if result.cell.label == title)
+        values.append({"framework": title, "row": title, "threads": fewest, "speed-up": 1.0})
+    numbers = [value["threads"] for value in values]
+    ideal = [{"threads": n, "speed-up": n / min(numbers)} for n in (min(numbers), max(numbers))]
+    cells = [
+        [row_name(comparison, result), str(result.cell.threads), with_interval(speedup)]
+        for result, speedup in found
+    ]
     x = alt.X("threads:Q", title="CPU threads", axis=alt.Axis(tickMinStep=1))
     y = alt.Y("speed-up:Q", title="speed-up over the fewest threads")
-    best = max(cells, key=lambda row: float(row[2].split()[0].replace(",", "")))
+    most, gain = max(found, key=lambda entry: entry[1].median)
     chart = alt.layer(
         alt.Chart(data(ideal)).mark_line(strokeDash=[4, 4], color="#808080").encode(x=x, y=y),
         alt.Chart(data(values))
@@ -186,7 +180,7 @@ def threads(comparison: Comparison) -> Chart | None:
     return Chart(
         "threads",
         "What do more threads give?",
-        f"{best[0]} gains most: {best[2]} times.",
+        f"{row_name(comparison, most)} gains most: {with_interval(gain)} times.",
         "The dashed line is the ideal: twice the threads, twice the speed.",
         specification(chart),
         ["row", "threads", "speed-up"],
@@ -233,8 +227,7 @@ def batch_sizes(comparison: Comparison) -> Chart | None:
         marks.mark_point(filled=True, size=70, opacity=1).encode(y=y, tooltip=tooltip),
     )
     cells = [
-        [row_name(comparison, result), with_interval(seconds.scaled(1e3))]
-        for result, seconds in found
+        [row_name(comparison, result), with_interval(seconds, 1e3)] for result, seconds in found
     ]
     return Chart(
         "batch-sizes",
@@ -251,12 +244,7 @@ def batch_sizes(comparison: Comparison) -> Chart | None:
 
 def cost(comparison: Comparison) -> Chart | None:
     """Draw the cost of 1,000 steady epochs, where there are prices."""
-
-    def of_thousand(result: CellResult) -> Estimate | None:
-        cost = comparison.cost(result)
-        return cost.scaled(1000) if cost and comparison.is_ranked(result) else None
-
-    found = estimates(comparison, of_thousand)
+    found = [(r, one.scaled(1000)) for r in ranked(comparison) if (one := comparison.cost(r))]
     if not found:
         return None
     cheapest, estimate = min(found, key=lambda pair: pair[1].median)
@@ -268,5 +256,5 @@ def cost(comparison: Comparison) -> Chart | None:
         "At the price of the device's hour, in its currency. " + INTERVALS,
         intervals(comparison, found, "cost of 1,000 steady epochs"),
         ["row", "cost of 1,000 epochs"],
-        cells(comparison, found),
+        interval_cells(comparison, found),
     )

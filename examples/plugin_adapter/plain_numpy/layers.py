@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from crossbench.models.layers import Dense, Flatten, ReLU
-from crossbench.models.model import NamedLayer, Weights
+from crossbench.models import Dense, Flatten, NamedLayer, ReLU, Weights
 
 
 class FlattenPass:

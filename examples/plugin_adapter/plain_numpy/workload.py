@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from crossbench.models.model import Weights
-from crossbench.models.training import SGD, SoftmaxCrossEntropy
-from crossbench.workload import Batch, Batches, Job, batches_on_device, versions
+from crossbench.models import SGD, SoftmaxCrossEntropy, Weights
+from crossbench.workload import Batch, Batches, Job, Workload, batches_on_device, versions
 
 from .layers import translate
 
@@ -31,7 +30,7 @@ class NumpyArrays:
         return into
 
 
-class PlainNumpyWorkload:
+class PlainNumpyWorkload(Workload):
     def __init__(self, job: Job) -> None:
         for part, known in ((job.model.loss, SoftmaxCrossEntropy), (job.model.optimizer, SGD)):
             if not isinstance(part, known):
@@ -55,9 +54,6 @@ class PlainNumpyWorkload:
                 self.parameters[name] -= self.optimizer.learning_rate * self.velocity[name]
             losses.append(loss)
         return np.array(losses)
-
-    def predict_epoch(self) -> np.ndarray:
-        return np.stack(list(self.predict_batches()))
 
     def predict_batches(self) -> Iterator[np.ndarray]:
         return (self.predict(batch.inputs) for batch in self.batches)
@@ -85,26 +81,11 @@ class PlainNumpyWorkload:
     def weights(self) -> Weights:
         return {name: array.copy() for name, array in self.parameters.items()}
 
-    def peak_memory(self) -> int | None:
-        return None
-
-    def free_memory(self) -> None:
-        """Do nothing: NumPy gives memory back by itself."""
-
-    def threads(self) -> int | None:
-        return None
-
-    def allocated(self) -> int | None:
-        return None
-
     def arrays(self) -> NumpyArrays:
         return NumpyArrays()
 
     def details(self) -> dict[str, str]:
         return versions("numpy")
-
-    def epoch_figures(self) -> dict[str, float]:
-        return {}
 
 
 def _copy(batch: Batch) -> Batch:

@@ -1,0 +1,108 @@
+"""Run one round of one cell, and record in its result what fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..host.gpus import find_gpus
+from ..results.cells import MAX_CHOICES, CellResult
+from ..results.doubts import change_difference
+from ..results.epochs import PREDICT, Epoch, Usage
+from ..results.reference import Reference
+from .checked import changed_figures
+from .peak import PEAK_WORK
+from .process import WorkerFailure, WorkerProcess
+from .sampler import Sampler
+from .usage import Clock
+from .worker import StartReply
+
+
+class CellRound:
+    """Run one round of one cell in its process, and keep the results when the round is finished.
+
+    steps: how many batches its epochs take.
+    """
+
+    def __init__(self, result: CellResult, number: int, steps: int) -> None:
+        self.result, self.number, self.steps = result, number, steps
+        self.epochs: list[Epoch] = []
+        self.usage: list[Usage] = []
+        cell = result.cell
+        self.gpu = find_gpus().handle(cell.gpu_index) if cell.on_gpu else None
+
+    @property
+    def failed(self) -> bool:
+        return self.result.status != "pending"
+
+    def start(self, worker: WorkerProcess) -> None:
+        """Build the model in the worker; WorkerFailure where its details changed."""
+        clock = Clock.start()
+        self.worker = worker
+        started: StartReply = worker.ask("start")
+        if not self.result.epochs:
+            self.result.start_seconds, _ = clock.seconds()
+            self.result.details = started.details
+            self.result.threads_reported = started.threads
+        if started.details != self.result.details:
+            raise WorkerFailure("package versions changed since an earlier round")
+
+    def train(self, epoch: int) -> None:
+        """Train and time one epoch; WorkerFailure where its figures have other names."""
+        with Sampler(self.worker.process.pid, self.gpu) as sampler:
+            timed: Epoch = self.worker.ask("epoch", self.number, epoch)
+        for before in (self.result.epochs or self.epochs)[:1]:
+            if wrong := changed_figures(before.figures, timed.figures):
+                raise WorkerFailure(wrong)
+        self.epochs.append(timed)
+        if epoch > 0 and (usage := sampler.usage(timed)):
+            self.usage.append(usage)
+
+    def finish(self, reference: Reference, is_whole: bool) -> None:
+        """Move the round's results to the cell's; WorkerFailure where its weights changed otherwise
+        than in the first round of as many steps.
+
+        is_whole: whether the epochs took all batches.
+        """
+        result, final_stats = self.result, self.worker.ask("final_stats")
+        predicts = result.cell.task == PREDICT
+        longest = max((epoch.steps for epoch in result.epochs), default=0)
+        if is_whole and self.steps > longest:
+            result.predictions = final_stats.predictions
+            if not predicts:
+                result.test_accuracy = self.worker.ask("test_accuracy")
+                if reference.masked:
+                    result.masked_losses = self.worker.ask("masked_losses")
+        before = result.changes.setdefault(self.steps, final_stats.changes)
+        if differs := change_difference(reference, self.steps, final_stats.changes, before):
+            raise WorkerFailure(f"{differs} than in an earlier round")
+        if predicts:
+            result.latencies.append(self.worker.ask("latency", self.number))
+        result.epochs += self.epochs
+        result.usage += self.usage
+        if final_stats.peak_memory is not None:
+            result.peak_memory = max(result.peak_memory or 0, final_stats.peak_memory)
+        result.cpus_allowed = final_stats.cpus_allowed
+        for name, value in final_stats.choices.items():
+            known = result.choices.get(name, [])
+            result.choices[name] = list(dict.fromkeys([*known, value]))[:MAX_CHOICES]
+
+    def measure_peak(self) -> None:
+        """Measure the peak after the round was kept, so that a failure costs only the peak."""
+        try:
+            self.result.peak = self.worker.ask("peak", PEAK_WORK[self.result.cell.device_type])
+        except WorkerFailure as failure:
+            self.result.peak_problem = str(failure)
+
+
+@contextmanager
+def fail_cell_on_error(where: str, result: CellResult) -> Iterator[None]:
+    """Record a WorkerFailure in the cell's result; where: when it happened."""
+    try:
+        yield
+    except WorkerFailure as failure:
+        if failure.unavailable:
+            result.status, result.reason = "unavailable", str(failure)
+        else:
+            result.status, result.reason = "failed", f"{failure} ({where})"
+        result.traceback = failure.traceback

@@ -1,0 +1,99 @@
+"""Run proofs in worker processes, several at a time, while the reference is computed.
+
+Nothing is timed meanwhile.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..host.machine import usable_cpus
+from ..host.run_directory import no_space_error
+from ..models import Model
+from ..results.parity import Parity
+from . import parity
+from .assignment import Assignment
+from .pool import thread_pool
+from .process import WorkerFailure, WorkerProcess
+
+LARGE_MODEL = 10_000_000
+"""Parameters of a model whose proofs are not run at the same time: in float64, with gradients and
+optimizer, each takes some 10 GB."""
+MIN_CONCURRENT = 3
+"""Proofs at the same time, at least: each builds and compiles the model twice, and waits now and
+then."""
+
+Reference = Future[parity.ReferenceTensors]
+
+
+@contextmanager
+def start_proofs(
+    assignments: Sequence[Assignment], models: Sequence[Model], data: Path, timeout: float
+) -> Iterator[tuple[list[Reference], list[Future[list[Parity]]]]]:
+    """Prove every model in a process for each assignment; at the end, kill what still runs.
+
+    Yields the references by model, and the proofs by assignment, each by model: where there is
+    none, result() raises WorkerFailure. data: a directory for the references' tensors. timeout:
+    seconds for each answer of a worker.
+    """
+    large = any(parity.proof_model(model).parameter_count > LARGE_MODEL for model in models)
+    at_once = 1 if large else max(MIN_CONCURRENT, len(usable_cpus()))
+    with thread_pool(len(models) + min(len(assignments), at_once)) as pool:
+        references = [
+            pool.submit(_compute_reference, model, data / f"expected{number}")
+            for number, model in enumerate(models)
+        ]
+        group = WorkerGroup()
+
+        def prove(assignment: Assignment) -> list[Parity]:
+            if large:  # both would need their memory at the same time
+                for reference in references:
+                    reference.result()
+            with group.start(assignment, timeout) as worker:
+                return [_prove(worker, *pair) for pair in zip(models, references, strict=True)]
+
+        try:
+            yield references, [pool.submit(prove, assignment) for assignment in assignments]
+        finally:
+            group.kill()
+
+
+def _compute_reference(model: Model, directory: Path) -> parity.ReferenceTensors:
+    try:
+        return parity.compute_reference(model, directory)
+    except OSError as error:
+        raise no_space_error(directory.parents[1], error) from None
+
+
+def _prove(worker: WorkerProcess, model: Model, reference: Reference) -> Parity:
+    worker.ask("take_model", model)
+    worker.ask("observe")  # while the reference is computed
+    proved: Parity = worker.ask("parity", reference.result())
+    return proved
+
+
+class WorkerGroup:
+    """Collect the workers that several threads start for proofs, so that another can kill all."""
+
+    def __init__(self) -> None:
+        self.lock, self.killed = threading.Lock(), False
+        self.workers: list[WorkerProcess] = []
+
+    def start(self, assignment: Assignment, timeout: float) -> WorkerProcess:
+        """Start a worker; WorkerFailure after the group was killed."""
+        with self.lock:
+            if self.killed:
+                raise WorkerFailure("the run was interrupted")
+            self.workers.append(WorkerProcess(assignment, timeout, proves=True))
+            return self.workers[-1]
+
+    def kill(self) -> None:
+        """Kill all workers, and let no further one start."""
+        with self.lock:
+            self.killed = True
+            for worker in self.workers:
+                worker.kill()

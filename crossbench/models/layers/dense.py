@@ -1,0 +1,87 @@
+"""Describe dense layers, activations, dropouts and residuals, which take several shapes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ...inputs.checks import Below1, Boolean, OptionalStd, Size
+from ..parameters import GlorotUniform, Parameter, Shape, normal_or, weight_and_bias
+from .layer import Layer, Layers, OptionalLayers
+
+
+@dataclass(frozen=True)
+class Dense(Layer):
+    """Computes weight @ x + bias: (in,) to (features,), or at each place of a sequence: (L, in) to
+    (L, features).
+
+    bias: whether a number for each feature is added. std: Glorot's uniform by default.
+    """
+
+    features: Size
+    bias: Boolean = True
+    std: OptionalStd = None
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        if len(input_shape) not in (1, 2):
+            raise ValueError(
+                f"{self} takes a vector or a sequence, not the shape {input_shape}: Flatten first"
+            )
+        return (*input_shape[:-1], self.features)
+
+    def parameters(self, input_shape: Shape) -> dict[str, Parameter]:
+        inputs = input_shape[-1]
+        initializer = normal_or(GlorotUniform(inputs, self.features), self.std)
+        return weight_and_bias(Parameter((self.features, inputs), initializer), self.bias)
+
+    def forward_flops(self, input_shape: Shape) -> int:
+        return 2 * math.prod(input_shape) * self.features
+
+
+@dataclass(frozen=True)
+class ReLU(Layer):
+    """Computes max(x, 0)."""
+
+
+@dataclass(frozen=True)
+class GELU(Layer):
+    """Computes x * Φ(x) = x / 2 * (1 + erf(x / sqrt(2))) (Hendrycks and Gimpel, 2016).
+
+    Φ: the standard normal distribution function. tanh: compute the approximation of the same paper
+    instead, x / 2 * (1 + tanh(sqrt(2 / π) * (x + 0.044715 * x³))), as GPT-2 does.
+    """
+
+    tanh: Boolean = False
+
+
+@dataclass(frozen=True)
+class Dropout(Layer):
+    """In training, sets each value to 0 with probability `rate` and divides the others by 1 - rate;
+    in prediction, changes nothing.
+    """
+
+    rate: Below1
+
+
+@dataclass(frozen=True)
+class Residual(Layer):
+    """Adds the outputs of two branches: the body's layers, and the shortcut's (by default none: the
+    input itself).
+    """
+
+    body: Layers
+    shortcut: OptionalLayers = ()
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        body, shortcut = (
+            _output_shape_through(layers, input_shape) for layers in (self.body, self.shortcut)
+        )
+        if body != shortcut:
+            raise ValueError(f"a residual's body gives {body}, its shortcut {shortcut}")
+        return body
+
+
+def _output_shape_through(layers: tuple[Layer, ...], shape: Shape) -> Shape:
+    for layer in layers:
+        shape = layer.output_shape(shape)
+    return shape

@@ -1,0 +1,159 @@
+"""Define a cell, which is a framework's variant on a device, and all that was measured of it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, NamedTuple
+
+from msgspec import Meta
+
+from ..inputs.names import IDIOMATIC, full_name
+from .epochs import Epoch, Latency, Predictions, TargetEpoch, Task, Usage
+from .machine import Peak
+from .number_types import Count, NonNegative, Positive, Share
+from .parity import Parity
+
+MAX_CHOICES = 10
+"""Different values of one choice that are kept."""
+Choices = Annotated[list[str], Meta(max_length=MAX_CHOICES)]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Describe what a framework's variant does on one device, and why it cannot, if it cannot."""
+
+    name: str
+    """Name in the table's notes: "torch cpu". Unique in a comparison."""
+    framework: str
+    variant: str
+    title: str
+    """The framework's name as its users write it."""
+    device: Annotated[str, Meta(pattern=r"^(cpu|gpu(:[0-9]{1,4})?)\Z")]
+    """Device as the user names it: "cpu", "gpu", or "gpu:1" for the second of several."""
+    threads: Positive
+    task: Task
+    batch_size: Positive
+    named: bool
+    """Whether the user named it: then it is a failure if it cannot run."""
+    unavailable: str | None = None
+    """Why it cannot run, in a line."""
+
+    @property
+    def group(self) -> Group:
+        return Group(self.device, self.threads, self.task, self.batch_size)
+
+    @property
+    def work(self) -> tuple[Task, int]:
+        """Return the task and the batch size."""
+        return self.task, self.batch_size
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.device_type == "gpu"
+
+    @property
+    def device_type(self) -> str:
+        """Return "cpu" or "gpu"."""
+        return device_type(self.device)
+
+    @property
+    def implementation(self) -> str:
+        """Return the framework with its variant as --frameworks takes them: "torch:tuned"."""
+        return full_name(self.framework, self.variant)
+
+    @property
+    def label(self) -> str:
+        """Return the framework with its variant for a reader: "PyTorch tuned".
+
+        A title that names the variant is not extended: "Keras (JAX)".
+        """
+        if self.variant == IDIOMATIC or self.variant in re.findall(r"\w+", self.title.lower()):
+            return self.title
+        return f"{self.title} {self.variant}"
+
+    @property
+    def gpu_index(self) -> int:
+        """Return the GPU's index among the visible ones, from 0."""
+        return int(self.device.partition(":")[2] or 0)
+
+
+class Group(NamedTuple):
+    """Identify the cells that are compared with each other: they differ in the framework alone."""
+
+    device: str
+    threads: int
+    task: Task
+    batch_size: int
+
+
+def device_type(device: str) -> str:
+    """Return "cpu" or "gpu" for "cpu", "gpu" or "gpu:1"."""
+    return device.partition(":")[0]
+
+
+@dataclass
+class CellResult:
+    """Hold all results of a cell. reason: why it is unavailable or failed, in a line."""
+
+    cell: Cell
+    status: Literal["pending", "ran", "unavailable", "failed"] = "pending"
+    reason: str | None = None
+    traceback: str | None = None
+    parity: Parity | None = None
+    start_seconds: NonNegative | None = None
+    """Wall seconds from the start of the first round's process to the data on the device."""
+    epochs: list[Epoch] = field(default_factory=list)
+    test_accuracy: Share | None = None
+    """Accuracy on the test examples after the whole epochs of training, as a fraction."""
+    predictions: Predictions | None = None
+    """What the whole steady epoch predicted; None for training, and where the model has no classes.
+    """
+    latencies: list[Latency] = field(default_factory=list)
+    """One per round of prediction."""
+    peak_memory: Positive | None = None
+    """Bytes in an epoch: on a GPU the allocator's peak, on the CPU that of the resident memory.
+    None where the allocator does not report it."""
+    threads_reported: Positive | None = None
+    """CPU threads that the framework itself reports."""
+    cpus_allowed: Positive | None = None
+    """CPUs on which any of the process's threads may run, read while it trained."""
+    details: dict[str, str] = field(default_factory=dict)
+    choices: dict[str, Choices] = field(default_factory=dict)
+    """What the variant chose while it ran, by name; several values where the rounds differ."""
+    usage: list[Usage] = field(default_factory=list)
+    """Samples of each steady epoch that was long enough."""
+    allocated: Count | None = None
+    """Bytes that an epoch allocates on the device in total, if trace_memory is set."""
+    peak: Peak | None = None
+    peak_problem: str | None = None
+    """Why the peak could not be measured, in a line."""
+    masked_losses: list[float | None] = field(default_factory=list)
+    """Losses of the first steps with given dropout masks; empty for models without dropouts."""
+    changes: dict[Positive, dict[str, list[float | None]]] = field(default_factory=dict)
+    """Change of each parameter in the first steady epoch, from evidence.sketch, by the steps of
+    that epoch."""
+    to_target: list[TargetEpoch] = field(default_factory=list)
+    """The epochs from the initial weights until the target or the time limit."""
+
+    @property
+    def name(self) -> str:
+        return self.cell.name
+
+    @property
+    def cold(self) -> list[Epoch]:
+        """Return the first epoch of each round."""
+        return [epoch for epoch in self.epochs if epoch.epoch == 0]
+
+    @property
+    def first_losses(self) -> list[float | None]:
+        """Return the loss of each step of the longest first epoch; empty without one."""
+        return max((epoch.losses for epoch in self.cold), key=len, default=[])
+
+    @property
+    def steady(self) -> list[Epoch]:
+        """Return the other epochs of all rounds."""
+        return [epoch for epoch in self.epochs if epoch.epoch > 0]
+
+    def has_round(self, number: int) -> bool:
+        return any(epoch.round == number for epoch in self.epochs)

@@ -1,0 +1,56 @@
+"""Define the machine of a run, and what frameworks reach on it without a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .number_types import Over0, Positive
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Describe the machine of a run. cpus: how many this process may use."""
+
+    cpu: str
+    cpus: Positive
+    memory_bytes: Positive
+    gpus: list[str]
+    """Names of the GPUs that CUDA_VISIBLE_DEVICES shows, in its order."""
+    gpu_problem: str | None
+    """Why gpus is empty or NVML's figures are missing, in a line; None where there is no driver."""
+    system: str
+    python: str
+    libraries: dict[str, str]
+    label: str | None = None
+    """Name that the user gave it."""
+    page_bytes: Positive = 4096
+    """Bytes of a page of memory."""
+    allocator_settings: dict[str, str] = field(default_factory=dict)
+    """Environment variables that set how memory is allocated, such as MALLOC_MMAP_MAX_."""
+
+    @property
+    def name(self) -> str:
+        """Return the label, or the processor's name."""
+        return self.label or self.cpu
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Hold what a framework reaches on a device without a model: the two limits of the roofline."""
+
+    gflops: Over0
+    """10^9 FLOPs per second of a large float32 matrix multiplication."""
+    copy_gigabytes: Over0
+    """10^9 bytes per second of a large copy, reads and writes both counted."""
+    memory_gigabytes: Over0 | None = None
+    """What the memory itself reaches: NumPy's copy on as many threads, or the bandwidth of the
+    GPU's memory by its clock and bus; None where NVML does not tell."""
+
+    def highest(self, other: Peak) -> Peak:
+        """Return the higher value of each of the two."""
+        memory = [p.memory_gigabytes for p in (self, other) if p.memory_gigabytes is not None]
+        return Peak(
+            max(self.gflops, other.gflops),
+            max(self.copy_gigabytes, other.copy_gigabytes),
+            max(memory, default=None),
+        )

@@ -1,0 +1,121 @@
+"""Define how far a cell's tensors are from the reference's, and whether that is near enough."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from msgspec import Meta
+
+FLOAT64_BOUND = 1e-9
+"""The largest deviation of a tensor from the reference's in float64, ‖a - b‖ / ‖b‖."""
+FLOAT32_FACTOR = 10.0
+"""The largest deviation of a float32 tensor, as a multiple of that of the NumPy reference's own
+float32."""
+MIN_FLOAT32_BOUND, MIN_LOSS_BOUND = 2e-5, 2e-6
+"""Deviations that are always allowed to a tensor, and to a loss, which is a mean. bfloat16 and
+TensorFloat-32 deviate by more than 1e-4."""
+FLOAT64_LEVEL = 1e-9
+"""A smaller deviation from float64 shows that a float32 run did not compute in float32."""
+TENSOR_KINDS = {"logits": "logits", "gradient of ": "gradients", "losses of the steps": "losses"}
+"""How the names of the computed tensors begin, and what they are called in messages. The weights
+after the steps are not among them: float32 may hold them exactly."""
+FULL_FLOAT32_BOUND = 1e-5
+"""The largest deviation of a float32 convolution or matrix multiplication from float64.
+It is ‖a - b‖ / ‖b‖. With a mantissa of 10 bits (TensorFloat-32) it is some 3e-4, which
+float32_bound() may allow."""
+
+Deviation = Annotated[float, Meta(ge=0)] | None
+Deviations = Annotated[dict[str, Deviation], Meta(min_length=1)]
+
+
+@dataclass(frozen=True)
+class Parity:
+    """Hold the deviation of each tensor from the NumPy float64 reference's: ‖a - b‖ / ‖b‖ by name.
+
+    For a gradient that is only rounding it is ‖a - b‖ / ‖all gradients‖. A value that is not finite
+    is kept as None.
+    """
+
+    float64: Deviations
+    float32: Deviations
+    reference_float32: Deviations
+    """Deviations of the NumPy reference itself, run in float32."""
+    full_float32: dict[str, float | None] = field(default_factory=dict)
+    """Deviations of one float32 convolution and one matrix multiplication; empty on the CPU."""
+    dropout: dict[str, float | None] = field(default_factory=dict)
+    """Errors of the dropout masks that the framework draws, by property of the masks; 1 is the
+    largest error allowed. Empty where the model has no dropout."""
+
+    @property
+    def agrees(self) -> bool:
+        """Return whether every deviation is within its bound."""
+        return self.disagreement is None
+
+    @property
+    def disagreement(self) -> str | None:
+        """Return where it differs and by how much, or None: float64 first, then float32."""
+        return (
+            _over("float64", self.float64, dict.fromkeys(self.float64, FLOAT64_BOUND))
+            or self._reduced_precision
+            or _over("float32", self.float32, {n: self.float32_bound(n) for n in self.float32})
+            or self._float64_in_disguise
+            or self._wrong_dropout
+        )
+
+    def float32_bound(self, name: str) -> float:
+        """Return the largest deviation that a tensor may have in float32."""
+        minimum = MIN_LOSS_BOUND if name.startswith("loss") else MIN_FLOAT32_BOUND
+        return max(minimum, FLOAT32_FACTOR * (self.reference_float32.get(name) or 0.0))
+
+    @property
+    def _float64_in_disguise(self) -> str | None:
+        """Return which tensors of the float32 run were computed in float64, or None."""
+        for start, kind in TENSOR_KINDS.items():
+            values = [value for name, value in self.float32.items() if name.startswith(start)]
+            if values and max(value or 0.0 for value in values) < FLOAT64_LEVEL:
+                return f"the {kind} are computed in float64, not in float32"
+        return None
+
+    @property
+    def _reduced_precision(self) -> str | None:
+        """Return which float32 operation is less precise than float32, or None."""
+        if not self.full_float32:
+            return None
+        name, value = worst(self.full_float32)
+        if value is not None and value <= FULL_FLOAT32_BOUND:
+            return None
+        verdict = "is not finite" if value is None else f"is off by {value:.1e}"
+        return (
+            f"a float32 {name} {verdict} (at most {FULL_FLOAT32_BOUND:.0e} is allowed): "
+            "it computes in TensorFloat-32 or a lower precision"
+        )
+
+    @property
+    def _wrong_dropout(self) -> str | None:
+        """Return which property of the dropout masks is wrong, or None."""
+        if not self.dropout:
+            return None
+        name, value = worst(self.dropout)
+        if value is not None and value <= 1:
+            return None
+        verdict = "not finite" if value is None else f"off by {value:.1f} times what chance allows"
+        return f"the dropout masks that it draws are wrong: {name} is {verdict}"
+
+
+def _over(
+    precision: str, deviations: dict[str, float | None], bounds: dict[str, float]
+) -> str | None:
+    """Return the tensor that exceeds its bound most, in a line, or None."""
+    shares = {n: None if v is None else v / bounds[n] for n, v in deviations.items()}
+    name, share = worst(shares)
+    if share is not None and share <= 1:
+        return None
+    value = deviations[name]
+    verdict = "is not finite" if value is None else f"differs by {value:.1e}"
+    return f"{name} {verdict} in {precision} (at most {bounds[name]:.0e} is allowed)"
+
+
+def worst(deviations: dict[str, float | None]) -> tuple[str, float | None]:
+    """Return the tensor with the largest deviation, and that deviation; None is the largest."""
+    return max(deviations.items(), key=lambda item: float("inf") if item[1] is None else item[1])

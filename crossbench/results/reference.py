@@ -1,0 +1,45 @@
+"""Define the losses that the NumPy reference computes for the timed epochs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .cells import Cell
+from .epochs import Task
+from .number_types import Positive
+
+FIRST_EPOCH, STEADY_EPOCH, MASKED = "first epoch", "steady epoch", "given dropout masks"
+"""Names of the epochs whose first losses the reference computes: a round's first epoch, its first
+steady one, or, to train models with dropouts, an epoch whose masks are given."""
+
+
+@dataclass(frozen=True)
+class ReferenceLosses:
+    """Hold the NumPy reference's losses of the first steps of a task with a batch size.
+
+    By epoch: FIRST_EPOCH and STEADY_EPOCH, or MASKED.
+    """
+
+    task: Task
+    batch_size: Positive
+    float64: dict[str, list[float]]
+    float32: dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Hold the NumPy reference's results for the timed epochs."""
+
+    rounding_only: list[str]
+    """Parameters whose gradients are only rounding, such as that of a bias before a batch norm:
+    their change in an epoch differs by chance."""
+    masked: bool
+    """Whether the model has dropouts, so that the losses of training differ by chance."""
+    losses: list[ReferenceLosses] = field(default_factory=list)
+    """Computed when the first round was timed; empty before."""
+    left_out: list[str] = field(default_factory=list)
+    """What the proof has less of than the model, such as "7 of 27 layers"."""
+
+    def losses_of(self, cell: Cell) -> ReferenceLosses | None:
+        """Return the losses that the cell must have; None before they are computed."""
+        return next((r for r in self.losses if (r.task, r.batch_size) == cell.work), None)
