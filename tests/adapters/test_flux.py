@@ -82,7 +82,8 @@ def test_threads_and_signals_are_set_before_juliacall():
 
 @pytest.fixture
 def without_network(monkeypatch, tmp_path):
-    """Nothing can be downloaded, and nothing was before."""
+    """Nothing can be downloaded, and nothing was before; juliapkg tries to."""
+    monkeypatch.delenv("PYTHON_JULIAPKG_OFFLINE", raising=False)
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")  # nothing listens there
     monkeypatch.setenv("PYTHON_JULIAPKG_PROJECT", str(tmp_path / "project"))
