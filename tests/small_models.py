@@ -16,11 +16,10 @@ from crossbench.data.sources import (
     Text,
     TinyShakespeare,
 )
-from crossbench.engine import rounds
-from crossbench.engine.peak import PeakWork
+from crossbench.engine.peak import PEAK_WORK, PeakWork
 from crossbench.models.model import Model
 
-rounds.PEAK_WORK = dict.fromkeys(rounds.PEAK_WORK, PeakWork(512, 2**22, 0.05))
+PEAK_WORK.update(dict.fromkeys(PEAK_WORK, PeakWork(512, 2**22, 0.05)))
 """Small products and copies in each process that loads this file: else each row takes seconds."""
 
 
