@@ -109,13 +109,12 @@ class Measurement:
                 left = [result for result in self.pending() if not result.has_round(number)]
                 for work in dict.fromkeys(result.cell.work for result in left):
                     self.run_round(number, [r for r in left if r.cell.work == work])
-            training = [result for result in self.pending() if result.cell.task == TRAIN]
             if self.settings.target is not None:
-                left = [result for result in training if not result.to_target]
+                left = [result for result in self.training() if not result.to_target]
                 train = partial(self.train_to, self.settings.target)
                 self.for_each(left, "while training to the target", train)
             if self.settings.trace_memory:
-                left = [r for r in training if r.status == "pending" and r.allocated is None]
+                left = [result for result in self.training() if result.allocated is None]
                 self.for_each(left, "while tracing its memory", self.trace_memory)
             self.measure_low_peaks_again()
             for result in self.pending():
@@ -125,6 +124,10 @@ class Measurement:
     def pending(self) -> list[CellResult]:
         """Return the cells that have neither failed nor finished."""
         return [result for result in self.comparison.results if result.status == "pending"]
+
+    def training(self) -> list[CellResult]:
+        """Return the pending cells that train."""
+        return [result for result in self.pending() if result.cell.task == TRAIN]
 
     def for_each(
         self, results: list[CellResult], where: str, work: Callable[[CellResult], None]

@@ -68,6 +68,22 @@ def test_on_another_backend_it_agrees_with_the_reference(name):
     suite(name, *(f"tests/adapters/{file}" for file in files), "-k", chosen)
 
 
+@pytest.mark.long
+def test_no_epoch_builds_the_kernels_of_tensorflow_anew():
+    available("keras")
+    program = (
+        "from crossbench import adapters, models\n"
+        "from crossbench.workload import Job\n"
+        "model = models.get('lenet5')\n"
+        "workload = adapters.get('keras').build(Job(model, 'cpu', 1, 'float32'))\n"
+        "from tensorflow.python import pywrap_tfe\n"
+        "pywrap_tfe.TFE_ContextClearCaches = lambda _: print('the kernel cache is emptied')\n"
+        "workload.load_weights(model.initial_weights(0))\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (run.stdout, run.returncode) == ("", 0)
+
+
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
     """The results of every backend, run where a user's own settings say something else."""

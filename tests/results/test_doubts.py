@@ -99,9 +99,9 @@ def test_a_device_that_works_after_the_epoch_returned():
     assert doubt.endswith("were not over when they returned: the device went on for 0.051 s")
 
 
-def test_late_epochs_are_no_doubt_where_one_is_not_late():
+def test_one_late_epoch_of_several_is_no_doubt():
     found = result("torch", [9.0, 1.0, 1.0, 1.0])
-    found.epochs[1:3] = [replace(epoch, late_seconds=3.0) for epoch in found.epochs[1:3]]
+    found.epochs[1] = replace(found.epochs[1], late_seconds=3.0)
     assert doubts(found) == [None]
 
 

@@ -6,14 +6,19 @@ from typing import Any
 
 import numpy as np
 
+from ...models import Weights
 from ..torch.workload import TorchRuntime
-from .workload import KerasWorkload
+from .workload import SEED, KerasWorkload
 
 
 class TorchWorkload(TorchRuntime, KerasWorkload):
     """Train one model in Keras on PyTorch: eager, as Keras sets it by default."""
 
     backend = "torch"
+
+    def load_weights(self, weights: Weights) -> None:
+        super().load_weights(weights)
+        self.torch.manual_seed(SEED)  # of its dropouts
 
     def differentiate(self, inputs: Any, labels: Any) -> tuple[float, list[Any]]:
         self.model.zero_grad()

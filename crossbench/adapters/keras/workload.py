@@ -94,7 +94,6 @@ class KerasWorkload(Workload):
                 variable.assign(np.zeros(variable.shape, variable.dtype))
         for variable, seed in zip(self._seeds(), self.seeds, strict=True):
             variable.assign(seed)
-        self.keras.utils.set_random_seed(SEED)  # PyTorch's own generator
         self.wait()
 
     def place(self, batches: Batches) -> None:
