@@ -234,6 +234,15 @@ class Options(TypedDict, total=False):
             rule=TRUE_OR_FALSE,
         ),
     ]
+    layers: Annotated[
+        bool,
+        Argument(
+            "in each round, measure too what each layer, the loss and the optimizer take of a "
+            "training step",
+            default=False,
+            rule=TRUE_OR_FALSE,
+        ),
+    ]
     timeout: Annotated[
         float,
         Argument(

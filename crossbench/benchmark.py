@@ -14,6 +14,7 @@ from typing import Unpack
 from . import __version__, data as datasets
 from .arguments import Names, Options, sentences
 from .engine.assignment import save_arrays
+from .engine.part_records import described
 from .engine.rounds import Progress, Save, measure
 from .host.machine import describe, named_for_machine
 from .host.memory import check_memory
@@ -21,6 +22,7 @@ from .host.run_directory import no_space_error, run_directory
 from .host.signals import Stopped
 from .inputs.errors import ResultsError, SpecError
 from .models import Model
+from .models.parts import parts
 from .plan import make_plan, nothing_to_run
 from .results.cells import Cell, CellResult
 from .results.comparison import SCHEMA, Comparison, load
@@ -98,6 +100,7 @@ def run(
             machine=describe(spec.machine),
             settings=spec.settings,
             results=[_new_result(cell) for cell in cells],
+            parts=described(parts(model)) if spec.settings.layers else [],
         )
         return _measure(comparison, model, directory, write, progress, on_update)
 

@@ -67,6 +67,8 @@ def make_spec(frameworks: Names = None, devices: Names = None, **options: Unpack
     check_memory(model, max(sizes) if named is None or "cpu" in named else 1)
     tasks = _check_tasks(asked["task"])
     _check_targets(model, tasks, asked)
+    if asked["layers"] and TRAIN not in tasks:
+        raise SpecError(f"layers are parts of a training step: add {TRAIN} to task")
     return Spec(
         frameworks=chosen,
         variants=variants,

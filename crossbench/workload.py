@@ -216,6 +216,15 @@ class Workload(Protocol):
         Returns the loss of each step, (steps,) float64. The engine times this call.
         """
 
+    def backward_epoch(self) -> Callable[[], Weights]:
+        """Compute the gradients of every batch that `place` took, and wait for the device.
+
+        Does what `train_epoch` does but for the optimizer. Returns a function of no arguments,
+        which fetches the last batch's gradients, those of `loss_and_gradients`. The engine times
+        this call, to know what a part of the model takes.
+        """
+        raise NotImplementedError("the adapter has no backward_epoch()")
+
     def predict_epoch(self) -> np.ndarray:
         """Return the logits of every batch that `place` took, in order, in inference mode.
 

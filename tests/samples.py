@@ -24,7 +24,9 @@ DISAGREES = Parity({"loss": 1e-15, "gradient of conv1.weight": 0.3}, {"loss": 0.
 EXAMPLES, STEPS = 1050, 10
 """Examples of an epoch, and its steps with batches of 100."""
 QUIET = SystemActivity(0.0, 0.0, 0.0, 0, None, None)
-SETTINGS = Settings("m", 3, None, None, 1, 0, 600.0, "synthetic", None, {}, None, None, False)
+SETTINGS = Settings(
+    "m", 3, None, None, 1, 0, 600.0, "synthetic", None, {}, None, None, False, False
+)
 
 
 def epoch(number, seconds, system_activity=QUIET, at=1, steps=STEPS):

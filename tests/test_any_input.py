@@ -147,7 +147,7 @@ ARGUMENTS = {
     **dict.fromkeys(("frameworks", "devices", "variants", "task", "baseline", "price"), WORDS),
     **dict.fromkeys(("rounds", "precision", "max_seconds", "epochs", "batch_size"), NUMBERS),
     **dict.fromkeys(("batches", "examples", "seed", "threads", "timeout"), NUMBERS),
-    **dict.fromkeys(("target_accuracy", "target_loss", "trace_memory"), NUMBERS),
+    **dict.fromkeys(("target_accuracy", "target_loss", "trace_memory", "layers"), NUMBERS),
     "data": WORDS,
     "machine": st.text(max_size=20),
     "model": st.sampled_from([*names(), "lenet5x", "missing.py:M"]),

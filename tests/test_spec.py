@@ -135,6 +135,11 @@ POSITIVE_INTEGER = "a whole number from 1 to 2,147,483,647"
         ),
         ({"target_loss": 0}, "target_loss must be None or a finite number over 0, not 0"),
         ({"trace_memory": "no"}, "trace_memory must be True or False, not 'no'"),
+        ({"layers": 1}, "layers must be True or False, not 1"),
+        (
+            {"layers": True, "task": "predict"},
+            "layers are parts of a training step: add train to task",
+        ),
         ({"precision": 0}, "precision must be None or a finite number over 0, not 0"),
         ({"precision": "x"}, "precision must be None or a finite number over 0, not 'x'"),
         (

@@ -49,6 +49,12 @@ class CheckedWorkload:
         losses = self.workload.train_epoch()
         return _array("train_epoch()", losses, (self.steps,), "one loss for each batch")
 
+    def backward_epoch(self) -> Callable[[], Weights]:
+        fetch = self.workload.backward_epoch()
+        if not callable(fetch):
+            raise _wrong_return("backward_epoch()", fetch, "a function that fetches gradients")
+        return lambda: _weights("backward_epoch()", fetch())
+
     def predict_epoch(self) -> np.ndarray:
         logits = self.workload.predict_epoch()
         return self._batches("predict_epoch()", logits, self.steps)

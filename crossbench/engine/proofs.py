@@ -8,12 +8,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from ..host.machine import usable_cpus
 from ..host.run_directory import no_space_error
 from ..models import Model
+from ..models.parts import Work
 from ..results.parity import Parity
 from . import parity
 from .assignment import Assignment
@@ -58,6 +59,38 @@ def start_proofs(
 
         try:
             yield references, [pool.submit(prove, assignment) for assignment in assignments]
+        finally:
+            group.kill()
+
+
+@contextmanager
+def start_work_proofs(
+    assignments: Sequence[Assignment], works: Sequence[Work], timeout: float
+) -> Iterator[list[Future[dict[Work, float | WorkerFailure | None]]]]:
+    """Prove the gradients of the works in a process for each assignment; at the end, kill what
+    still runs.
+
+    Yields, by assignment, the deviation of each work from the reference, or why there is none.
+    """
+    group = WorkerGroup()
+
+    def prove(assignment: Assignment) -> dict[Work, float | WorkerFailure | None]:
+        found: dict[Work, float | WorkerFailure | None] = {}
+        with ExitStack() as stack:
+            worker: WorkerProcess | None = None
+            for work in works:
+                try:
+                    worker = worker or stack.enter_context(group.start(assignment, timeout))
+                    found[work] = worker.ask("prove_work", work)
+                except WorkerFailure as failure:
+                    found[work] = failure
+                    if worker and worker.process.poll() is not None:
+                        worker = None
+        return found
+
+    with thread_pool(min(len(assignments), max(MIN_CONCURRENT, len(usable_cpus())))) as pool:
+        try:
+            yield [pool.submit(prove, assignment) for assignment in assignments]
         finally:
             group.kill()
 

@@ -20,6 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from ..host.machine import usable_cpus
 from ..models import Model
+from ..models.parts import parts
 from ..models.shortened import left_out
 from ..results.cells import Cell, CellResult
 from ..results.comparison import Comparison
@@ -33,10 +34,11 @@ from ..workload import Job
 from . import evidence, parity
 from .assignment import Assignment, epoch_batches
 from .cell_round import CellRound, fail_cell_on_error
+from .part_records import record_proofs
 from .peak import PEAK_WORK
 from .pool import thread_pool
 from .process import WorkerFailure, WorkerProcess, install
-from .proofs import start_proofs
+from .proofs import start_proofs, start_work_proofs
 from .round_steps import round_steps
 
 MAX_TARGET_SECONDS = 600.0
@@ -81,6 +83,7 @@ class Measurement:
         self.comparison, self.settings = comparison, comparison.settings
         self.progress, self.save = progress, save
         self.model, self.data = model, data
+        self.parts = parts(model) if self.settings.layers else []
         self.assignments = {
             result.name: self.assignment(result.cell) for result in comparison.results
         }
@@ -105,6 +108,7 @@ class Measurement:
             self.save(self.comparison)
             self.install_all()
             self.prove_all()
+            self.prove_parts()
             for number in self.round_numbers():
                 left = [result for result in self.pending() if not result.has_round(number)]
                 for work in dict.fromkeys(result.cell.work for result in left):
@@ -188,6 +192,25 @@ class Measurement:
         )
         self.save(self.comparison)
 
+    def prove_parts(self) -> None:
+        """Prove the gradients of the parts of a training step, where they are asked for."""
+        unproved: dict[tuple[Any, ...], list[CellResult]] = {}
+        for result in self.training():
+            if self.parts and not result.parts:
+                unproved.setdefault(self.assignments[result.name].proof, []).append(result)
+        if not unproved:
+            return
+        self.progress("parity of the parts")
+        shared = list(unproved.values())
+        assignments = [self.assignments[results[0].name] for results in shared]
+        all_works = dict.fromkeys(work for part in self.parts for work in part.works)
+        works = [work for work in all_works if work.model != self.model]
+        with start_work_proofs(assignments, works, self.settings.timeout) as proofs:
+            for results, proof in zip(shared, proofs, strict=True):
+                for result in results:
+                    record_proofs(result.parts, self.parts, proof.result())
+        self.save(self.comparison)
+
     def reference_with_losses(self) -> Reference:
         """Return the reference with the losses that the timed epochs' first steps must have.
 
@@ -235,6 +258,9 @@ class Measurement:
             self.train_in_turns(cells, number, stack)
             self.keep_round([cell for cell in cells if not cell.failed])
             self.measure_peaks([cell for cell in cells if not cell.failed])
+            for cell in cells:
+                if not cell.failed and cell.result.cell.task == TRAIN:
+                    self.time_parts(cell)
 
     def train_in_turns(self, cells: list[CellRound], number: int, stack: ExitStack) -> None:
         """Run all first epochs, then all steady ones, each time in another order.
@@ -273,6 +299,21 @@ class Measurement:
                 self.progress(f"{cell.result.name}: matrix multiplication and copy")
                 cell.measure_peak()
                 self.save(self.comparison)
+
+    def time_parts(self, cell: CellRound) -> None:
+        """Time the parts of a training step in a cell's process; a problem costs the part alone."""
+        for part in self.parts:
+            found = cell.result.parts[part.name]
+            if found.problem is not None:
+                continue
+            self.progress(f"{cell.result.name}: {self.round_name(cell.number)}, {part.name}")
+            try:
+                found.times.append(cell.worker.ask("time_part", part, cell.number))
+            except WorkerFailure as failure:
+                found.problem = str(failure)
+                if cell.worker.process.poll() is not None:
+                    break
+        self.save(self.comparison)
 
     def start_together(self, cells: list[CellRound], stack: ExitStack) -> None:
         """Start the workers of a round side by side: nothing is timed before all are ready."""

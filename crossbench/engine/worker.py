@@ -22,12 +22,14 @@ from .. import adapters
 from ..host.gpus import find_gpus
 from ..inputs.printable import printable
 from ..models import Model
+from ..models.parts import Part, Work
 from ..results.epochs import PREDICT, Epoch, Latency, Predictions, TargetEpoch
 from ..results.machine import Peak
-from ..results.number_types import Count, Positive
+from ..results.number_types import Count, NonNegative, Positive
 from ..results.parity import Parity
+from ..results.parts import PartTime
 from ..workload import Job, Unavailable, Workload
-from . import evidence, parity, replies, usage
+from . import evidence, parity, parts, replies, usage
 from .assignment import Assignment, epoch_batches, load_split
 from .batches import as_inputs
 from .checked import AdapterError, CheckedWorkload
@@ -97,6 +99,7 @@ class Worker:
         self.peak_resident = 0
         self.changes: dict[str, list[float | None]] = {}
         self.predictions: Predictions | None = None
+        self.part_timer: parts.PartTimer | None = None
         # the environment shows this process a single GPU
         self.gpu = None if assignment.gpu is None else find_gpus().handle(0)
 
@@ -120,6 +123,10 @@ class Worker:
         if expected.seed != self.observed.seed:
             self.observed = parity.observe(self._build, self.assignment.job, expected.seed)
         return parity.judge(self.observed, expected)
+
+    def prove_work(self, work: Work) -> NonNegative | None:
+        """Return how far the float64 gradients of the work are from the reference's."""
+        return parts.deviation(self._build, self.assignment.job, work)
 
     def start(self) -> StartReply:
         """Build the workload and bring the data to the device."""
@@ -234,6 +241,16 @@ class Worker:
         limit = gpu_bandwidth(self.gpu) if on_gpu else host_copy_gigabytes(work, threads)
         check_copy(copied, limit)
         return Peak(product, copied, limit)
+
+    def time_part(self, part: Part, number: int) -> PartTime:
+        """Time a part of a training step; no epochs can follow."""
+        if self.part_timer is None:
+            del self.workload, self.work, self.starts, self.batches  # their memory is needed
+            self.part_timer = parts.PartTimer(
+                lambda model: self._build(replace(self.assignment.job, model=model)),
+                self.assignment.batch_size,
+            )
+        return self.part_timer.time(part, number)
 
     def allocated(self) -> Count | None:
         """Return the bytes that an epoch allocates; None where the framework cannot tell."""

@@ -53,6 +53,7 @@ from .training import (
     Adam as Adam,
     AdamW as AdamW,
     BinaryCrossEntropy as BinaryCrossEntropy,
+    GivenGradient as GivenGradient,
     InverseTimeDecay as InverseTimeDecay,
     Loss as Loss,
     MeanSquaredError as MeanSquaredError,

@@ -26,6 +26,9 @@ from .parameters import Parameter
 class Loss:
     """Describes what the optimizer minimises: one number for a batch of examples."""
 
+    is_mean = True
+    """Whether it is the mean over the batch, and not the sum."""
+
     def classes(self, output_shape: tuple[int, ...]) -> int | None:
         """Return the number of classes, or None where the model predicts numbers.
 
@@ -94,6 +97,21 @@ class MeanSquaredError(Loss):
     def classes(self, output_shape: tuple[int, ...]) -> None:
         if len(output_shape) != 1:
             raise ValueError(f"{self} takes a vector of outputs, not the shape {output_shape}")
+
+    def label_shape(self, output_shape: tuple[int, ...]) -> tuple[int, ...]:
+        return output_shape
+
+
+@dataclass(frozen=True)
+class GivenGradient(Loss):
+    """Stands for a loss that is not computed, its value 0, whose gradient with respect to the
+    output, of any shape, is the label. For a part of a model, which ends where the model goes on.
+    """
+
+    is_mean = False
+
+    def classes(self, output_shape: tuple[int, ...]) -> None:
+        return None
 
     def label_shape(self, output_shape: tuple[int, ...]) -> tuple[int, ...]:
         return output_shape

@@ -24,6 +24,7 @@ from .formatting import (
     with_interval,
 )
 from .headings import allocator_words, epoch_words, gpu_words, thread_words
+from .layers import explanations, sums, warnings
 from .remarks import remarks
 from .sections import sections
 
@@ -62,7 +63,8 @@ def all_details(comparison: Comparison, markdown: bool = False) -> str:
         grid([a | b for a, b in zip(labels, columns, strict=True)], hidden, text_columns, markdown)
         for columns in (times, work)
     ]
-    heading, notes = lines(_heading(comparison)), lines(_notes(comparison))
+    parts = [*explanations(comparison), *sums(comparison), *warnings(comparison)]
+    heading, notes = lines(_heading(comparison)), lines([*parts, *_notes(comparison)])
     return "\n\n".join([heading, *grids, *sections(comparison, markdown), notes])
 
 

@@ -84,7 +84,8 @@ def count(number: int, noun: str, plural: str | None = None) -> str:
 def percent(value: float | None) -> str:
     if value is None:
         return EMPTY_CELL
-    return f"{value:.1%}" if abs(value) < EXPONENT_FROM else f"{value:.2e}"
+    # + 0.0: no minus sign before a value that is rounded to 0
+    return f"{round(value, 3) + 0.0:.1%}" if abs(value) < EXPONENT_FROM else f"{value:.2e}"
 
 
 def target_name(target: Target) -> str:

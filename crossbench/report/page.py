@@ -124,10 +124,12 @@ def command(comparison: Comparison) -> str:
         "target-loss": settings.target_loss,
         "price": ",".join(f"{k}={v}/h" for k, v in settings.prices.items()) or None,
     }
+    asked = {"trace-memory": settings.trace_memory, "layers": settings.layers}
+    switches = "".join(f" --{name}" for name, is_asked in asked.items() if is_asked)
     given = " ".join(
         f"--{name} {shlex.quote(str(v))}" for name, v in words.items() if v is not None
     )
-    return f"python -m crossbench {given}{' --trace-memory' if settings.trace_memory else ''}"
+    return f"python -m crossbench {given}{switches}"
 
 
 def _parity(comparison: Comparison) -> list[dict[str, Any]]:

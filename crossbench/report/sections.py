@@ -24,6 +24,7 @@ from .formatting import (
     target_value,
     with_interval,
 )
+from .layers import layers
 from .row_names import name_with
 
 
@@ -34,6 +35,7 @@ def requested_sections(comparison: Comparison, markdown: bool = False) -> list[s
         threads(comparison, markdown),
         cost(comparison, markdown),
         to_target(comparison, markdown),
+        layers(comparison, markdown),
     ]
     return [section for section in tables if section]
 

@@ -22,6 +22,7 @@ from .formatting import (
     with_interval,
 )
 from .headings import heading
+from .layers import explanations, sums, warnings as part_warnings
 from .remarks import Problem, problems
 from .row_names import row_name
 from .verdicts import MAX_NAMED, verdicts
@@ -49,7 +50,8 @@ class Summary:
     fastest: list[bool]
     """For each row, whether it is the fastest of its group."""
     verdicts: list[str]
-    """Who is fastest, in a sentence for each device, number of threads and task."""
+    """Who is fastest, in a sentence for each device, number of threads and task, and which parts of
+    the training step explain it."""
     parity: str
     warnings: list[str]
 
@@ -79,7 +81,11 @@ def summarize(comparison: Comparison, running: bool = False) -> Summary:
             row.ranked and group not in groups[:index]
             for index, (row, group) in enumerate(zip(found, groups, strict=True))
         ],
-        verdicts=[_one_line(verdict) for verdict in verdicts(comparison)],
+        verdicts=[
+            _one_line(line)
+            for sentences in (verdicts, explanations, sums)
+            for line in sentences(comparison)
+        ],
         parity=_one_line(_parity(comparison)),
         warnings=[f"{_one_line(line).rstrip('.')}." for line in _warnings(comparison, running)],
     )
@@ -159,6 +165,7 @@ def _warnings(comparison: Comparison, running: bool) -> list[str]:
     what to do about it once.
     """
     lines = [f"The data: {comparison.data.note}"] if comparison.data.note else []
+    lines += part_warnings(comparison)
     pending = [row_name(comparison, r) for r in comparison.results if r.status == "pending"]
     if pending and not running:
         lines.append(f"{joined(pending)}: interrupted before the last round")

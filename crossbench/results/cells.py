@@ -13,6 +13,7 @@ from .epochs import Epoch, Latency, Predictions, TargetEpoch, Task, Usage
 from .machine import Peak
 from .number_types import Count, NonNegative, Positive, Share
 from .parity import Parity
+from .parts import PartResult
 
 MAX_CHOICES = 10
 """Different values of one choice that are kept."""
@@ -135,6 +136,8 @@ class CellResult:
     that epoch."""
     to_target: list[TargetEpoch] = field(default_factory=list)
     """The epochs from the initial weights until the target or the time limit."""
+    parts: dict[str, PartResult] = field(default_factory=dict)
+    """What each part of a training step takes, by its name, if `layers` is set."""
 
     @property
     def name(self) -> str:

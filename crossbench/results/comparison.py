@@ -19,13 +19,14 @@ from . import doubts, drawing, file
 from .cells import CellResult, Group
 from .epochs import TRAIN, Epoch
 from .machine import Machine, Peak
+from .parts import Part
 from .reference import Reference
 from .rows import Value, as_dict, rows
 from .settings import Data, Settings
 from .statistics import PRECISION, Estimate, estimate, round_ratios
 from .validation import check
 
-SCHEMA = 12
+SCHEMA = 13
 PAGE_RESULTS = re.compile(rb'<script [^>]*class="crossbench-results">(.*?)</script>')
 """Where a page holds the results of a run."""
 SECONDS_PER_ROW = 60.0
@@ -51,6 +52,8 @@ class Comparison:
     results: list[CellResult]
     reference: Reference | None = None
     """None until it is computed, before the first round."""
+    parts: list[Part] = field(default_factory=list)
+    """The parts of a training step, in the order of the layers; empty unless `layers` is set."""
     resumed: list[str] = field(default_factory=list)
     """When it was resumed after an interruption; UTC, ISO 8601."""
 

@@ -18,8 +18,11 @@ WEIGHT_ACCESSES = 6
 """How often a weight is moved in a step: read forward and backward, its gradient written and read,
 and read and written by the optimizer, without the optimizer's state."""
 
+GRADIENT_WEIGHT_ACCESSES = 4
+"""The same without the optimizer."""
 
-def training_bytes(model: dict[str, Any], batch_size: int) -> float:
+
+def training_bytes(model: dict[str, Any], batch_size: float) -> float:
     """Return the bytes that one example moves in a training step, if no tensor stays in a cache.
 
     model: Model.description(). The activations are the inputs of all layers; Flatten moves nothing.
@@ -27,6 +30,15 @@ def training_bytes(model: dict[str, Any], batch_size: int) -> float:
     activations = sum(math.prod(layer["input_shape"]) for layer in _leaves(model["layers"]))
     weights = model["trained_parameters"] / batch_size
     return VALUE_BYTES * (ACTIVATION_ACCESSES * activations + WEIGHT_ACCESSES * weights)
+
+
+def part_bytes(model: dict[str, Any]) -> tuple[float, float]:
+    """Return the bytes that the gradients of a model move for each example, and in each step.
+
+    model: Model.description(). The optimizer moves nothing here.
+    """
+    weights = GRADIENT_WEIGHT_ACCESSES * model["trained_parameters"]
+    return training_bytes(model, math.inf), VALUE_BYTES * weights
 
 
 def intensity(model: dict[str, Any], batch_size: int) -> float:

@@ -38,6 +38,8 @@ class Settings:
     target_loss: Over0 | None
     """Mean loss of the test examples to train to; None to train the epochs only."""
     trace_memory: bool
+    layers: bool
+    """Whether the parts of a training step were asked for."""
 
     @property
     def target(self) -> Target | None:

@@ -7,7 +7,7 @@ convolution, (features, 1, 1), has another shape.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from crossbench import models
+from crossbench.adapters.jax.model import given_gradient
 from crossbench.adapters.jax.workload import JaxArrays
 from crossbench.models import NamedLayer, Weights
 from crossbench.workload import Adapter, Batch, Batches, Job, Workload, batches_on_device, versions
@@ -164,6 +165,8 @@ def loss_function(loss: models.Loss) -> Any:
             return lambda logits, labels: optax.sigmoid_binary_cross_entropy(logits[:, 0], labels)
         case models.MeanSquaredError():
             return lambda outputs, targets: optax.squared_error(outputs, targets).mean(1)
+        case models.GivenGradient():
+            return given_gradient()
     raise NotImplementedError(f"the Equinox adapter does not support the loss {loss}")
 
 
@@ -263,6 +266,13 @@ class EquinoxWorkload(Workload):
             losses.append(loss)
         self.jax.block_until_ready(self.trained)
         return np.array(self.jax.device_get(losses), np.float64)
+
+    def backward_epoch(self) -> Callable[[], Weights]:
+        model, state, _, key = self.trained
+        for batch in self.batches:
+            found, gradients = self.value_and_grad(model, state, key, batch)
+        self.jax.block_until_ready((found, gradients))
+        return lambda: self._canonical(gradients)
 
     def predict_epoch(self) -> np.ndarray:
         model, state, *_ = self.trained

@@ -171,6 +171,34 @@ function train_epoch!(workload)
 end
 
 """
+    backward_epoch!(workload) -> gradient
+
+Return the gradient of the last batch, after those of every batch, in order; wait for the device.
+"""
+function backward_epoch!(workload)
+    local gradient
+    for batch in workload.batches
+        gradient = backward!(workload, batch)
+    end
+    synchronize(workload.device)
+    return gradient
+end
+
+"""
+    backward!(workload, batch::Batch) -> gradient
+    backward!(workload, inputs, labels, masks = nothing) -> gradient
+
+Return the gradient of one batch in training, as `Flux.update!` takes it.
+"""
+backward!(workload, inputs, labels, masks = nothing) =
+    backward!(workload, make_batch(workload, inputs, labels, masks))
+
+function backward!(workload, batch::Batch)
+    model = with_masks(workload.model, workload.dropouts, batch.masks)
+    return last(differentiate(model, workload.loss, batch.inputs, batch.targets))
+end
+
+"""
     predict_epoch!(workload) -> Array
 
 Return the outputs (outputs..., batch, steps) for every batch, in order, and set

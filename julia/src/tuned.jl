@@ -69,6 +69,12 @@ function step!(tuned::TunedWorkload, batch::Batch)
     return loss
 end
 
+function backward!(tuned::TunedWorkload, batch::Batch)
+    tuned.is_idiomatic && return backward!(tuned.workload, batch)
+    isnothing(tuned.pieces) && (tuned.pieces = choose_pieces(tuned, batch))
+    return last(differentiate_pieces(tuned, tuned.pieces, batch))
+end
+
 """
 Return whether the steps stay the idiomatic ones: those that need all gradients at once do, and
 those with attention, whose products NNlib spreads over the threads: on two cores gpt_char took
@@ -321,3 +327,18 @@ function add_columns!(total, part, range)
         end
     end
 end
+
+# What is fetched
+
+"""Return the gradients that `differentiate_pieces` returned, by canonical name."""
+gradient_arrays(tuned::TunedWorkload, gradients::Dict) = Dict{String,Array}(
+    name => begin
+        path = tuned.parameters[name]
+        to_array(tuned.model, path, whole_gradient(lookup(tuned.model, path), parts))
+    end for (name, parts) in gradients
+)
+
+whole_gradient(x, parts) = whole_gradient(x, parts, first(parts))
+whole_gradient(x, parts, ::Any) = reduce(+, parts)
+whole_gradient(x, parts, ::SparseColumns) =
+    reshape(add_up!(similar(x, length(x)), (parts...,), 1:length(x)), size(x))

@@ -3,6 +3,7 @@ runs them on a GPU too.
 """
 
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from crossbench.engine.checked import AdapterError
 from crossbench.engine.peak import PeakWork
 from crossbench.engine.tasks import Training
 from crossbench.engine.timing import finite_or_none, timed_epoch
-from crossbench.models import SGD, Dense, Dropout, Flatten
+from crossbench.models import SGD, Dense, Dropout, Flatten, GivenGradient
 from crossbench.results.parity import FLOAT64_BOUND, FULL_FLOAT32_BOUND, worst
 from crossbench.workload import Batch, Job
 
@@ -167,6 +168,53 @@ def test_batches_that_are_larger_than_the_proofs(adapter, device, model_name, ra
     assert len(masked) == 3
     losses, _ = by_the_reference(model, masked)
     np.testing.assert_allclose(workload.train_epoch(), losses, rtol=1e-9)
+
+
+def backward_by_the_reference(model, batch):
+    """The gradients of a batch, by name."""
+    workload = ReferenceWorkload(Job(model, "cpu", 1, "float64"))
+    workload.load_weights({k: v.astype("float64") for k, v in model.initial_weights(0).items()})
+    return workload.loss_and_gradients(batch)[1]
+
+
+def assert_near(found, expected):
+    assert found.keys() == expected.keys()
+    largest = max(np.linalg.norm(array) for array in expected.values())
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array, rtol=0, atol=1e-9 * largest, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("model_name", "streamed"), [("normed", False), ("dropped", True), ("averaged", False)]
+)
+def test_a_backward_epoch_trains_nothing(adapter, device, model_name, streamed, random):
+    """It returns the gradients of the last batch, and leaves the parameters as they are."""
+    model = SMALL_MODELS[model_name]
+    workload, batches = ready(adapter, device, model, random, "float64")
+    masked = evidence.first_batches(model, batches)
+    if streamed:
+        masked = StreamedBatches(masked.inputs, masked.labels, masked.masks)
+    workload.place(masked)
+    before = workload.weights()
+    gradients = workload.backward_epoch()()
+    assert_near(gradients, backward_by_the_reference(model, list(masked)[-1]))
+    after = workload.weights()
+    assert all((before[name] == after[name]).all() for name in gradients)
+
+
+@pytest.mark.parametrize("model_name", SMALL_MODELS)
+def test_a_given_gradient_of_the_output_is_pulled_back(adapter, device, model_name, random):
+    """From the middle of a model, whatever shape its output has there."""
+    whole = SMALL_MODELS[model_name]
+    end = 1 + len(whole.layers) // 2
+    while not any(named.parameters for named in islice(whole.named_layers(), end)):
+        end += 1
+    model = replace(whole, layers=whole.layers[:end], loss=GivenGradient())
+    workload, batches = ready(adapter, device, model, random, "float64", batch=70)
+    masked = evidence.first_batches(model, batches)
+    workload.place(masked)
+    gradients = workload.backward_epoch()()
+    assert_near(gradients, backward_by_the_reference(model, list(masked)[-1]))
 
 
 @pytest.mark.parametrize("model_name", ["averaged", "gated"])

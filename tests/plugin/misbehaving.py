@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 
 from crossbench.adapters.reference import NumpyArrays, ReferenceAdapter, ReferenceWorkload
-from crossbench.workload import Unavailable
+from crossbench.workload import Unavailable, Workload
 
 
 class Misbehaving(ReferenceAdapter):
@@ -158,6 +158,55 @@ class ShortOfMemory(ReferenceAdapter):
 
         workload.arrays = limited
         return workload
+
+
+class BackwardMisbehaving(ReferenceAdapter):
+    """Replaces `backward_epoch` for models of one kind of layer.
+
+    backward: takes the method and the job, and returns what the replacement returns.
+    """
+
+    title = "backward misbehaving"
+
+    def __init__(self, kind, backward):
+        self.kind, self.backward = kind, backward
+
+    def build(self, job):
+        workload = ReferenceWorkload(job)
+        workload.arrays = out_of_memory  # a peak takes seconds
+        right = workload.backward_epoch
+        if any(type(named.layer).__name__ == self.kind for named in job.model.all_layers()):
+            workload.backward_epoch = lambda: self.backward(right, job)
+        return workload
+
+
+def sleep_before(backward, job):
+    """Sleep 0.1 s where it is timed."""
+    if job.dtype == "float32":
+        time.sleep(0.1)
+    return backward()
+
+
+def doubled(backward, job):
+    gradients = {name: 2 * array for name, array in backward()().items()}
+    return lambda: gradients
+
+
+def doubled_where_timed(backward, job):
+    return doubled(backward, job) if job.dtype == "float32" else backward()
+
+
+def changing(backward, job):
+    """Return gradients that change when they are fetched."""
+    fetch = backward()
+    gradients = {name: array.copy() for name, array in fetch().items()}
+
+    def changed():
+        for array in gradients.values():
+            array += 1
+        return {name: array.copy() for name, array in gradients.items()}
+
+    return fetch if job.dtype == "float64" else changed
 
 
 class Installed(ReferenceAdapter):
@@ -355,3 +404,10 @@ LIVES_ON = Misbehaving(live_on_without_pipes)
 DIES_WITH_A_CHILD = Misbehaving(die_with_a_child)
 SHORT_OF_MEMORY = ShortOfMemory()
 SLOW_PEAK = SlowPeak()
+SLOW_POOL = BackwardMisbehaving("MaxPool", sleep_before)
+WRONG_POOL = BackwardMisbehaving("MaxPool", doubled)
+WRONG_TIMED_POOL = BackwardMisbehaving("MaxPool", doubled_where_timed)
+CHANGING_POOL = BackwardMisbehaving("MaxPool", changing)
+DIES_AT_POOL = BackwardMisbehaving("MaxPool", lambda *_: die())
+NO_BACKWARD = Overriding(backward_epoch=lambda: Workload.backward_epoch(None))
+RAISES_AT_POOL = BackwardMisbehaving("MaxPool", lambda *_: raise_error())

@@ -14,6 +14,7 @@ from crossbench.report.several_runs import change_table, merged_table
 from crossbench.results import file
 from crossbench.results.epochs import TargetEpoch, Usage
 from crossbench.results.machine import Peak
+from crossbench.results.parts import Part, PartResult, PartTime
 from crossbench.results.reference import Reference, ReferenceLosses
 from crossbench.results.several_runs import check_same_work
 
@@ -52,6 +53,10 @@ def full_comparison(model):
         [ReferenceLosses("train", 100, {"first epoch": [2.3]}, {"first epoch": [2.31]})],
     )
     c.resumed = ["2026-01-02T00:00:00+00:00"]
+    c.parts = [Part("conv1", 2, 10, 4.0, 8.0), Part("optimizer", 1, 0, 0.0, 0.0)]
+    for r, factor in ((gpu, 1), (cpu, 2)):
+        times = [PartTime(1, 0.1 * factor, 0.2 * factor, 1.5), PartTime(2, -0.01, 0.2, None)]
+        r.parts = {"conv1": PartResult(1e-15, times), "optimizer": PartResult(None, [], "why")}
     return c
 
 
@@ -107,7 +112,7 @@ def use(c):
 
 
 KINDS = ("schema", "crossbench", "created", "model", "data", "machine", "settings", "results",
-         "reference", "resumed")  # fmt: skip
+         "reference", "parts", "resumed")  # fmt: skip
 
 
 @pytest.mark.filterwarnings("error")

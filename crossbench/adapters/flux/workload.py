@@ -8,7 +8,7 @@ nothing is copied on the way.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,14 @@ class FluxWorkload(Workload):
         losses = [self._call(self.julia.step_b, batch) for batch in self.streamed]
         self.julia.finish_epoch_b(self.workload)
         return np.array(losses)
+
+    def backward_epoch(self) -> Callable[[], Weights]:
+        if self.streamed is None:
+            gradients = self.julia.backward_epoch_b(self.workload)
+        else:
+            for batch in self.streamed:
+                gradients = self._call(self.julia.backward_b, batch)
+        return lambda: _canonical(self.julia.gradient_arrays(self.workload, gradients))
 
     def predict_epoch(self) -> np.ndarray:
         if self.streamed is None:

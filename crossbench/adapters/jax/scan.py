@@ -7,11 +7,12 @@ at once: they are trained step by step, as the idiomatic workload does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
+from ...models import Weights
 from ...workload import Batches, Job
 from .workload import JaxWorkload
 
@@ -29,10 +30,19 @@ class ScanWorkload(JaxWorkload):
         def epoch(parameters: Any, state: Any, others: Any, batches: Any) -> Any:
             return self.jax.lax.scan(body, (parameters, state, others), batches)
 
+        def backward(carry: Any, batch: Any) -> Any:
+            parameters, others, _ = carry
+            gradients, others, loss = self.untraced_backward(parameters, others, *batch)
+            return (parameters, others, gradients), loss
+
+        def backward_epoch(parameters: Any, others: Any, batches: Any) -> Any:
+            return self.jax.lax.scan(backward, (parameters, others, parameters), batches)
+
         def predictions(parameters: Any, others: Any, batches: Any) -> Any:
             return self.jax.lax.map(lambda inputs: self.logits(parameters, others, inputs), batches)
 
         self.epoch = self.jax.jit(epoch, donate_argnums=(0, 1))
+        self.whole_backward_epoch = self.jax.jit(backward_epoch)
         self.predictions = self.jax.jit(predictions)
 
     def place(self, batches: Batches) -> None:
@@ -52,6 +62,13 @@ class ScanWorkload(JaxWorkload):
         epoch = np.asarray(losses, np.float64)
         self.jax.block_until_ready(carry)
         return epoch
+
+    def backward_epoch(self) -> Callable[[], Weights]:
+        if self.stacked is None:
+            return super().backward_epoch()
+        carry, _ = self.whole_backward_epoch(self.parameters, self.others, self.stacked)
+        _, self.others, gradients = self.jax.block_until_ready(carry)
+        return lambda: self._canonical(gradients)
 
     def predict_epoch(self) -> np.ndarray:
         if self.stacked is None:

@@ -90,11 +90,13 @@ class TunedWorkload(JaxWorkload):
         self.devices = jax.devices("cpu")[:count] if self.cuts else [self.device]
         self.pieces: int | None = None
         self.whole_step, self.step = self.step, self._step
+        self.whole_backward, self.backward = self.backward, self._backward
         self.module.set_attributes(PatchConv, in_pieces=True, raise_if_not_found=False)
         objective = self.objective(self.graphdef())
         self.piece_differentiated = jax.value_and_grad(objective, has_aux=True)
         self.share = jax.jit(self.untraced_share, static_argnums=2)
         self.update = jax.jit(self.untraced_update, donate_argnums=(0, 1), static_argnums=3)
+        self.total = jax.jit(self.untraced_total, static_argnums=1)
 
     def untraced_share(self, parameters: Any, others: Any, count: int, *batch: Any) -> Any:
         """Return `others` after `count` pieces, and the sums of their losses and gradients."""
@@ -113,9 +115,14 @@ class TunedWorkload(JaxWorkload):
 
         sums: the devices' sums of the losses and gradients of so many pieces.
         """
-        loss, gradients = jax.tree.map(lambda *arrays: sum(arrays) / pieces, *sums)
+        loss, gradients = self.untraced_total(sums, pieces)
         updates, state = self.optimizer.update(gradients, state, parameters)
         return optax.apply_updates(parameters, updates), state, loss
+
+    def untraced_total(self, sums: Any, pieces: int) -> Any:
+        """Return the loss and the gradients of a batch, from the devices' sums of its pieces'."""
+        parts = pieces if self.model.loss.is_mean else 1
+        return jax.tree.map(lambda *arrays: sum(arrays) / parts, *sums)
 
     def build_layer(self, named: NamedLayer, options: dict[str, Any], build: Any) -> Any:
         if not self.cuts:
@@ -157,6 +164,16 @@ class TunedWorkload(JaxWorkload):
         (others, *self.more_others), sums = self._sums(self.pieces, parameters, all_others, *batch)
         parameters, state, loss = self.update(parameters, state, sums, self.pieces)
         return parameters, state, others, loss
+
+    def _backward(self, parameters: Any, others: Any, *batch: Any) -> Any:
+        if self.pieces is None:
+            self.pieces = self._fastest(parameters, others, *batch)
+        if self.pieces == 1:
+            return self.whole_backward(parameters, others, *batch)
+        all_others = [others, *self.more_others]
+        (others, *self.more_others), sums = self._sums(self.pieces, parameters, all_others, *batch)
+        loss, gradients = self.total(sums, self.pieces)
+        return gradients, others, loss
 
     def _sums(self, pieces: int, parameters: Any, others: list[Any], *batch: Any) -> Any:
         """Return the devices' `others` and their sums of the pieces' losses and gradients.

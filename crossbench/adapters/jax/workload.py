@@ -7,7 +7,7 @@ CPU a convolution inside lax.scan takes a slow path (jax issue 12868).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -129,6 +129,7 @@ class JaxWorkload(JaxRuntime):
         objective = self.objective(self.graphdef())
         self.differentiated = self.jax.value_and_grad(objective, has_aux=True)
         self.value_and_grad = self.jax.jit(self.differentiated)
+        self.backward = self.jax.jit(self.untraced_backward)
         self.step = self.jax.jit(self.untraced_step, donate_argnums=(0, 1))
         self.logits = self.jax.jit(self.untraced_logits)
 
@@ -155,6 +156,10 @@ class JaxWorkload(JaxRuntime):
             return loss, others
 
         return batch_loss
+
+    def untraced_backward(self, parameters: Any, others: Any, *batch: Any) -> Any:
+        (loss, others), gradients = self.differentiated(parameters, others, *batch)
+        return gradients, others, loss
 
     def untraced_step(self, parameters: Any, state: Any, others: Any, *batch: Any) -> Any:
         import optax
@@ -196,6 +201,12 @@ class JaxWorkload(JaxRuntime):
         self.jax.block_until_ready((parameters, state, others))
         return np.array(epoch, np.float64)
 
+    def backward_epoch(self) -> Callable[[], Weights]:
+        for batch in self.batches:
+            gradients, self.others, _ = self.backward(self.parameters, self.others, *batch)
+        self.jax.block_until_ready((gradients, self.others))
+        return lambda: self._canonical(gradients)
+
     def predict_epoch(self) -> np.ndarray:
         logits = [self.infer(inputs) for inputs, *_ in self.batches]
         return np.stack(self.jax.device_get(logits))
@@ -236,8 +247,7 @@ class JaxWorkload(JaxRuntime):
     def _to_device(self, batch: Batch) -> tuple[Any, Any, dict[str, Any]]:
         """Return the inputs, labels and dropout masks of a batch on the device."""
         masks = {name: self._put(mask) for name, mask in (batch.masks or {}).items()}
-        labels = self.jax.device_put(batch.labels, self.device)
-        return self._put(batch.inputs), labels, masks
+        return self._put(batch.inputs), self._put(batch.labels), masks
 
     def _put(self, array: np.ndarray) -> Any:
         """Move examples to the device, images with their channels last."""

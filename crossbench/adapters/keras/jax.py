@@ -22,6 +22,14 @@ class JaxWorkload(JaxRuntime, KerasWorkload):
         self.value_and_gradient: Any = None
 
     def differentiate(self, inputs: Any, labels: Any) -> tuple[float, list[Any]]:
+        (loss, _), gradients = self._differentiated(inputs, labels)
+        return float(loss), gradients
+
+    def backward(self, inputs: Any, labels: Any) -> list[Any]:
+        return self.jax.block_until_ready(self._differentiated(inputs, labels))[1]
+
+    def _differentiated(self, inputs: Any, labels: Any) -> Any:
+        """Return ((loss, further results), gradients) of a batch, by one program."""
         if self.value_and_gradient is None:
             loss = self.model.compute_loss_and_updates
             self.value_and_gradient = self.jax.jit(
@@ -34,10 +42,9 @@ class JaxWorkload(JaxRuntime, KerasWorkload):
         )
         state = ([variable.value for variable in group] for group in groups)
         scale = [variable.value for variable in self.optimizer.variables]
-        (loss, _), gradients = self.value_and_gradient(
+        return self.value_and_gradient(
             *state, inputs, labels, None, training=True, optimizer_variables=scale
         )
-        return float(loss), gradients
 
     def details(self) -> dict[str, str]:
         return super().details() | versions("jax", "jaxlib") | self.gpu_details()

@@ -147,7 +147,7 @@ def loss_function(loss: models.Loss) -> Any:
     """Return the loss, a keras.losses.Loss of labels and logits."""
     from keras import losses
 
-    from .layers import SmoothedCrossEntropy
+    from .layers import GivenGradient, SmoothedCrossEntropy
 
     match loss:
         case models.SoftmaxCrossEntropy(label_smoothing) if label_smoothing:
@@ -158,6 +158,8 @@ def loss_function(loss: models.Loss) -> Any:
             return losses.BinaryCrossentropy(from_logits=True)
         case models.MeanSquaredError():
             return losses.MeanSquaredError()
+        case models.GivenGradient():
+            return GivenGradient()
     raise NotImplementedError(f"the Keras adapter does not support the loss {loss}")
 
 

@@ -26,9 +26,18 @@ class TorchWorkload(TorchRuntime, KerasWorkload):
             logits = self.model(inputs, training=True)
         loss = self.model.compute_loss(x=inputs, y=labels, y_pred=logits)
         loss.backward()
-        gradients = [variable.value.grad for variable in self.model.trainable_variables]
+        gradients = self._gradients()
         self.model.zero_grad()
         return loss.item(), gradients
+
+    def backward(self, inputs: Any, labels: Any) -> list[Any]:
+        self.model.zero_grad()
+        logits = self.model(inputs, training=True)
+        self.model.compute_loss(x=inputs, y=labels, y_pred=logits).backward()
+        return self._gradients()
+
+    def _gradients(self) -> list[Any]:
+        return [variable.value.grad for variable in self.model.trainable_variables]
 
     def details(self) -> dict[str, str]:
         return super().details() | {"torch": str(self.torch.__version__)} | self.gpu_details()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -105,6 +105,19 @@ class KerasWorkload(Workload):
         self.wait()  # the losses are there before the last update has ended
         return np.array(losses, np.float64)
 
+    def backward_epoch(self) -> Callable[[], Weights]:
+        for batch in self.batches:
+            gradients = self.backward(*batch)
+        self.wait()
+        return lambda: self._by_variable(gradients)
+
+    def backward(self, inputs: Any, labels: Any) -> list[Any]:
+        """Return the gradients of the trainable variables, by a program as that of the training.
+
+        May change the other variables, as training does.
+        """
+        raise NotImplementedError
+
     def predict_batches(self) -> Iterator[np.ndarray]:
         for inputs, _ in self.batches:
             yield self._logits(inputs)
@@ -115,8 +128,7 @@ class KerasWorkload(Workload):
         loss, gradients = self.differentiate(*self._to_device(batch))
         for variable, value in zip(state, before, strict=True):
             variable.assign(value)
-        by_variable = zip(map(id, self.model.trainable_variables), gradients, strict=True)
-        return loss, self._canonical(dict(by_variable))
+        return loss, self._by_variable(gradients)
 
     def differentiate(self, inputs: Any, labels: Any) -> tuple[float, list[Any]]:
         """Return the loss of a batch in training and the gradients of the trainable variables.
@@ -154,14 +166,14 @@ class KerasWorkload(Workload):
 
     def _to_device(self, batch: Batch) -> tuple[Any, Any]:
         """Return the inputs, with the dropout masks if there are any, and the labels."""
-        inputs, labels = self._tensor(batch.inputs), self.put(batch.labels)
+        inputs, labels = self._tensor(batch.inputs), self._tensor(batch.labels)
         if not batch.masks:
             return inputs, labels
         masks = {name: self._tensor(mask) for name, mask in batch.masks.items()}
         return {"inputs": inputs, "masks": masks}, labels
 
     def _tensor(self, array: np.ndarray) -> Any:
-        """Return examples on the device, images with their channels last."""
+        """Return an array on the device, pictures with their channels last."""
         if array.ndim == 4:  # N, C, H, W
             array = np.ascontiguousarray(array.transpose(0, 2, 3, 1))
         return self.put(array)
@@ -169,6 +181,11 @@ class KerasWorkload(Workload):
     def _seeds(self) -> list[Any]:
         """Return the states of the dropouts' random number generators."""
         return [dropout.seed_generator.state for dropout in self.dropouts.values() if dropout.rate]
+
+    def _by_variable(self, gradients: list[Any]) -> Weights:
+        """Return the gradients of the trainable variables, in their order, as canonical arrays."""
+        by_variable = zip(map(id, self.model.trainable_variables), gradients, strict=True)
+        return self._canonical(dict(by_variable))
 
     def _canonical(self, values: Mapping[int, Any]) -> Weights:
         """Return the values of variables, by their identity, as canonical arrays."""

@@ -9,7 +9,7 @@ adds up a channel one value after another (the sums over dimensions of Julia's S
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -94,6 +94,11 @@ class ReferenceWorkload(Workload):
     def train_epoch(self) -> np.ndarray:
         return np.array([self.step(batch) for batch in self.batches])
 
+    def backward_epoch(self) -> Callable[[], Weights]:
+        for batch in self.batches:
+            _, run = self._backward(batch, self.random)
+        return lambda: run.gradients
+
     def predict_batches(self) -> Iterator[np.ndarray]:
         return (self.predict(batch.inputs) for batch in self.batches)
 
@@ -160,7 +165,8 @@ class ReferenceWorkload(Workload):
             part = slice(start, start + size)
             masks = {name: mask[part] for name, mask in (batch.masks or {}).items()} or None
             labels = batch.labels[part]
-            yield Batch(batch.inputs[part], labels, masks), len(labels) / length
+            share = len(labels) / length if self.model.loss.is_mean else 1.0
+            yield Batch(batch.inputs[part], labels, masks), share
 
     def _inputs(self, x: np.ndarray) -> np.ndarray:
         return x if x.dtype.kind == "i" else x.astype(self.dtype)

@@ -32,9 +32,13 @@ class ChannelsLastWorkload(TorchWorkload):
 
     def _to_device(self, batch: Batch, streamed: bool = False) -> tuple[Any, Any, dict[str, Any]]:
         inputs, labels, masks = super()._to_device(batch, streamed)
-        if inputs.ndim == 4:
-            inputs = inputs.contiguous(memory_format=self.torch.channels_last)
-        return inputs, labels, masks
+        return self._channels_last(inputs), self._channels_last(labels), masks
+
+    def _channels_last(self, tensor: Any) -> Any:
+        """Return pictures in the memory format of this variant, anything else as it is."""
+        if tensor.ndim != 4:
+            return tensor
+        return tensor.contiguous(memory_format=self.torch.channels_last)
 
 
 def is_unsafe(module: Any) -> bool:

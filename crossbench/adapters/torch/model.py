@@ -130,6 +130,8 @@ def criterion(loss: models.Loss) -> torch.nn.Module:
             return layers.BinaryCrossEntropy()
         case models.MeanSquaredError():
             return nn.MSELoss()
+        case models.GivenGradient():
+            return layers.GivenGradient.apply
     raise NotImplementedError(f"the torch adapter does not support the loss {loss}")
 
 

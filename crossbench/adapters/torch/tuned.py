@@ -99,13 +99,12 @@ class TunedWorkload(ChannelsLastWorkload):
         super().place(batches)
         self.pieces = None
 
-    def step(self, inputs: Tensor, labels: Tensor, masks: Mapping[str, Tensor]) -> Tensor:
+    def backward(self, inputs: Tensor, labels: Tensor, masks: Mapping[str, Tensor]) -> Tensor:
         if self.pieces is None:
             self.pieces = self._fastest(inputs, labels, masks)
         loss, gradients = self._gradients(self.pieces, inputs, labels, masks)
         for parameter, gradient in zip(self.trained, gradients, strict=True):
             parameter.grad = gradient
-        self.update()
         return loss
 
     def update(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -151,10 +151,9 @@ class TorchWorkload(TorchRuntime):
     def step(self, inputs: Any, labels: Any, masks: Mapping[str, Any]) -> torch.Tensor:
         """Train on one batch, which is on the device, and return its loss, also there."""
         self.optimizer.zero_grad()
-        loss = self.loss(inputs, labels, masks)
-        loss.backward()
+        loss = self.backward(inputs, labels, masks)
         self.update()
-        return loss.detach()
+        return loss
 
     def update(self) -> None:
         """Change the weights by their gradients."""
@@ -163,6 +162,19 @@ class TorchWorkload(TorchRuntime):
         self.optimizer.step()
         if self.schedule:
             self.schedule.step()
+
+    def backward_epoch(self) -> Callable[[], Weights]:
+        for batch in self.batches:
+            self.optimizer.zero_grad()
+            self.backward(*batch)
+        self.wait()
+        return lambda: self._canonical([tensor.grad for tensor in self.trained])
+
+    def backward(self, inputs: Any, labels: Any, masks: Mapping[str, Any]) -> torch.Tensor:
+        """Set the gradients of a batch, which is on the device, and return its loss, also there."""
+        loss = self.loss(inputs, labels, masks)
+        loss.backward()
+        return loss.detach()
 
     def predict_epoch(self) -> np.ndarray:
         with self._inference():
@@ -184,8 +196,12 @@ class TorchWorkload(TorchRuntime):
         with self._restored():
             loss = self.loss(inputs, labels, masks)
             gradients = self.torch.autograd.grad(loss, self.trained)
+        return loss.item(), self._canonical(gradients)
+
+    def _canonical(self, gradients: Iterable[torch.Tensor]) -> Weights:
+        """Return the gradients of the trained tensors by canonical name, on the host."""
         by_tensor = dict(zip(map(id, self.trained), gradients, strict=True))
-        return loss.item(), {
+        return {
             name: by_tensor[id(tensor)][rows].cpu().numpy().copy()
             for name, (tensor, rows) in self.tensors.items()
             if id(tensor) in by_tensor

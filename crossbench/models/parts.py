@@ -1,0 +1,108 @@
+"""Cut a training step into parts: the layers, the loss and the optimizer, each as what one piece of
+work takes longer than another.
+
+A layer's time is what it adds to the layers before it, down to the nearest one with weights: so its
+input needs a gradient, as in the model, and what a framework fuses counts where it is fused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from .layers.dense import Residual
+from .layers.sequences import Unembedding
+from .model import Model, NamedLayer
+from .training import GivenGradient, Loss
+
+OPTIMIZER_EXAMPLES = 4
+"""Examples of the batch on which the optimizer is timed: few, so that it is most of the step."""
+LOSS, OPTIMIZER = "loss", "optimizer"
+
+
+@dataclass(frozen=True)
+class Work:
+    """Describes what is timed: the gradients of a batch, or, where it trains, a whole step.
+
+    examples: of the batch; None for as many as the run's batches have.
+    """
+
+    model: Model
+    trains: bool = False
+    examples: int | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """Describes one part of a training step: what `whole` takes longer than `before`.
+
+    name: that of the layer, or LOSS or OPTIMIZER. count: how many equal layers the model has; the
+    name is that of the first. before: None where nothing is before it.
+    """
+
+    name: str
+    whole: Work
+    before: Work | None
+    count: int = 1
+
+    @property
+    def works(self) -> list[Work]:
+        return [self.whole] if self.before is None else [self.before, self.whole]
+
+
+def parts(model: Model) -> list[Part]:
+    """Return the parts of a step, in the order of the layers; equal layers are one part.
+
+    A layer before the first one with weights is timed with that: "flatten1, dense1". The sum of a
+    residual's branches is no part.
+    """
+    cut = _Cut(model)
+    end = cut.through(model.named_layers(), ())
+    cut.add(LOSS, end, end, model.loss)
+    few = Work(model, examples=OPTIMIZER_EXAMPLES)
+    return [*cut.found.values(), Part(OPTIMIZER, replace(few, trains=True), few)]
+
+
+Chain = tuple[NamedLayer, ...]
+"""Layers that follow one another: the nearest one with weights, and those behind it."""
+
+
+class _Cut:
+    """Collects the parts of a model, by what is timed for them."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.found: dict[tuple[Work, Work | None], Part] = {}
+
+    def through(self, layers: Iterable[NamedLayer], before: Chain) -> Chain:
+        """Add the parts of the layers that follow those before; return the chain at their end."""
+        for named in layers:
+            if isinstance(named.layer, Residual):
+                end = self.through(named.body, before)
+                self.through(named.shortcut, before)
+                before = end
+                continue
+            if isinstance(named.layer, Unembedding):  # it shares the weight of the first layer
+                before = (next(self.model.named_layers()),)
+            chain, base = (*before, named), before if _trains(before) else ()
+            if _trains(chain):
+                name = named.name if base else ", ".join(other.name for other in chain)
+                self.add(name, chain, base)
+            before = (named,) if _trains((named,)) else chain
+        return before
+
+    def add(self, name: str, chain: Chain, before: Chain, loss: Loss | None = None) -> None:
+        """Add what a chain takes longer than the one before, or than itself without its loss."""
+        key = (self.work(chain, loss), self.work(before) if before else None)
+        known = self.found.get(key)
+        self.found[key] = replace(known, count=known.count + 1) if known else Part(name, *key)
+
+    def work(self, chain: Chain, loss: Loss | None = None) -> Work:
+        """Return the gradients of a chain, by the loss or by that of its output."""
+        layers = tuple(named.layer for named in chain)
+        shape, loss = chain[0].input_shape, loss or GivenGradient()
+        return Work(replace(self.model, name="part", input_shape=shape, layers=layers, loss=loss))
+
+
+def _trains(chain: Chain) -> bool:
+    return any(p.trained for named in chain for p in named.parameters.values())

@@ -1,0 +1,100 @@
+"""Draw what each part of a training step takes, and say which one explains that a row is slower."""
+
+from __future__ import annotations
+
+from ..results.breakdown import PartFigures, differences, figures, measured, total_share
+from ..results.cells import CellResult
+from ..results.comparison import Comparison
+from .formatting import EMPTY_CELL, grid, joined, number, percent, with_interval
+from .row_names import row_name
+
+MIN_EXPLAINED = 0.1
+"""Share of what all parts take longer that a part must have to be named."""
+MAX_NAMED_PARTS = 3
+ADD_UP = (0.9, 1.1)
+"""What the sum of the parts may be of the step without a word on it."""
+
+
+def layers(comparison: Comparison, markdown: bool = False) -> str | None:
+    """Return the table of the parts of a training step; None where none was measured."""
+    cells = measured(comparison)
+    rows = []
+    for part in comparison.parts if cells else ():
+        name = part.name if part.count == 1 else f"{part.name} (×{part.count})"
+        for result in cells:
+            rows.append(_row(name, row_name(comparison, result), figures(comparison, result, part)))
+            name = name if markdown else ""
+    return grid(rows, markdown=markdown) if rows else None
+
+
+def _row(name: str, cell: str, found: PartFigures) -> dict[str, str]:
+    return {
+        "part": name,
+        "framework": cell,
+        "ms per step": with_interval(found.seconds, 1e3),
+        "of the step": percent(found.share),
+        "× fastest": with_interval(found.ratio),
+        "of peak": percent(found.peak_share) if found.peak_share else EMPTY_CELL,
+    }
+
+
+def explanations(comparison: Comparison) -> list[str]:
+    """Return a sentence for each row that is slower than the fastest: which parts explain it."""
+    found = []
+    for result in measured(comparison):
+        base, ratio = comparison.base(result), comparison.ratio(result)
+        if base is None or ratio is None or ratio.median <= 1 or not base.parts:
+            continue
+        parts = differences(comparison, result, base)
+        longer = sum(max(0.0, a - b) for _, a, b in parts)
+        words = [
+            f"{(a - b) / longer:.0%} is {part.name} ({number(1e3 * a)} ms against "
+            f"{number(1e3 * b)} ms)"
+            for part, a, b in parts[:MAX_NAMED_PARTS]
+            if longer > 0 and a - b >= MIN_EXPLAINED * longer
+        ]
+        names = row_name(comparison, result), row_name(comparison, base)
+        found.append(
+            f"{names[0]} is {number(ratio.median)} times as slow as {names[1]}: of what its parts "
+            f"take longer, {joined(words)}."
+            if words
+            else f"{names[0]} is {number(ratio.median)} times as slow as {names[1]}, and no part "
+            "of its step stands out."
+        )
+    return found
+
+
+def sums(comparison: Comparison) -> list[str]:
+    """Return the sentence on what the parts add up to, where that is about the step."""
+    words = [
+        f"{share:.0%} of {row_name(comparison, result)}'s"
+        for result in measured(comparison)
+        if (share := total_share(comparison, result)) and ADD_UP[0] <= share <= ADD_UP[1]
+    ]
+    return [f"The parts add up to {joined(words)} step."] if words else []
+
+
+def warnings(comparison: Comparison) -> list[str]:
+    """Return where the parts do not add up to the step, and which of them have no figures."""
+    found = []
+    for result in measured(comparison):
+        name, share = row_name(comparison, result), total_share(comparison, result)
+        found += [f"{name}: {problem}" for problem in _problems(comparison, result)]
+        if share is None or ADD_UP[0] <= share <= ADD_UP[1]:
+            continue
+        why = (
+            "in the step more of them are fused, or run at the same time"
+            if share > 1
+            else "the rest is outside of the layers"
+        )
+        found.append(f"{name}: the parts add up to {share:.0%} of the step: {why}")
+    return found
+
+
+def _problems(comparison: Comparison, result: CellResult) -> list[str]:
+    """Return why parts have no figures, each reason once with the parts that have it."""
+    names: dict[str, list[str]] = {}
+    for part in comparison.parts:
+        if problem := figures(comparison, result, part).problem:
+            names.setdefault(problem, []).append(part.name)
+    return [f"{joined(parts)}: {problem}" for problem, parts in names.items()]

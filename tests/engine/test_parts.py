@@ -1,0 +1,107 @@
+"""Parts of a training step in a run: what is slow, wrong or failing is found."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from small_models import named
+
+import crossbench
+from crossbench.adapters.reference import ReferenceWorkload
+from crossbench.engine import parts
+from crossbench.models.parts import parts as parts_of
+from crossbench.results.breakdown import figures
+from crossbench.workload import Job
+
+pytestmark = pytest.mark.usefixtures("plugin")
+
+
+def part(comparison, name):
+    return next(part for part in comparison.parts if part.name == name)
+
+
+def of(comparison, framework, name):
+    (result,) = [r for r in comparison.results if r.cell.framework == framework]
+    return figures(comparison, result, part(comparison, name))
+
+
+def test_a_part_that_is_slower_is_found(run, tmp_path):
+    """A max-pool that sleeps, not the layers behind it, which are timed with it."""
+    file = tmp_path / "r.json"
+    found = run("reference,slow_pool", layers=True, json=file)
+    reference, slow = found.results
+    assert crossbench.load(file) == found
+    more = {
+        p.name: figures(found, slow, p).seconds.median - figures(found, reference, p).seconds.median
+        for p in found.parts
+    }
+    assert max(more, key=more.get) == "maxpool1"
+    assert more["maxpool1"] > 0.05
+    text = crossbench.table(found, details=True)
+    assert "maxpool1" in text
+    assert "optimizer" in text
+
+
+def test_every_part_is_proved(run):
+    found = run("reference,wrong_pool", layers=True)
+    assert of(found, "reference", "maxpool1").problem is None
+    wrong = of(found, "wrong_pool", "maxpool1")
+    assert wrong.seconds is None
+    assert "does not do the same work: its gradients are off by 1.0e+00" in wrong.problem
+    assert of(found, "wrong_pool", "conv1").problem is None
+
+
+def test_gradients_are_compared_where_they_are_timed(run):
+    found = run("reference,well,wrong_timed_pool", layers=True)
+    assert of(found, "well", "maxpool1").problem is None
+    assert "where it is timed" in of(found, "wrong_timed_pool", "maxpool1").problem
+
+
+@pytest.mark.parametrize(
+    ("framework", "reason"),
+    [
+        ("raises_at_pool", "RuntimeError"),
+        ("dies_at_pool", "the worker process exited with status"),
+        ("changing_pool", "the gradients of backward_epoch() changed after it had returned"),
+    ],
+)
+def test_a_framework_that_fails_in_a_layer_loses_the_parts_with_it_alone(run, framework, reason):
+    found = run(["reference", framework], layers=True)
+    assert [r.status for r in found.results] == ["ran", "ran"]
+    assert reason in of(found, framework, "maxpool1").problem
+    assert of(found, framework, "relu1").seconds
+    assert of(found, "reference", "maxpool1").seconds
+    text = " ".join(crossbench.table(found).split())
+    assert re.search(rf"maxpool1, flatten1(,| and) dense1( and optimizer)?: {reason[:20]}", text)
+
+
+def test_an_adapter_without_the_call_says_so(run):
+    found = run("no_backward", layers=True)
+    assert "the adapter has no backward_epoch()" in of(found, "no_backward", "conv1").problem
+    assert found.complete
+
+
+def test_the_deviation_of_a_part_is_that_of_its_gradients(small_model):
+    job = Job(small_model, "cpu", 1, "float32")
+    for found in parts_of(small_model)[:-1]:
+        assert parts.deviation(ReferenceWorkload, job, found.whole) == 0
+
+    class Off(ReferenceWorkload):
+        def backward_epoch(self):
+            right = super().backward_epoch()()
+            return lambda: {n: a + 1e-6 * np.abs(a).max() for n, a in right.items()}
+
+    whole = parts_of(small_model)[0].whole
+    assert 1e-7 < parts.deviation(Off, job, whole) < 1e-4
+
+
+def test_a_resumed_run_goes_on_with_the_parts(run, tmp_path):
+    file = tmp_path / "r.json"
+    found = run("reference", layers=True, model=named("PLAIN"), json=file)
+    again = replace(found, settings=replace(found.settings, rounds=2))
+    again.results[0].status = "pending"
+    again.replace(file)
+    resumed = crossbench.resume(file)
+    times = resumed.results[0].parts["conv1"].times
+    assert [time.round for time in times] == [1, 2]

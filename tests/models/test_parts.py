@@ -1,0 +1,76 @@
+"""The parts of a training step: a layer each, equal ones once, the loss and the optimizer."""
+
+from dataclasses import replace
+
+import pytest
+from small_models import SMALL_MODELS
+
+from crossbench import models
+from crossbench.models.parts import OPTIMIZER_EXAMPLES, parts
+from crossbench.models.training import GivenGradient
+
+
+def named(model):
+    return {part.name: part for part in parts(model)}
+
+
+def kinds(work):
+    return [type(layer).__name__ for layer in work.model.layers] if work else []
+
+
+def test_each_layer_of_the_lenet_is_a_part(lenet):
+    found = named(lenet)
+    assert list(found) == [layer.name for layer in lenet.named_layers()] + ["loss", "optimizer"]
+    assert all(part.count == 1 for part in found.values())
+
+
+def test_a_layer_is_timed_behind_the_nearest_one_with_weights(lenet):
+    """Its input then needs a gradient, as in the model."""
+    found = named(lenet)
+    first, pool, second = found["conv1"], found["maxpool1"], found["conv2"]
+    assert (kinds(first.whole), first.before) == (["Conv"], None)
+    assert kinds(pool.whole) == ["Conv", "ReLU", "MaxPool"]
+    assert kinds(pool.before) == ["Conv", "ReLU"]
+    assert kinds(second.whole) == ["Conv", "ReLU", "MaxPool", "Conv"]
+    assert second.whole.model.input_shape == lenet.input_shape
+    behind = found["relu2"]
+    assert kinds(behind.whole) == ["Conv", "ReLU"]
+    assert behind.whole.model.input_shape == second.whole.model.layers[2].output_shape(
+        pool.before.model.output_shape
+    )
+
+
+def test_the_loss_and_the_optimizer_are_what_they_add(lenet):
+    loss, optimizer = parts(lenet)[-2:]
+    assert loss.whole.model.loss == lenet.loss
+    assert loss.before.model == replace(loss.whole.model, loss=GivenGradient())
+    assert kinds(loss.whole) == ["Dense"]
+    assert (optimizer.whole.model, optimizer.whole.trains) == (lenet, True)
+    assert (optimizer.before.model, optimizer.before.trains) == (lenet, False)
+    assert optimizer.whole.examples == optimizer.before.examples == OPTIMIZER_EXAMPLES
+
+
+def test_layers_before_the_first_weights_are_timed_with_these():
+    assert next(iter(named(models.get("text_lstm")))) == "onehot1, lstm1"
+
+
+def test_equal_layers_are_one_part():
+    """The resnet63 has three stages of ten equal blocks, but for the first of each."""
+    model = models.get("resnet63")
+    found = parts(model)
+    leaves = [n for n in model.all_layers() if not isinstance(n.layer, models.Residual)]
+    assert sum(part.count for part in found[:-2]) == len(leaves)
+    assert len(found) < 40
+    # the first layer of each stage, whose input is larger, and the shortcut behind the body
+    names = [part.name for part in found]
+    assert names.index("conv22") < names.index("conv23") < names.index("conv24")
+
+
+@pytest.mark.parametrize("model_name", [*models.names(), *SMALL_MODELS])
+def test_the_flops_of_the_parts_are_those_of_the_model(model_name):
+    model = SMALL_MODELS.get(model_name) or models.get(model_name)
+    total = 0
+    for part in parts(model)[:-2]:
+        before = part.before.model.training_flops if part.before else 0
+        total += part.count * (part.whole.model.training_flops - before)
+    assert total == pytest.approx(model.training_flops)

@@ -1,0 +1,121 @@
+"""The table of a step's parts, and the sentences on which of them make a row slower."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from samples import comparison, result
+
+from crossbench.report import layers
+from crossbench.results.breakdown import figures, total_share
+from crossbench.results.machine import Peak
+from crossbench.results.parts import Part, PartResult, PartTime
+from crossbench.results.reference import Reference
+
+CONV, POOL = Part("conv1", 2, 1000, 4.0, 8.0), Part("maxpool1", 1, 0, 4.0, 0.0)
+
+
+def timed(*seconds, deviation=1e-15, norm=2.0):
+    """Return the result of a part that took so many seconds in the rounds."""
+    times = [PartTime(number, s, 1.0, norm) for number, s in enumerate(seconds, 1)]
+    return PartResult(deviation, times)
+
+
+def compared(**parts):
+    """Return a comparison of a torch whose step takes 0.1 s, and a jax whose takes 0.2 s."""
+    fast = result("torch", [9.0, 1.0, 1.0, 1.0])
+    slow = result("jax", [9.0, 2.0, 2.0, 2.0])
+    fast.parts = {"conv1": timed(0.03, 0.03, 0.03), "maxpool1": timed(0.04, 0.04, 0.04)}
+    slow.parts = {"conv1": timed(0.03, 0.03, 0.03), "maxpool1": timed(0.13, 0.13, 0.15)}
+    slow.parts |= parts
+    fast.peak = Peak(1.0, 1.0, 1.0)
+    found = comparison(fast, slow)
+    found.parts, found.reference = [CONV, POOL], Reference([], False, [])
+    return found
+
+
+def test_a_row_for_each_part_and_framework():
+    lines = layers.layers(compared()).splitlines()
+    assert re.split("  +", lines[0].strip()) == [
+        "part",
+        "framework",
+        "ms per step",
+        "of the step",
+        "× fastest",
+        "of peak",
+    ]
+    cells = [line.split() for line in lines[2:]]
+    assert cells[0] == ["conv1", "(×2)", "Torch", "60.00", "60.0%", "1.00", "0.3%"]
+    assert cells[1] == ["Jax", "60.00", "30.0%", "1.00", "0.3%"]
+    assert cells[2] == ["maxpool1", "Torch", "40.00", "40.0%", "1.00", "–"]
+    assert cells[3] == ["Jax", "130", "[130–150]", "65.0%", "3.25", "[3.25–3.75]", "–"]
+
+
+def test_equal_layers_count_together():
+    found = compared()
+    (torch, _) = found.results
+    assert figures(found, torch, CONV).seconds.median == pytest.approx(0.06)
+    assert total_share(found, torch) == pytest.approx(1.0)
+
+
+def test_the_part_that_makes_a_row_slower_is_named():
+    assert layers.explanations(compared()) == [
+        "Jax is 2.00 times as slow as Torch: of what its parts take longer, 100% is maxpool1 "
+        "(130 ms against 40.00 ms)."
+    ]
+
+
+def test_no_part_is_named_where_none_takes_longer():
+    (sentence,) = layers.explanations(compared(maxpool1=timed(0.04, 0.04, 0.04)))
+    assert sentence.endswith("no part of its step stands out.")
+
+
+def test_what_the_parts_add_up_to_is_said():
+    found = compared()
+    assert layers.sums(found) == ["The parts add up to 100% of Torch's and 95% of Jax's step."]
+    assert layers.warnings(found) == []
+    (line,) = layers.warnings(compared(maxpool1=timed(0.2, 0.2, 0.2)))
+    assert line.startswith("Jax: the parts add up to 130% of the step: in the step more of them")
+    (line,) = layers.warnings(compared(maxpool1=timed(0.02, 0.02, 0.02)))
+    assert line == "Jax: the parts add up to 40% of the step: the rest is outside of the layers"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (timed(0.1, deviation=1e-3), "its gradients are off by 1.0e-03 in float64"),
+        (timed(0.1, deviation=None), "its gradients are not finite in float64"),
+        (PartResult(1e-15, [], "OutOfMemory: 9 GB"), "OutOfMemory: 9 GB"),
+    ],
+)
+def test_a_part_with_a_problem_has_no_figures(wrong, words):
+    found = compared(maxpool1=wrong)
+    assert figures(found, found.results[1], POOL).seconds is None
+    assert figures(found, found.results[0], POOL).seconds
+    assert [line for line in layers.warnings(found) if words in line]
+    assert "maxpool1" not in "".join(layers.explanations(found))
+
+
+def test_gradients_that_differ_where_they_are_timed_are_a_problem():
+    found = compared()
+    other = result("flux", [9.0, 3.0, 3.0, 3.0])
+    other.parts = {"conv1": timed(0.01), "maxpool1": timed(0.01, norm=2.1)}
+    found.results.append(other)
+    assert "is 2.1, not 2" in figures(found, other, POOL).problem
+    assert figures(found, found.results[0], POOL).problem is None
+    assert figures(found, other, CONV).problem is None
+    found.reference = replace(found.reference, masked=True)
+    assert figures(found, other, POOL).problem is None
+
+
+def test_a_part_that_noise_hides_has_no_ratio():
+    found = compared(conv1=timed(0.03, -0.001, 0.02))
+    jax = figures(found, found.results[1], CONV)
+    assert (jax.ratio, jax.peak_share) == (None, None)
+    assert jax.seconds.median == pytest.approx(0.04)
+
+
+def test_without_parts_nothing_is_drawn():
+    found = comparison(result("torch", [9.0, 1.0]))
+    assert layers.layers(found) is None
+    assert [*layers.explanations(found), *layers.sums(found), *layers.warnings(found)] == []
