@@ -36,6 +36,7 @@ def measure_remarks(tmp_path):
     return measure_remarks
 
 
+@pytest.mark.long
 def test_another_process_on_one_of_the_cpus_has_a_remark(measure_remarks):
     spinning = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:

@@ -69,6 +69,7 @@ def five_batches(monkeypatch):
     monkeypatch.setattr(round_steps, "LEAST_FLOPS", 1)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("five_batches")
 def test_a_fault_is_found_where_epochs_are_not_whole(directory):
     """One of them, in place of two that change other weights, has its fault there alone."""

@@ -107,6 +107,7 @@ def wrong_attention(tmp_path):
     return f"{tmp_path}/own.py:OWN"
 
 
+@pytest.mark.long
 def test_a_fault_that_only_the_second_model_shows_is_found(capsys, tmp_path):
     status, out, _ = check(capsys, wrong_attention(tmp_path))
     assert status == 1
@@ -255,6 +256,7 @@ def test_an_adapter_that_raises_gets_a_line(monkeypatch):
     assert "error RuntimeError: no versions" in report
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("plugin")
 def test_on_a_gpu_tensorfloat32_does_not_agree(capsys, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
