@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..results.breakdown import PartFigures, differences, figures, measured, total_share
+from ..results.breakdown import PartFigures, differences, measured, total_share
 from ..results.cells import CellResult
 from ..results.comparison import Comparison
 from .formatting import EMPTY_CELL, grid, joined, number, percent, with_interval
@@ -21,8 +21,9 @@ def layers(comparison: Comparison, markdown: bool = False) -> str | None:
     rows = []
     for part in comparison.parts if cells else ():
         name = part.name if part.count == 1 else f"{part.name} (×{part.count})"
+        by_cell = comparison.part_figures(part)
         for result in cells:
-            rows.append(_row(name, row_name(comparison, result), figures(comparison, result, part)))
+            rows.append(_row(name, row_name(comparison, result), by_cell[result.name]))
             name = name if markdown else ""
     return grid(rows, markdown=markdown) if rows else None
 
@@ -40,12 +41,15 @@ def _row(name: str, cell: str, found: PartFigures) -> dict[str, str]:
 
 def explanations(comparison: Comparison) -> list[str]:
     """Return a sentence for each row that is slower than the fastest: which parts explain it."""
-    found = []
-    for result in measured(comparison):
+    found, cells = [], measured(comparison)
+    names = {result.name for result in cells}
+    for result in cells:
         base, ratio = comparison.base(result), comparison.ratio(result)
-        if base is None or ratio is None or ratio.median <= 1 or not base.parts:
+        if base is None or ratio is None or ratio.median <= 1 or base.name not in names:
             continue
         parts = differences(comparison, result, base)
+        if not parts:
+            continue
         longer = sum(max(0.0, a - b) for _, a, b in parts)
         words = [
             f"{(a - b) / longer:.0%} is {part.name} ({number(1e3 * a)} ms against "
@@ -53,13 +57,14 @@ def explanations(comparison: Comparison) -> list[str]:
             for part, a, b in parts[:MAX_NAMED_PARTS]
             if longer > 0 and a - b >= MIN_EXPLAINED * longer
         ]
-        names = row_name(comparison, result), row_name(comparison, base)
+        is_slower = (
+            f"{row_name(comparison, result)} is {number(ratio.median)} times as slow as "
+            f"{row_name(comparison, base)}"
+        )
         found.append(
-            f"{names[0]} is {number(ratio.median)} times as slow as {names[1]}: of what its parts "
-            f"take longer, {joined(words)}."
+            f"{is_slower}: of what its parts take longer, {joined(words)}."
             if words
-            else f"{names[0]} is {number(ratio.median)} times as slow as {names[1]}, and no part "
-            "of its step stands out."
+            else f"{is_slower}, and no part of its step stands out."
         )
     return found
 
@@ -95,6 +100,6 @@ def _problems(comparison: Comparison, result: CellResult) -> list[str]:
     """Return why parts have no figures, each reason once with the parts that have it."""
     names: dict[str, list[str]] = {}
     for part in comparison.parts:
-        if problem := figures(comparison, result, part).problem:
+        if problem := comparison.part_figures(part)[result.name].problem:
             names.setdefault(problem, []).append(part.name)
     return [f"{joined(parts)}: {problem}" for problem, parts in names.items()]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from .cells import CellResult
+from .cells import CellResult, Group
 from .parity import FLOAT64_BOUND
 from .parts import Part, PartResult
 from .statistics import Estimate, estimate, round_ratios
@@ -39,35 +39,55 @@ class PartFigures:
 
 
 def measured(comparison: Comparison) -> list[CellResult]:
-    """Return the cells of which parts were measured."""
-    return [r for r in comparison.results if any(found.times for found in r.parts.values())]
+    """Return the cells of which a part was timed, or could not be."""
+    return [
+        result
+        for result in comparison.results
+        if any(found.times or _own_problem(found) for found in result.parts.values())
+    ]
 
 
-def figures(comparison: Comparison, result: CellResult, part: Part) -> PartFigures:
-    """Return the figures of a part in a cell."""
-    problem = _problem(comparison, result, part)
-    by_round = {} if problem else _by_round(result, part)
-    if not by_round:
-        return PartFigures(part, None, None, None, None, problem)
+def part_figures(comparison: Comparison, part: Part) -> dict[str, PartFigures]:
+    """Return the figures of a part in each cell that was measured, by the cell's name."""
+    cells = measured(comparison)
+    problems = _problems(comparison, cells, part)
+    seconds = {r.name: _by_round(r, part) for r in cells if problems[r.name] is None}
+    fastest: dict[Group, dict[int, float]] = {}
+    for result in cells:
+        if by_round := seconds.get(result.name):
+            best = fastest.setdefault(result.cell.group, by_round)
+            if median(by_round.values()) < median(best.values()):
+                fastest[result.cell.group] = by_round
+    return {
+        r.name: _figures(comparison, r, part, seconds[r.name], fastest[r.cell.group])
+        if seconds.get(r.name)
+        else PartFigures(part, None, None, None, None, problems[r.name])
+        for r in cells
+    }
+
+
+def _figures(
+    comparison: Comparison,
+    result: CellResult,
+    part: Part,
+    by_round: dict[int, float],
+    fastest: dict[int, float],
+) -> PartFigures:
     seconds, step = estimate(list(by_round.values())), comparison.step_seconds(result)
     flops = part.flops * part.count * result.cell.batch_size
-    peak = comparison.peak(result)
-    reaches = None
+    peak, reaches, ratio = comparison.peak(result), None, None
     if flops and peak and seconds.is_over(0):
         reaches = flops / seconds.median / 1e9 / peak.gflops
-    return PartFigures(
-        part,
-        seconds,
-        seconds.median / step.median if step else None,
-        _ratio(comparison, result, part),
-        reaches,
-        None,
-    )
+    if min(fastest.values()) > 0 and min(by_round.values()) > 0:
+        ratios = list(round_ratios(by_round, fastest).values())
+        ratio = estimate(ratios) if ratios else None
+    share = seconds.median / step.median if step else None
+    return PartFigures(part, seconds, share, ratio, reaches, None)
 
 
 def total_share(comparison: Comparison, result: CellResult) -> float | None:
     """Return the sum of all parts, divided by the step; None where a part has no figure."""
-    shares = [figures(comparison, result, part).share for part in comparison.parts]
+    shares = [comparison.part_figures(part)[result.name].share for part in comparison.parts]
     return None if None in shares else sum(share for share in shares if share is not None)
 
 
@@ -77,10 +97,10 @@ def differences(
     """Return the parts with their seconds in both cells, those first that differ most."""
     found = []
     for part in comparison.parts:
-        pair = [figures(comparison, result, part).seconds for result in (slower, faster)]
-        a, b = (seconds.median if seconds else None for seconds in pair)
-        if a is not None and b is not None:
-            found.append((part, a, b))
+        by_cell = comparison.part_figures(part)
+        a, b = by_cell[slower.name].seconds, by_cell[faster.name].seconds
+        if a and b:
+            found.append((part, a.median, b.median))
     return sorted(found, key=lambda entry: entry[2] - entry[1])
 
 
@@ -89,34 +109,25 @@ def _by_round(result: CellResult, part: Part) -> dict[int, float]:
     return {t.round: t.seconds * part.count for t in result.parts[part.name].times}
 
 
-def _ratio(comparison: Comparison, result: CellResult, part: Part) -> Estimate | None:
-    """Return the part's seconds relative to those of the fastest cell of the group."""
-    group = [
-        other
-        for other in measured(comparison)
-        if other.cell.group == result.cell.group
-        and _problem(comparison, other, part) is None
-        and _by_round(other, part)
-    ]
-    seconds = {other.name: _by_round(other, part) for other in group}
-    fastest = min(seconds.values(), key=lambda by_round: median(by_round.values()))
-    own = seconds[result.name]
-    if min(fastest.values()) <= 0 or min(own.values()) <= 0:
-        return None
-    ratios = list(round_ratios(own, fastest).values())
-    return estimate(ratios) if ratios else None
+def _problems(comparison: Comparison, cells: list[CellResult], part: Part) -> dict[str, str | None]:
+    """Return why the part's figures in each cell must not be shown, in a line, or None."""
+    problems = {r.name: _own_problem(r.parts.get(part.name)) for r in cells}
+    reference = comparison.reference
+    if reference is None or reference.masked:
+        return problems
+    proved = {r.name: r.parts[part.name] for r in cells if problems[r.name] is None}
+    norms = [t.gradient_norm for found in proved.values() for t in found.times[:1]]
+    known = [norm for norm in norms if norm is not None]
+    if known:
+        usual = median(known)
+        problems |= {name: _odd_norm(found, usual) for name, found in proved.items()}
+    return problems
 
 
-def _problem(comparison: Comparison, result: CellResult, part: Part) -> str | None:
-    """Return why the part's figures in the cell must not be shown, in a line, or None."""
-    found = result.parts.get(part.name)
+def _own_problem(found: PartResult | None) -> str | None:
+    """Return the same, without comparing the part to that of others."""
     if found is None:
         return "it was not measured"
-    return _own_problem(found) or _odd_norm(comparison, found, part)
-
-
-def _own_problem(found: PartResult) -> str | None:
-    """Return the same, without comparing the part to that of others."""
     if found.problem is not None:
         return found.problem
     if found.deviation is not None and found.deviation <= FLOAT64_BOUND:
@@ -125,22 +136,13 @@ def _own_problem(found: PartResult) -> str | None:
     return f"it does not do the same work: its gradients are {size} in float64"
 
 
-def _odd_norm(comparison: Comparison, found: PartResult, part: Part) -> str | None:
-    """Return that the timed gradients differ from those of most frameworks, or None."""
-    if comparison.reference is None or comparison.reference.masked:
-        return None
-    proved = [r.parts[part.name] for r in comparison.results if part.name in r.parts]
-    norms = [
-        time.gradient_norm
-        for other in proved
-        for time in other.times[:1]
-        if time.gradient_norm is not None and _own_problem(other) is None
-    ]
+def _odd_norm(found: PartResult, usual: float) -> str | None:
+    """Return that the timed gradients have another norm than is usual, or None."""
     for time in found.times:
         own = time.gradient_norm
-        if own is not None and abs(own - median(norms)) > MAX_NORM_DIFFERENCE * median(norms):
+        if own is not None and abs(own - usual) > MAX_NORM_DIFFERENCE * usual:
             return (
                 "it does not do the same work where it is timed: the norm of its gradients is "
-                f"{own:.4g}, not {median(norms):.4g}"
+                f"{own:.4g}, not {usual:.4g}"
             )
     return None

@@ -15,7 +15,7 @@ import msgspec
 from ..inputs.errors import ResultsError
 from ..inputs.names import IDIOMATIC
 from ..inputs.printable import printable
-from . import doubts, drawing, file
+from . import breakdown, doubts, drawing, file
 from .cells import CellResult, Group
 from .epochs import TRAIN, Epoch
 from .machine import Machine, Peak
@@ -326,6 +326,10 @@ class Comparison:
         ratio = self.paired(result, base)
         return ratio.scaled(factor) if ratio else None
 
+    def part_figures(self, part: Part) -> dict[str, breakdown.PartFigures]:
+        """Return what a part of a training step takes in each cell, by the cell's name."""
+        return breakdown.part_figures(self, part)
+
     @property
     def decided(self) -> bool:
         """Return whether every ratio's interval is as narrow as asked for.
@@ -416,6 +420,7 @@ _CACHED = (
     "own_doubt",
     "doubt",
     "ratio",
+    "part_figures",
     "_median",
     "_by_round",
 )

@@ -11,7 +11,6 @@ import crossbench
 from crossbench.adapters.reference import ReferenceWorkload
 from crossbench.engine import parts
 from crossbench.models.parts import parts as parts_of
-from crossbench.results.breakdown import figures
 from crossbench.workload import Job
 
 pytestmark = pytest.mark.usefixtures("plugin")
@@ -19,6 +18,10 @@ pytestmark = pytest.mark.usefixtures("plugin")
 
 def part(comparison, name):
     return next(part for part in comparison.parts if part.name == name)
+
+
+def figures(comparison, result, part):
+    return comparison.part_figures(part)[result.name]
 
 
 def of(comparison, framework, name):

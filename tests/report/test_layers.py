@@ -7,7 +7,7 @@ import pytest
 from samples import comparison, result
 
 from crossbench.report import layers
-from crossbench.results.breakdown import figures, total_share
+from crossbench.results.breakdown import total_share
 from crossbench.results.machine import Peak
 from crossbench.results.parts import Part, PartResult, PartTime
 from crossbench.results.reference import Reference
@@ -32,6 +32,10 @@ def compared(**parts):
     found = comparison(fast, slow)
     found.parts, found.reference = [CONV, POOL], Reference([], False, [])
     return found
+
+
+def figures(found, cell, part):
+    return found.part_figures(part)[cell.name]
 
 
 def test_a_row_for_each_part_and_framework():
@@ -113,6 +117,14 @@ def test_a_part_that_noise_hides_has_no_ratio():
     jax = figures(found, found.results[1], CONV)
     assert (jax.ratio, jax.peak_share) == (None, None)
     assert jax.seconds.median == pytest.approx(0.04)
+
+
+def test_a_base_whose_parts_are_not_timed_yet_explains_nothing():
+    found = compared()
+    for part in found.results[0].parts.values():
+        part.times.clear()
+    assert layers.explanations(found) == []
+    assert "Torch" not in layers.layers(found)
 
 
 def test_without_parts_nothing_is_drawn():
