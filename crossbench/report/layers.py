@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..results.breakdown import PartFigures, differences, measured, total_share
 from ..results.cells import CellResult
 from ..results.comparison import Comparison
+from ..results.parts import Part
 from .formatting import EMPTY_CELL, grid, joined, number, percent, with_interval
 from .row_names import row_name
 
@@ -20,12 +21,17 @@ def layers(comparison: Comparison, markdown: bool = False) -> str | None:
     cells = measured(comparison)
     rows = []
     for part in comparison.parts if cells else ():
-        name = part.name if part.count == 1 else f"{part.name} (×{part.count})"
+        name = part_name(part)
         by_cell = comparison.part_figures(part)
         for result in cells:
             rows.append(_row(name, row_name(comparison, result), by_cell[result.name]))
             name = name if markdown else ""
     return grid(rows, markdown=markdown) if rows else None
+
+
+def part_name(part: Part) -> str:
+    """Return the name of a part, with the number of equal layers."""
+    return part.name if part.count == 1 else f"{part.name} (×{part.count})"
 
 
 def _row(name: str, cell: str, found: PartFigures) -> dict[str, str]:

@@ -4,9 +4,10 @@ import re
 from dataclasses import replace
 
 import pytest
-from samples import comparison, result
+from samples import DISAGREES, comparison, result
 
 from crossbench.report import layers
+from crossbench.report.charts import charts
 from crossbench.results.breakdown import total_share
 from crossbench.results.machine import Peak
 from crossbench.results.parts import Part, PartResult, PartTime
@@ -131,3 +132,41 @@ def test_without_parts_nothing_is_drawn():
     found = comparison(result("torch", [9.0, 1.0]))
     assert layers.layers(found) is None
     assert [*layers.explanations(found), *layers.sums(found), *layers.warnings(found)] == []
+
+
+def parts_chart(found):
+    return {chart.name: chart for chart in charts(found)}.get("parts")
+
+
+def values_of(chart):
+    return chart.specification["datasets"][chart.specification["data"]["name"]]
+
+
+def test_the_page_has_a_bar_of_parts_for_each_row():
+    chart = parts_chart(compared())
+    assert chart.answer.startswith("Jax is 2.00 times as slow as Torch")
+    assert [cells[:3] for cells in chart.cells] == [
+        ["conv1 (×2)", "Torch", "60.00"],
+        ["conv1 (×2)", "Jax", "60.00"],
+        ["maxpool1", "Torch", "40.00"],
+        ["maxpool1", "Jax", "130"],
+    ]
+    values = values_of(chart)
+    assert [value["milliseconds"] for value in values] == pytest.approx([60, 60, 40, 130])
+    assert parts_chart(comparison(result("torch", [9.0, 1.0]))) is None
+
+
+def test_small_parts_share_a_colour_and_negative_ones_have_no_length():
+    chart = parts_chart(compared(conv1=timed(-0.001, -0.001, 0.0001), maxpool1=timed(0.001)))
+    values = [v for v in values_of(chart) if v["row"] == "Jax"]
+    assert [value["milliseconds"] for value in values] == [0.0, pytest.approx(1.0)]
+    found = compared(maxpool1=timed(0.001))
+    found.results[0].parts["maxpool1"] = timed(0.001)
+    values = values_of(parts_chart(found))
+    assert {value["part"] for value in values} == {"conv1 (×2)", "the others"}
+
+
+def test_a_row_that_is_not_ranked_has_no_bar():
+    found = compared()
+    found.results[1].parity = DISAGREES
+    assert {cells[1] for cells in parts_chart(found).cells} == {"Torch"}

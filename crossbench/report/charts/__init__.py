@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ...results.comparison import Comparison
 from .drawing import Chart
+from .layers import parts
 from .learning import losses, to_target
 from .machine import activity, energy, memory, roofline
 from .runs import several
@@ -16,7 +17,7 @@ from .speed import batch_sizes, cost, first_epochs, ratios, rounds, threads
 __all__ = ["Chart", "charts", "several"]
 
 CHARTS = (
-    *(ratios, rounds, first_epochs, losses, to_target, roofline, activity, memory, energy),
+    *(ratios, parts, rounds, first_epochs, losses, to_target, roofline, activity, memory, energy),
     *(batch_sizes, threads, cost),
 )
 """What draws a chart of a comparison, in the order of the page; None where it has no figures."""
