@@ -67,9 +67,11 @@ class PartTimer:
         workload = self.build(work.model)
         workload.load_weights(work.model.initial_weights(0))
         workload.place(examples(work.model, work.examples or self.batch_size, 0, "float32"))
-        call = workload.train_epoch if work.trains else workload.backward_epoch
+        call: Callable[[], Any] = workload.train_epoch if work.trains else workload.backward_epoch
         for _ in range(WARM_UP_CALLS):
-            call()
+            fetch = call()
+            if not work.trains:
+                fetch()  # the first time may compile: it would look as if the device went on
         return call
 
     def _gradient_norm(self, work: Work, seconds: float) -> float | None:

@@ -94,13 +94,17 @@ def total_share(comparison: Comparison, result: CellResult) -> float | None:
 def differences(
     comparison: Comparison, slower: CellResult, faster: CellResult
 ) -> list[tuple[Part, float, float]]:
-    """Return the parts with their seconds in both cells, those first that differ most."""
+    """Return the parts with their seconds in both cells, those first that differ most.
+
+    Empty where a part has no figures in one of them: it might be the one that matters.
+    """
     found = []
     for part in comparison.parts:
         by_cell = comparison.part_figures(part)
         a, b = by_cell[slower.name].seconds, by_cell[faster.name].seconds
-        if a and b:
-            found.append((part, a.median, b.median))
+        if a is None or b is None:
+            return []
+        found.append((part, a.median, b.median))
     return sorted(found, key=lambda entry: entry[2] - entry[1])
 
 

@@ -79,6 +79,10 @@ def test_a_framework_that_fails_in_a_layer_loses_the_parts_with_it_alone(run, fr
     assert re.search(rf"maxpool1, flatten1(,| and) dense1( and optimizer)?: {reason[:20]}", text)
 
 
+def test_a_first_fetch_that_compiles_is_no_fault(run):
+    assert of(run("slow_first_fetch", layers=True), "slow_first_fetch", "maxpool1").seconds
+
+
 def test_an_adapter_without_the_call_says_so(run):
     found = run("no_backward", layers=True)
     assert "the adapter has no backward_epoch()" in of(found, "no_backward", "conv1").problem

@@ -209,6 +209,19 @@ def changing(backward, job):
     return fetch if job.dtype == "float64" else changed
 
 
+def slow_first_fetch(backward, job, fetched=set()):  # noqa: B006, it remembers the models
+    """Take long to fetch the gradients of a model for the first time, as what compiles does."""
+    fetch = backward()
+
+    def slow():
+        if job.model not in fetched:
+            fetched.add(job.model)
+            time.sleep(0.3)
+        return fetch()
+
+    return slow
+
+
 class Installed(ReferenceAdapter):
     """Has something to install, and logs in a file when it installs and builds."""
 
@@ -408,6 +421,7 @@ SLOW_POOL = BackwardMisbehaving("MaxPool", sleep_before)
 WRONG_POOL = BackwardMisbehaving("MaxPool", doubled)
 WRONG_TIMED_POOL = BackwardMisbehaving("MaxPool", doubled_where_timed)
 CHANGING_POOL = BackwardMisbehaving("MaxPool", changing)
+SLOW_FIRST_FETCH = BackwardMisbehaving("MaxPool", slow_first_fetch)
 DIES_AT_POOL = BackwardMisbehaving("MaxPool", lambda *_: die())
 NO_BACKWARD = Overriding(backward_epoch=lambda: Workload.backward_epoch(None))
 RAISES_AT_POOL = BackwardMisbehaving("MaxPool", lambda *_: raise_error())

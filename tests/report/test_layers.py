@@ -98,7 +98,7 @@ def test_a_part_with_a_problem_has_no_figures(wrong, words):
     assert figures(found, found.results[1], POOL).seconds is None
     assert figures(found, found.results[0], POOL).seconds
     assert [line for line in layers.warnings(found) if words in line]
-    assert "maxpool1" not in "".join(layers.explanations(found))
+    assert layers.explanations(found) == []  # the part without figures may be what matters
 
 
 def test_gradients_that_differ_where_they_are_timed_are_a_problem():
