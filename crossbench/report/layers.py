@@ -6,7 +6,7 @@ from ..results.breakdown import PartFigures, differences, measured, total_share
 from ..results.cells import CellResult
 from ..results.comparison import Comparison
 from ..results.parts import Part
-from .formatting import EMPTY_CELL, grid, joined, number, percent, with_interval
+from .formatting import grid, joined, number, percent, with_interval
 from .row_names import row_name
 
 MIN_EXPLAINED = 0.1
@@ -41,7 +41,7 @@ def _row(name: str, cell: str, found: PartFigures) -> dict[str, str]:
         "ms per step": with_interval(found.seconds, 1e3),
         "of the step": percent(found.share),
         "× fastest": with_interval(found.ratio),
-        "of peak": percent(found.peak_share) if found.peak_share else EMPTY_CELL,
+        "of peak": percent(found.peak_share),
     }
 
 

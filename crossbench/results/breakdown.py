@@ -137,7 +137,10 @@ def _own_problem(found: PartResult | None) -> str | None:
     if found.deviation is not None and found.deviation <= FLOAT64_BOUND:
         return None
     size = "not finite" if found.deviation is None else f"off by {found.deviation:.1e}"
-    return f"it does not do the same work: its gradients are {size} in float64"
+    return (
+        f"it does not do the same work: its gradients are {size} in float64 (at most "
+        f"{FLOAT64_BOUND:.0e} is allowed)"
+    )
 
 
 def _odd_norm(found: PartResult, usual: float) -> str | None:

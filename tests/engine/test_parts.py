@@ -66,6 +66,7 @@ def test_gradients_are_compared_where_they_are_timed(run):
     [
         ("raises_at_pool", "RuntimeError"),
         ("dies_at_pool", "the worker process exited with status"),
+        ("goes_on_at_pool", "backward_epoch() of the adapter was not over when it returned"),
         ("changing_pool", "the gradients of backward_epoch() changed after it had returned"),
     ],
 )
@@ -76,7 +77,9 @@ def test_a_framework_that_fails_in_a_layer_loses_the_parts_with_it_alone(run, fr
     assert of(found, framework, "relu1").seconds
     assert of(found, "reference", "maxpool1").seconds
     text = " ".join(crossbench.table(found).split())
-    assert re.search(rf"maxpool1, flatten1(,| and) dense1( and optimizer)?: {reason[:20]}", text)
+    assert re.search(
+        rf"maxpool1, flatten1(,| and) dense1( and optimizer)?: {re.escape(reason[:20])}", text
+    )
 
 
 def test_a_first_fetch_that_compiles_is_no_fault(run):

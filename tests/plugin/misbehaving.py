@@ -222,6 +222,19 @@ def slow_first_fetch(backward, job, fetched=set()):  # noqa: B006, it remembers 
     return slow
 
 
+def goes_on(backward, job):
+    """Return before the gradients are there, in each call."""
+    fetch, waited = backward(), []
+
+    def slow():
+        if not waited:
+            waited.append(True)
+            time.sleep(0.1)
+        return fetch()
+
+    return slow
+
+
 class Installed(ReferenceAdapter):
     """Has something to install, and logs in a file when it installs and builds."""
 
@@ -422,6 +435,7 @@ WRONG_POOL = BackwardMisbehaving("MaxPool", doubled)
 WRONG_TIMED_POOL = BackwardMisbehaving("MaxPool", doubled_where_timed)
 CHANGING_POOL = BackwardMisbehaving("MaxPool", changing)
 SLOW_FIRST_FETCH = BackwardMisbehaving("MaxPool", slow_first_fetch)
+GOES_ON_AT_POOL = BackwardMisbehaving("MaxPool", goes_on)
 DIES_AT_POOL = BackwardMisbehaving("MaxPool", lambda *_: die())
 NO_BACKWARD = Overriding(backward_epoch=lambda: Workload.backward_epoch(None))
 RAISES_AT_POOL = BackwardMisbehaving("MaxPool", lambda *_: raise_error())

@@ -60,8 +60,10 @@ class FluxWorkload(Workload):
         if self.streamed is None:
             gradients = self.julia.backward_epoch_b(self.workload)
         else:
+            self.julia.begin_epoch_b(self.workload)
             for batch in self.streamed:
                 gradients = self._call(self.julia.backward_b, batch)
+            self.julia.finish_epoch_b(self.workload)  # waits for the device
         return lambda: _canonical(self.julia.gradient_arrays(self.workload, gradients))
 
     def predict_epoch(self) -> np.ndarray:

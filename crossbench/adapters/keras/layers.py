@@ -110,7 +110,7 @@ class SmoothedCrossEntropy(keras.losses.CategoricalCrossentropy):
 
 
 class GivenGradient(keras.losses.Loss):
-    """Be 0, with the labels as the gradient of the outputs, whatever the value is multiplied by."""
+    """Return 0, and in the backward pass the labels as the gradient of the outputs."""
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         def zero(outputs: Any) -> Any:

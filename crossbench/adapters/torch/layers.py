@@ -143,7 +143,7 @@ class BinaryCrossEntropy(nn.BCEWithLogitsLoss):
 
 
 class GivenGradient(torch.autograd.Function):
-    """Be 0, with the labels as the gradient of the outputs, whatever the value is multiplied by."""
+    """Return 0, and in the backward pass the labels as the gradient of the outputs."""
 
     @staticmethod
     def forward(outputs: Tensor, labels: Tensor) -> Tensor:

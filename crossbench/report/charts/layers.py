@@ -10,7 +10,7 @@ from ...results.breakdown import PartFigures, measured
 from ...results.cells import CellResult
 from ...results.comparison import Comparison
 from ...results.parts import Part
-from ..formatting import joined, number, percent, with_interval
+from ..formatting import number, percent, with_interval
 from ..layers import explanations, part_name
 from ..row_names import row_name
 from .drawing import ROW_HEIGHT, Chart, data, figure, labels, row_axis, specification
@@ -56,7 +56,7 @@ def parts(comparison: Comparison) -> Chart | None:
     return Chart(
         "parts",
         "What takes the time of a step?",
-        joined(explanations(comparison)[:1] or [answer]),
+        next(iter(explanations(comparison)), answer),
         "Each part is what a piece of the model takes longer with it than without it, forward and "
         "backward. They are timed by themselves: in a step a framework may fuse more of them, or "
         "work on several at the same time, so a bar may be longer or shorter than a step.",
