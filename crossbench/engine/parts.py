@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import count
-from statistics import median
+from itertools import count, pairwise
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -24,8 +24,9 @@ from .parity.expected import NEGLIGIBLE_GRADIENT
 from .parity.tensors import cast
 from .timing import timed, timed_without_delay
 
-MIN_CALLS, MAX_CALLS, MIN_SECONDS = 3, 50, 0.1
-"""How often a part's work is timed in a round, at least and at most, and for how many seconds."""
+MAX_PASSES, MIN_SECONDS = 25, 0.1
+"""How often each piece of work is timed in both orders in a round, at most, and for how many
+seconds at least, on the average of all."""
 WARM_UP_CALLS = 2
 """Calls of new work before these: the first one may compile, the second one still be slower."""
 PROOF_EXAMPLES = 8
@@ -45,56 +46,60 @@ class PartTimer:
 
     def __init__(self, build: Callable[[Model], Workload], batch_size: int) -> None:
         self.build, self.batch_size = build, batch_size
-        self.calls: dict[Work, Callable[[], Any]] = {}
 
-    def time(self, part: Part, number: int) -> PartTime:
-        """Return what the part takes, in the round of this number.
+    def time(self, group: Sequence[Part], number: int) -> list[PartTime]:
+        """Return what each part of a group takes, in the round of this number.
 
-        Raises AdapterError where the device goes on after a call, or the gradients change then.
+        The pieces of work are called one after the other, up from the least and down again: what is
+        subtracted was timed right beside, and neither a drift nor what one call leaves to the next
+        makes a part longer. Raises AdapterError where the device goes on after a call, or the
+        gradients change then.
         """
-        # the work of one part is mostly what the next one is compared with
-        self.calls = {work: self.calls.get(work) or self._ready(work) for work in part.works}
+        first = group[0].before
+        works = [*([first] if first else []), *(part.whole for part in group)]
+        calls, norms = zip(*(self._ready(work) for work in works), strict=True)
         gc.collect()
-        seconds: list[list[float]] = []
-        while len(seconds) < MIN_CALLS or (
-            sum(map(sum, seconds)) < MIN_SECONDS and len(seconds) < MAX_CALLS
+        up = range(len(works))
+        seconds: list[list[float]] = [[] for _ in works]
+        while not seconds[0] or (
+            sum(map(sum, seconds)) < MIN_SECONDS * len(works) and len(seconds[0]) < 2 * MAX_PASSES
         ):
-            seconds.append([timed(self.calls[work])[1] for work in part.works])
-        taken = median(turn[-1] - sum(turn[:-1]) for turn in seconds)
-        whole = median(turn[-1] for turn in seconds)
-        norm = None if part.whole.trains else self._gradient_norm(part.whole, whole)
-        return PartTime(number, taken, whole, norm)
+            for index in (*up, *reversed(up)):
+                seconds[index].append(timed(calls[index])[1])
+        whole = [fmean(of_work) for of_work in seconds]
+        taken = [whole[0], *(more - less for less, more in pairwise(whole))]
+        times = [PartTime(number, *figures) for figures in zip(taken, whole, norms, strict=True)]
+        return times[-len(group) :]
 
-    def _ready(self, work: Work) -> Callable[[], Any]:
-        """Return the work as a function that is compiled and warm."""
+    def _ready(self, work: Work) -> tuple[Callable[[], Any], float | None]:
+        """Return the work as a function that is compiled and warm, and its gradients' norm."""
         workload = self.build(work.model)
         workload.load_weights(work.model.initial_weights(0))
         workload.place(examples(work.model, work.examples or self.batch_size, 0, "float32"))
-        call: Callable[[], Any] = workload.train_epoch if work.trains else workload.backward_epoch
-        for _ in range(WARM_UP_CALLS):
-            fetch = call()
-            if not work.trains:
-                fetch()  # the first time may compile: it would look as if the device went on
-        return call
+        if work.trains:
+            for _ in range(WARM_UP_CALLS):
+                workload.train_epoch()
+            return workload.train_epoch, None
+        workload.backward_epoch()()  # the first fetch may compile: as if the device went on
+        return workload.backward_epoch, _gradient_norm(workload)
 
-    def _gradient_norm(self, work: Work, seconds: float) -> float | None:
-        """Return the norm of all gradients together, if it is finite. seconds: of a call."""
-        late = list[float]()
-        for _ in range(LATE_CALLS):
-            fetch = self.calls[work]()
-            (first, taken), (again, idle) = (timed_without_delay(fetch) for _ in range(2))
-            late.append(taken - idle)
-            if any(not np.array_equal(first[name], again[name], equal_nan=True) for name in first):
-                raise AdapterError(
-                    "the gradients of backward_epoch() changed after it had returned"
-                )
-        if min(late) > max(MAX_LATE_SECONDS, MAX_LATE_SHARE * seconds):
-            raise AdapterError(
-                "backward_epoch() of the adapter was not over when it returned: the device went on "
-                f"for {min(late):.2g} s"
-            )
-        found = global_norm(first)
-        return found if math.isfinite(found) else None
+
+def _gradient_norm(workload: Workload) -> float | None:
+    """Return the norm of all gradients together, if finite; raise as PartTimer.time does."""
+    late = list[float]()
+    while len(late) < LATE_CALLS:
+        fetch, seconds = timed(workload.backward_epoch)
+        (first, taken), (again, idle) = (timed_without_delay(fetch) for _ in range(2))
+        late.append(taken - idle)
+        if any(not np.array_equal(first[name], again[name], equal_nan=True) for name in first):
+            raise AdapterError("the gradients of backward_epoch() changed after it had returned")
+        if late[-1] <= max(MAX_LATE_SECONDS, MAX_LATE_SHARE * seconds):
+            found = global_norm(first)
+            return found if math.isfinite(found) else None
+    raise AdapterError(
+        "backward_epoch() of the adapter was not over when it returned: the device went on for "
+        f"{min(late):.2g} s"
+    )
 
 
 def deviation(build: Callable[[Job], Workload], job: Job, work: Work) -> float | None:

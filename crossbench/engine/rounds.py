@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from ..host.machine import usable_cpus
 from ..models import Model
-from ..models.parts import parts
+from ..models.parts import Part, groups, parts
 from ..models.shortened import left_out
 from ..results.cells import Cell, CellResult
 from ..results.comparison import Comparison
@@ -302,18 +302,29 @@ class Measurement:
 
     def time_parts(self, cell: CellRound) -> None:
         """Time the parts of a training step in a cell's process; a problem costs the part alone."""
-        for part in self.parts:
-            found = cell.result.parts[part.name]
-            if found.problem is not None:
-                continue
-            self.progress(f"{cell.result.name}: {self.round_name(cell.number)}, {part.name}")
-            try:
-                found.times.append(cell.worker.ask("time_part", part, cell.number))
-            except WorkerFailure as failure:
-                found.problem = str(failure)
-                if cell.worker.process.poll() is not None:
-                    break
+        parts = [part for part in self.parts if cell.result.parts[part.name].problem is None]
+        for group in groups(parts):
+            if cell.worker.process.poll() is not None:
+                break
+            self.time_group(cell, group)
         self.save(self.comparison)
+
+    def time_group(self, cell: CellRound, group: list[Part]) -> None:
+        """Time parts that follow one another; where that fails, each of them by itself."""
+        names = " to ".join(dict.fromkeys((group[0].name, group[-1].name)))
+        self.progress(f"{cell.result.name}: {self.round_name(cell.number)}, {names}")
+        try:
+            times = cell.worker.ask("time_parts", group, cell.number)
+        except WorkerFailure as failure:
+            if len(group) > 1 and cell.worker.process.poll() is None:
+                for part in group:
+                    self.time_group(cell, [part])
+                return
+            for part in group:
+                cell.result.parts[part.name].problem = str(failure)
+        else:
+            for part, time in zip(group, times, strict=True):
+                cell.result.parts[part.name].times.append(time)
 
     def start_together(self, cells: list[CellRound], stack: ExitStack) -> None:
         """Start the workers of a round side by side: nothing is timed before all are ready."""

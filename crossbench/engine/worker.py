@@ -242,15 +242,15 @@ class Worker:
         check_copy(copied, limit)
         return Peak(product, copied, limit)
 
-    def time_part(self, part: Part, number: int) -> PartTime:
-        """Time a part of a training step; no epochs can follow."""
+    def time_parts(self, group: list[Part], number: int) -> list[PartTime]:
+        """Time parts of a training step that follow one another; no epochs can follow."""
         if self.part_timer is None:
             del self.workload, self.work, self.starts, self.batches  # their memory is needed
             self.part_timer = parts.PartTimer(
                 lambda model: self._build(replace(self.assignment.job, model=model)),
                 self.assignment.batch_size,
             )
-        return self.part_timer.time(part, number)
+        return self.part_timer.time(group, number)
 
     def allocated(self) -> Count | None:
         """Return the bytes that an epoch allocates; None where the framework cannot tell."""

@@ -63,6 +63,17 @@ def parts(model: Model) -> list[Part]:
     return [*cut.found.values(), Part(OPTIMIZER, replace(few, trains=True), few)]
 
 
+def groups(parts: Iterable[Part]) -> list[list[Part]]:
+    """Return the parts in groups, in each of which the next one is compared with the one before."""
+    found: list[list[Part]] = []
+    for part in parts:
+        if found and part.before == found[-1][-1].whole:
+            found[-1].append(part)
+        else:
+            found.append([part])
+    return found
+
+
 Chain = tuple[NamedLayer, ...]
 """Layers that follow one another: the nearest one with weights, and those behind it."""
 
