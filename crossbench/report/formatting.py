@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from tabulate import tabulate
 
@@ -24,16 +25,18 @@ def grid(
     hidden: Iterable[str] = (),
     text_columns: int = 2,
     markdown: bool = False,
+    two_lines: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """Return the rows as a table whose header is the first row's keys, without the hidden columns.
 
     The first `text_columns` columns are aligned to the left, the figures after them to the right.
+    two_lines: headers with a line break, by the key that each replaces.
     """
     if not rows:
         return "nothing was measured"
     columns = [name for name in rows[0] if name not in hidden]
     return draw(
-        [printable(name, MAX_CELL_CHARACTERS) for name in columns],
+        [two_lines.get(name) or printable(name, MAX_CELL_CHARACTERS) for name in columns],
         [[printable(row[name], MAX_CELL_CHARACTERS) for name in columns] for row in rows],
         ["left"] * text_columns + ["right"] * (len(columns) - text_columns),
         "pipe" if markdown else "simple",
@@ -122,9 +125,10 @@ def number(value: float | None) -> str:
         return "<0.0001"
     if abs(value) >= EXPONENT_FROM:
         return f"{value:.2e}"
-    if value >= 100:
+    size = abs(value)
+    if size >= 100:
         return f"{value:,.0f}"
-    digits = 2 if value >= 1 or value == 0 else 3 if value >= 0.1 else 4
+    digits = 2 if size >= 1 or size == 0 else 3 if size >= 0.1 else 4
     return f"{value:.{digits}f}"
 
 

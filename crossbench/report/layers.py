@@ -12,12 +12,26 @@ from .row_names import row_name
 MIN_EXPLAINED = 0.1
 """Share of what all parts take longer that a part must have to be named."""
 MAX_NAMED_PARTS = 3
+HEADERS = {
+    "ms per step": "ms\nper step",
+    "of the step": "of the\nstep",
+    "× fastest": "\n× fastest",
+    "of peak": "of\npeak",
+    "GFLOP": "\nGFLOP",
+    "MB": "\nMB",
+}
+"""Headers of two lines, where there is room for them."""
+MIN_COLUMNS = 3
+"""Columns of the narrowest table: the part, the row and its milliseconds."""
 ADD_UP = (0.9, 1.1)
 """What the sum of the parts may be of the step without a word on it."""
 
 
-def layers(comparison: Comparison, markdown: bool = False) -> str | None:
-    """Return the table of the parts of a training step; None where none was measured."""
+def layers(comparison: Comparison, markdown: bool = False, width: int | None = None) -> str | None:
+    """Return the table of the parts of a training step; None where none was measured.
+
+    width: of a line, in characters: the last columns are left out where it is not enough.
+    """
     cells = measured(comparison)
     rows = []
     for part in comparison.parts if cells else ():
@@ -26,7 +40,14 @@ def layers(comparison: Comparison, markdown: bool = False) -> str | None:
         for result in cells:
             rows.append(_row(name, row_name(comparison, result), by_cell[result.name]))
             name = name if markdown else ""
-    return grid(rows, markdown=markdown) if rows else None
+    if not rows:
+        return None
+    columns = list(rows[0])
+    for end in range(len(columns), MIN_COLUMNS, -1):
+        table = grid(rows, columns[end:], markdown=markdown, two_lines=HEADERS)
+        if width is None or max(map(len, table.splitlines())) <= width:
+            return table
+    return grid(rows, columns[MIN_COLUMNS:], two_lines=HEADERS)
 
 
 def part_name(part: Part) -> str:
@@ -42,6 +63,8 @@ def _row(name: str, cell: str, found: PartFigures) -> dict[str, str]:
         "of the step": percent(found.share),
         "× fastest": with_interval(found.ratio),
         "of peak": percent(found.peak_share),
+        "GFLOP": number(found.flops / 1e9 or None),
+        "MB": number(found.bytes / 1e6 or None),
     }
 
 
@@ -96,7 +119,7 @@ def warnings(comparison: Comparison) -> list[str]:
         why = (
             "in the step more of them are fused, or run at the same time"
             if share > 1
-            else "the rest is outside of the layers"
+            else "the rest, such as collecting garbage, is outside of the layers"
         )
         found.append(f"{name}: the parts add up to {share:.0%} of the step: {why}")
     return found

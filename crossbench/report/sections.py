@@ -28,14 +28,19 @@ from .layers import layers
 from .row_names import name_with
 
 
-def requested_sections(comparison: Comparison, markdown: bool = False) -> list[str]:
-    """Return the tables of what the user asked for, such as several batch sizes or prices."""
+def requested_sections(
+    comparison: Comparison, markdown: bool = False, width: int | None = None
+) -> list[str]:
+    """Return the tables of what the user asked for, such as several batch sizes or prices.
+
+    width: of a line, in characters, where it is limited.
+    """
     tables = [
         batch_sizes(comparison, markdown),
         threads(comparison, markdown),
         cost(comparison, markdown),
         to_target(comparison, markdown),
-        layers(comparison, markdown),
+        layers(comparison, markdown, width),
     ]
     return [section for section in tables if section]
 

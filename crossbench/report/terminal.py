@@ -44,7 +44,9 @@ def renderable(comparison: Comparison, width: int, running: bool = False) -> Gro
     parts: list[RenderableType] = [Text(summary.heading)]
     if summary.rows:
         parts.append(_table(summary, width))
-    parts += [Text(section, no_wrap=True) for section in requested_sections(comparison)]
+    parts += [
+        Text(section, no_wrap=True) for section in requested_sections(comparison, width=width)
+    ]
     if sentences:
         parts.append(Group(*map(Text, sentences)))
     if summary.warnings:

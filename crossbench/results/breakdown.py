@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -24,13 +24,15 @@ masks each framework draws, move it by more, so nothing is said of a model that 
 class PartFigures:
     """Hold what a part, and all equal to it, take of a training step in a cell.
 
-    seconds: None where it was not measured. share: of the step. ratio: to the fastest cell of the
-    group, paired by round; None where one of them is not clearly over 0. peak_share: FLOPs per
-    second over those of the best matrix multiplication. problem: why there are no figures, in a
-    line.
+    flops and bytes: in a step; 0 where the description gives none. seconds: None where it was not
+    measured. share: of the step. ratio: to the fastest cell of the group, paired by round; None
+    where one of them is not clearly over 0. peak_share: of the roofline, the larger of FLOPs per
+    second over those of the best matrix multiplication and bytes per second over those of the best
+    copy. problem: why there are no figures, in a line.
     """
 
-    part: Part
+    flops: float
+    bytes: float
     seconds: Estimate | None
     share: float | None
     ratio: Estimate | None
@@ -59,30 +61,40 @@ def part_figures(comparison: Comparison, part: Part) -> dict[str, PartFigures]:
             if median(by_round.values()) < median(best.values()):
                 fastest[result.cell.group] = by_round
     return {
-        r.name: _figures(comparison, r, part, seconds[r.name], fastest[r.cell.group])
-        if seconds.get(r.name)
-        else PartFigures(part, None, None, None, None, problems[r.name])
+        r.name: _figures(comparison, r, part, seconds.get(r.name), fastest.get(r.cell.group))
+        if problems[r.name] is None
+        else replace(_unmeasured(r, part), problem=problems[r.name])
         for r in cells
     }
+
+
+def _unmeasured(result: CellResult, part: Part) -> PartFigures:
+    """Return what the description gives."""
+    size = result.cell.batch_size
+    moved = part.count * (part.example_bytes * size + part.step_bytes)
+    return PartFigures(part.flops * part.count * size, moved, None, None, None, None, None)
 
 
 def _figures(
     comparison: Comparison,
     result: CellResult,
     part: Part,
-    by_round: dict[int, float],
-    fastest: dict[int, float],
+    by_round: dict[int, float] | None,
+    fastest: dict[int, float] | None,
 ) -> PartFigures:
+    found = _unmeasured(result, part)
+    if not by_round or not fastest:
+        return found
     seconds, step = estimate(list(by_round.values())), comparison.step_seconds(result)
-    flops = part.flops * part.count * result.cell.batch_size
-    peak, reaches, ratio = comparison.peak(result), None, None
-    if flops and peak and seconds.is_over(0):
-        reaches = flops / seconds.median / 1e9 / peak.gflops
+    peak, ratio = comparison.peak(result), None
+    if peak and seconds.is_over(0):
+        least = max(found.flops / peak.gflops, found.bytes / peak.copy_gigabytes) / 1e9
+        found = replace(found, peak_share=least / seconds.median or None)
     if min(fastest.values()) > 0 and min(by_round.values()) > 0:
         ratios = list(round_ratios(by_round, fastest).values())
         ratio = estimate(ratios) if ratios else None
     share = seconds.median / step.median if step else None
-    return PartFigures(part, seconds, share, ratio, reaches, None)
+    return replace(found, seconds=seconds, share=share, ratio=ratio)
 
 
 def total_share(comparison: Comparison, result: CellResult) -> float | None:

@@ -61,7 +61,7 @@ def parts(comparison: Comparison) -> Chart | None:
         "backward. They are timed by themselves: in a step a framework may fuse more of them, or "
         "work on several at the same time, so a bar may be longer or shorter than a step.",
         specification(chart, ROW_HEIGHT * len(cells)),
-        ["part", "row", "ms", "of the step", "× fastest"],
+        ["part", "row", "ms", "of the step", "× fastest", "of peak", "GFLOP", "MB"],
         [_cells(comparison, *entry) for entry in found],
     )
 
@@ -95,4 +95,7 @@ def _cells(
         number(1e3 * figures.seconds.median) if figures.seconds else "",
         percent(figures.share),
         with_interval(figures.ratio),
+        percent(figures.peak_share),
+        number(figures.flops / 1e9 or None),
+        number(figures.bytes / 1e6 or None),
     ]
