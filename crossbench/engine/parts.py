@@ -6,9 +6,8 @@ import gc
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import count, pairwise
-from statistics import fmean
-from typing import Any
+from itertools import count
+from statistics import fmean, median
 
 import numpy as np
 
@@ -27,8 +26,6 @@ from .timing import timed, timed_without_delay
 MAX_PASSES, MIN_SECONDS = 25, 0.1
 """How often each piece of work is timed in both orders in a round, at most, and for how many
 seconds at least, on the average of all."""
-WARM_UP_CALLS = 2
-"""Calls of new work before these: the first one may compile, the second one still be slower."""
 PROOF_EXAMPLES = 8
 """Examples of the batch on which a gradient is proved."""
 LATE_CALLS = 3
@@ -57,31 +54,43 @@ class PartTimer:
         """
         first = group[0].before
         works = [*([first] if first else []), *(part.whole for part in group)]
-        calls, norms = zip(*(self._ready(work) for work in works), strict=True)
+        workloads = [self._compiled(work) for work in works]
+        # the second calls, when all are built: a new workload may empty the caches of the others
+        norms = [_warm_up(*pair) for pair in zip(works, workloads, strict=True)]
+        calls = [
+            workload.train_epoch if work.trains else workload.backward_epoch
+            for work, workload in zip(works, workloads, strict=True)
+        ]
         gc.collect()
-        up = range(len(works))
-        seconds: list[list[float]] = [[] for _ in works]
-        while not seconds[0] or (
-            sum(map(sum, seconds)) < MIN_SECONDS * len(works) and len(seconds[0]) < 2 * MAX_PASSES
+        passes: list[list[float]] = []
+        while not passes or (
+            2 * sum(map(sum, passes)) < MIN_SECONDS * len(works) and len(passes) < MAX_PASSES
         ):
-            for index in (*up, *reversed(up)):
-                seconds[index].append(timed(calls[index])[1])
-        whole = [fmean(of_work) for of_work in seconds]
-        taken = [whole[0], *(more - less for less, more in pairwise(whole))]
-        times = [PartTime(number, *figures) for figures in zip(taken, whole, norms, strict=True)]
-        return times[-len(group) :]
+            up, down = ([timed(call)[1] for call in order] for order in (calls, calls[::-1]))
+            passes.append([fmean(pair) for pair in zip(up, down[::-1], strict=True)])
+        whole = [median(of_work) for of_work in zip(*passes, strict=True)]
+        added = [median(p[i] - p[i - 1] for p in passes) for i in range(1, len(works))]
+        times = zip((whole[0], *added), whole, norms, strict=True)
+        return [PartTime(number, *figures) for figures in times][-len(group) :]
 
-    def _ready(self, work: Work) -> tuple[Callable[[], Any], float | None]:
-        """Return the work as a function that is compiled and warm, and its gradients' norm."""
+    def _compiled(self, work: Work) -> Workload:
+        """Return the workload of the work, after its first call."""
         workload = self.build(work.model)
         workload.load_weights(work.model.initial_weights(0))
         workload.place(examples(work.model, work.examples or self.batch_size, 0, "float32"))
         if work.trains:
-            for _ in range(WARM_UP_CALLS):
-                workload.train_epoch()
-            return workload.train_epoch, None
-        workload.backward_epoch()()  # the first fetch may compile: as if the device went on
-        return workload.backward_epoch, _gradient_norm(workload)
+            workload.train_epoch()
+        else:
+            workload.backward_epoch()()  # the first fetch may compile: as if the device went on
+        return workload
+
+
+def _warm_up(work: Work, workload: Workload) -> float | None:
+    """Call the work once more; return the norm of its gradients where it has some."""
+    if work.trains:
+        workload.train_epoch()
+        return None
+    return _gradient_norm(workload)
 
 
 def _gradient_norm(workload: Workload) -> float | None:

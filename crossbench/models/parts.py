@@ -53,8 +53,8 @@ class Part:
 def parts(model: Model) -> list[Part]:
     """Return the parts of a step, in the order of the layers; equal layers are one part.
 
-    A layer before the first one with weights is timed with that: "flatten1, dense1". The sum of a
-    residual's branches is no part.
+    A layer before the first one with weights is timed with that: "flatten1, dense1". A residual's
+    own part is the sum of its branches.
     """
     cut = _Cut(model)
     end = cut.through(model.named_layers(), ())
@@ -92,6 +92,10 @@ class _Cut:
                 end = self.through(named.body, before)
                 self.through(named.shortcut, before)
                 before = end
+                # the sum alone: of an output with itself
+                named = replace(named, layer=Residual(()), input_shape=named.output_shape)
+                if _trains(before):
+                    self.add(named.name, (*before, named), before)
                 continue
             if isinstance(named.layer, Unembedding):  # it shares the weight of the first layer
                 before = (next(self.model.named_layers()),)

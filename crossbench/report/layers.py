@@ -119,7 +119,7 @@ def warnings(comparison: Comparison) -> list[str]:
         why = (
             "in the step more of them are fused, or run at the same time"
             if share > 1
-            else "the rest, such as collecting garbage, is outside of the layers"
+            else "the rest, such as making batches or collecting garbage, is outside of the layers"
         )
         found.append(f"{name}: the parts add up to {share:.0%} of the step: {why}")
     return found

@@ -108,7 +108,8 @@ def differences(
 ) -> list[tuple[Part, float, float]]:
     """Return the parts with their seconds in both cells, those first that differ most.
 
-    Empty where a part has no figures in one of them: it might be the one that matters.
+    What noise made negative is 0. Empty where a part has no figures in one of them: it might be the
+    one that matters.
     """
     found = []
     for part in comparison.parts:
@@ -116,7 +117,7 @@ def differences(
         a, b = by_cell[slower.name].seconds, by_cell[faster.name].seconds
         if a is None or b is None:
             return []
-        found.append((part, a.median, b.median))
+        found.append((part, max(0.0, a.median), max(0.0, b.median)))
     return sorted(found, key=lambda entry: entry[2] - entry[1])
 
 

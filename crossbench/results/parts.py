@@ -33,8 +33,8 @@ class Part:
 class PartTime:
     """Hold what a part takes, in one round.
 
-    seconds: by which a step with the part takes longer than the same without it, in the mean of
-    several; noise may make it negative. with_seconds: of the step with it.
+    seconds: by which a step with the part takes longer than the same without it, the median of
+    several passes; noise may make it negative. with_seconds: the median of the steps with it.
     gradient_norm: of all gradients with the part; None where it is not finite, or not known.
     """
 

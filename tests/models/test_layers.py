@@ -224,7 +224,7 @@ def test_an_epsilon_is_over_0(epsilon):
         BatchNorm(epsilon, 0.9)
 
 
-@pytest.mark.parametrize("branches", [((),), ((ReLU,),), (ReLU(),), (("ReLU",),), ((ReLU(),), 3)])
+@pytest.mark.parametrize("branches", [((ReLU,),), (ReLU(),), (("ReLU",),), ((ReLU(),), 3)])
 def test_the_branches_of_a_residual_are_layers(branches):
     with pytest.raises(SpecError, match=r"Residual: (body|shortcut) must be a tuple of layers"):
         Residual(*branches)

@@ -58,12 +58,18 @@ def test_equal_layers_are_one_part():
     """The resnet63 has three stages of ten equal blocks, but for the first of each."""
     model = models.get("resnet63")
     found = parts(model)
-    leaves = [n for n in model.all_layers() if not isinstance(n.layer, models.Residual)]
-    assert sum(part.count for part in found[:-2]) == len(leaves)
+    assert sum(part.count for part in found[:-2]) == len(list(model.all_layers()))
     assert len(found) < 40
     # the first layer of each stage, whose input is larger, and the shortcut behind the body
     names = [part.name for part in found]
     assert names.index("conv22") < names.index("conv23") < names.index("conv24")
+
+
+def test_the_sum_of_a_residual_is_a_part():
+    found = named(models.get("resnet63"))["residual1"]
+    assert kinds(found.before) == ["BatchNorm"]
+    assert kinds(found.whole) == ["BatchNorm", "Residual"]
+    assert found.whole.model.layers[-1] == models.Residual(())
 
 
 @pytest.mark.parametrize("model_name", [*models.names(), *SMALL_MODELS])

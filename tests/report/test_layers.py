@@ -90,6 +90,13 @@ def test_no_part_is_named_where_none_takes_longer():
     assert sentence.endswith("no part of its step stands out.")
 
 
+def test_a_negative_time_is_not_taken_for_a_faster_part():
+    found = compared(conv1=timed(0.03, 0.03, 0.03), maxpool1=timed(0.13, 0.13, 0.13))
+    found.results[0].parts["conv1"] = timed(-1.0, -1.0, -1.0)
+    (sentence,) = layers.explanations(found)
+    assert "40% is conv1 (60.00 ms against 0.00 ms)" in sentence
+
+
 def test_what_the_parts_add_up_to_is_said():
     found = compared()
     assert layers.sums(found) == ["The parts add up to 100% of Torch's and 95% of Jax's step."]
@@ -98,8 +105,8 @@ def test_what_the_parts_add_up_to_is_said():
     assert line.startswith("Jax: the parts add up to 130% of the step: in the step more of them")
     (line,) = layers.warnings(compared(maxpool1=timed(0.02, 0.02, 0.02)))
     assert line == (
-        "Jax: the parts add up to 40% of the step: the rest, such as collecting garbage, is "
-        "outside of the layers"
+        "Jax: the parts add up to 40% of the step: the rest, such as making batches or collecting "
+        "garbage, is outside of the layers"
     )
 
 

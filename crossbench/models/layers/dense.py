@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...inputs.checks import Below1, Boolean, OptionalStd, Size
 from ..parameters import GlorotUniform, Parameter, Shape, normal_or, weight_and_bias
-from .layer import Layer, Layers, OptionalLayers
+from .layer import Layer, OptionalLayers
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,11 @@ class Dropout(Layer):
 
 @dataclass(frozen=True)
 class Residual(Layer):
-    """Adds the outputs of two branches: the body's layers, and the shortcut's (by default none: the
-    input itself).
+    """Adds the outputs of two branches, the body's layers and the shortcut's: without layers (the
+    shortcut's default) the input itself.
     """
 
-    body: Layers
+    body: OptionalLayers
     shortcut: OptionalLayers = ()
 
     def output_shape(self, input_shape: Shape) -> Shape:
