@@ -23,9 +23,11 @@ from .parity.expected import NEGLIGIBLE_GRADIENT
 from .parity.tensors import cast
 from .timing import timed, timed_without_delay
 
-MAX_PASSES, MIN_SECONDS = 25, 0.1
-"""How often each piece of work is timed in both orders in a round, at most, and for how many
-seconds at least, on the average of all."""
+MIN_PASSES, MAX_PASSES = 3, 25
+"""How often each piece of work is timed in both orders in a round."""
+MIN_SECONDS, LONG_SECONDS = 0.1, 1.0
+"""Seconds for which each is timed at least, on the average, until MAX_PASSES; and seconds after
+which MIN_PASSES are not waited for."""
 PROOF_EXAMPLES = 8
 """Examples of the batch on which a gradient is proved."""
 LATE_CALLS = 3
@@ -63,11 +65,13 @@ class PartTimer:
         ]
         gc.collect()
         passes: list[list[float]] = []
-        while not passes or (
-            2 * sum(map(sum, passes)) < MIN_SECONDS * len(works) and len(passes) < MAX_PASSES
-        ):
+        while len(passes) < MAX_PASSES:
             up, down = ([timed(call)[1] for call in order] for order in (calls, calls[::-1]))
             passes.append([fmean(pair) for pair in zip(up, down[::-1], strict=True)])
+            total = 2 * sum(map(sum, passes))
+            enough = len(passes) >= MIN_PASSES or total > LONG_SECONDS
+            if enough and total > MIN_SECONDS * len(works):
+                break
         whole = [median(of_work) for of_work in zip(*passes, strict=True)]
         added = [median(p[i] - p[i - 1] for p in passes) for i in range(1, len(works))]
         times = zip((whole[0], *added), whole, norms, strict=True)

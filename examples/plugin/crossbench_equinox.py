@@ -217,7 +217,7 @@ class EquinoxWorkload(Workload):
 
         @eqx.filter_value_and_grad(has_aux=True)
         def differentiated(model: Any, state: Any, key: Any, batch: Any) -> Any:
-            """Return the loss, and the running statistics after it."""
+            """Return the loss, and the running statistics after it with the outputs."""
             inputs, labels, masks = batch
 
             def forward(x: Any, key: Any, masks: list[Any]) -> Any:
@@ -226,12 +226,12 @@ class EquinoxWorkload(Workload):
             keys = jax.random.split(key, len(labels))
             batched = jax.vmap(forward, axis_name="batch", out_axes=(0, None))
             outputs, after = batched(inputs, keys, masks)
-            return loss(outputs, labels).mean(), after
+            return loss(outputs, labels).mean(), (after, outputs)
 
         @eqx.filter_jit(donate="all-except-first")
         def step(batch: Any, model: Any, state: Any, optimizer_state: Any, key: Any) -> Any:
             key, own_key = jax.random.split(key)
-            (value, state), gradients = differentiated(model, state, own_key, batch)
+            (value, (state, _)), gradients = differentiated(model, state, own_key, batch)
             trained = eqx.filter(model, eqx.is_inexact_array)
             updates, optimizer_state = self.optimizer.update(gradients, optimizer_state, trained)
             return (eqx.apply_updates(model, updates), state, optimizer_state, key), value

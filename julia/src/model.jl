@@ -224,7 +224,8 @@ last_output(x) = x[:, end, :]
 reverse_sequence(x) = reverse(x; dims = 2)
 
 function translate(::Val{:Residual}, layer, T)
-    body = build_chain(layer["body"], T)
+    # the gradient of a Chain without layers is nothing
+    body = isempty(layer["body"]) ? identity : build_chain(layer["body"], T)
     isempty(layer["shortcut"]) && return SkipConnection(body, +)
     return Parallel(+, body, build_chain(layer["shortcut"], T))
 end
@@ -326,7 +327,7 @@ function loss_function(loss)
     return error("the Flux adapter does not support the loss $type")
 end
 
-"""Be 0, with the targets as the gradient of the outputs, whatever the value is multiplied by."""
+"""Return 0, whose gradient of the outputs is the targets."""
 given_gradient(outputs, targets) = zero(eltype(outputs))
 Zygote.@adjoint given_gradient(outputs, targets) =
     zero(eltype(outputs)), _ -> (targets, nothing)

@@ -7,7 +7,9 @@ from small_models import DROPPED, SMALL_MODELS, make_inputs
 
 from crossbench import adapters
 from crossbench.engine.batches import ArrayBatches
+from crossbench.engine.parts import examples
 from crossbench.models import SGD
+from crossbench.models.parts import parts
 from crossbench.workload import Job
 
 STEPS, BATCH = 3, 4
@@ -68,6 +70,17 @@ def test_a_step_computes_what_the_model_describes_and_little_more(adapter, lenet
     step = made.step.lower(made.parameters, made.state, made.others, *next(iter(made.batches)))
     flops = step.compile().cost_analysis()["flops"]
     assert 0.9 < flops / (BATCH * lenet.training_flops) < 1.2
+
+
+def test_a_piece_without_a_loss_computes_its_outputs(adapter, lenet):
+    """XLA leaves out what no result needs: half of the convolution would count for what follows."""
+    piece = parts(lenet)[0].whole.model
+    made = adapter.build(Job(piece, "cpu", 2, "float32"))
+    made.load_weights(piece.initial_weights(0))
+    made.place(examples(piece, BATCH, 0, "float32"))
+    backward = made.backward.lower(made.parameters, made.others, *made.batches[0])
+    flops = backward.compile().cost_analysis()["flops"]
+    assert 0.9 < flops / (BATCH * piece.training_flops) < 1.2
 
 
 def test_the_draws_of_a_dropout_go_on_from_step_to_step_and_epoch_to_epoch(adapter):

@@ -136,8 +136,7 @@ def given_gradient() -> Any:
     import jax
 
     def zero(outputs: Any, labels: Any) -> Any:
-        # the outputs are computed, though nothing needs them
-        return jax.lax.optimization_barrier((outputs.dtype.type(0), outputs))[0]
+        return outputs.dtype.type(0)
 
     function: Any = jax.custom_vjp(zero)
     function.defvjp(

@@ -32,8 +32,8 @@ class ScanWorkload(JaxWorkload):
 
         def backward(carry: Any, batch: Any) -> Any:
             parameters, others, _ = carry
-            gradients, others, loss = self.untraced_backward(parameters, others, *batch)
-            return (parameters, others, gradients), loss
+            gradients, others, kept = self.untraced_backward(parameters, others, *batch)
+            return (parameters, others, gradients), kept
 
         def backward_epoch(parameters: Any, others: Any, batches: Any) -> Any:
             return self.jax.lax.scan(backward, (parameters, others, parameters), batches)
@@ -66,8 +66,8 @@ class ScanWorkload(JaxWorkload):
     def backward_epoch(self) -> Callable[[], Weights]:
         if self.stacked is None:
             return super().backward_epoch()
-        carry, _ = self.whole_backward_epoch(self.parameters, self.others, self.stacked)
-        _, self.others, gradients = self.jax.block_until_ready(carry)
+        done = self.whole_backward_epoch(self.parameters, self.others, self.stacked)
+        (_, self.others, gradients), _ = self.jax.block_until_ready(done)
         return lambda: self._canonical(gradients)
 
     def predict_epoch(self) -> np.ndarray:

@@ -99,16 +99,20 @@ class TunedWorkload(JaxWorkload):
         self.total = jax.jit(self.untraced_total, static_argnums=1)
 
     def untraced_share(self, parameters: Any, others: Any, count: int, *batch: Any) -> Any:
-        """Return `others` after `count` pieces, and the sums of their losses and gradients."""
+        """Return `others` after `count` pieces, with the sums of their losses and gradients; and
+        the outputs where there is no loss.
+        """
 
         def add(carry: Any, piece: Any) -> Any:
             others, sums = carry
-            (loss, others), gradients = self.piece_differentiated(parameters, others, *piece)
-            return (others, jax.tree.map(jnp.add, sums, (loss, gradients))), None
+            (loss, (others, outputs)), gradients = self.piece_differentiated(
+                parameters, others, *piece
+            )
+            return (others, jax.tree.map(jnp.add, sums, (loss, gradients))), outputs
 
         pieces = jax.tree.map(lambda array: array.reshape(count, -1, *array.shape[1:]), batch)
         sums = jax.tree.map(jnp.zeros_like, (jnp.zeros((), self.dtype), parameters))
-        return jax.lax.scan(add, (others, sums), pieces)[0]
+        return jax.lax.scan(add, (others, sums), pieces)
 
     def untraced_update(self, parameters: Any, state: Any, sums: Any, pieces: int) -> Any:
         """Return the parameters and the state after a step, and its loss.
@@ -190,7 +194,7 @@ class TunedWorkload(JaxWorkload):
         # only now: a device would cut the batch behind its own share
         for index, (own, part) in enumerate(work):
             if counts[index]:
-                others[index], total = self.share(own, others[index], counts[index], *part)
+                (others[index], total), _ = self.share(own, others[index], counts[index], *part)
                 sums.append(total)
         return others, jax.device_put(sums, self.device)
 

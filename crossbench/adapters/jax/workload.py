@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ... import models
 from ...models.model import NamedLayer, Weights
 from ...workload import Batch, Batches, Job, Workload, batches_on_device, versions
 from .model import (
@@ -143,28 +144,32 @@ class JaxWorkload(JaxRuntime):
     def objective(self, graphdef: Any) -> Any:
         """Return the function of the loss of a batch in training mode.
 
-        It returns the loss, and the running statistics and dropouts' counters after it.
+        It returns the loss, and the running statistics and dropouts' counters after it, with the
+        outputs where there is no loss: XLA leaves out what no result needs.
         """
         from . import layers
+
+        without_loss = isinstance(self.model.loss, models.GivenGradient)
 
         def batch_loss(parameters: Any, others: Any, inputs: Any, labels: Any, masks: Any) -> Any:
             # copied, since the pass changes `others` in place
             module = self.nnx.merge(graphdef, parameters, others, copy=True)
             layers.set_masks(module, {self.dropouts[name]: mask for name, mask in masks.items()})
-            loss = self.loss(module(inputs), labels)
+            outputs = module(inputs)
+            loss = self.loss(outputs, labels)
             _, _, _, others = self.nnx.split(module, self.nnx.Param, layers.Mask, ...)
-            return loss, others
+            return loss, (others, outputs if without_loss else None)
 
         return batch_loss
 
     def untraced_backward(self, parameters: Any, others: Any, *batch: Any) -> Any:
-        (loss, others), gradients = self.differentiated(parameters, others, *batch)
-        return gradients, others, loss
+        (loss, (others, outputs)), gradients = self.differentiated(parameters, others, *batch)
+        return gradients, others, (loss, outputs)
 
     def untraced_step(self, parameters: Any, state: Any, others: Any, *batch: Any) -> Any:
         import optax
 
-        (loss, others), gradients = self.differentiated(parameters, others, *batch)
+        (loss, (others, _)), gradients = self.differentiated(parameters, others, *batch)
         updates, state = self.optimizer.update(gradients, state, parameters)
         return optax.apply_updates(parameters, updates), state, others, loss
 
@@ -203,8 +208,8 @@ class JaxWorkload(JaxRuntime):
 
     def backward_epoch(self) -> Callable[[], Weights]:
         for batch in self.batches:
-            gradients, self.others, _ = self.backward(self.parameters, self.others, *batch)
-        self.jax.block_until_ready((gradients, self.others))
+            gradients, self.others, kept = self.backward(self.parameters, self.others, *batch)
+        self.jax.block_until_ready((gradients, self.others, kept))
         return lambda: self._canonical(gradients)
 
     def predict_epoch(self) -> np.ndarray:
