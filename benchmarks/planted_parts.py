@@ -203,18 +203,20 @@ def seconds(comparison, result, name):
 
 
 def found(comparison, result, name):
-    """Return the part that differs most from the honest row, and what the planted one takes longer,
-    relative to what was added.
+    """Return the part that differs most from the honest row, and the size of the planted one.
+
+    The size is relative to the right one: of the whole part, but of the max-pool, which is small
+    beside its wait, what was added.
     """
     honest = comparison.results[0]
     first, *_ = differences(comparison, result, honest)
     with_fault, without = (seconds(comparison, cell, name) for cell in (result, honest))
-    added = {
-        "conv1": without,
-        "maxpool1": POOL_SECONDS,
-        "optimizer": float(os.environ[OPTIMIZER_SECONDS]),
+    sizes = {
+        "conv1": with_fault / (2 * without),
+        "maxpool1": (with_fault - without) / POOL_SECONDS,
+        "optimizer": with_fault / (without + float(os.environ[OPTIMIZER_SECONDS])),
     }
-    return first[0].name, (with_fault - without) / added[name]
+    return first[0].name, sizes[name]
 
 
 def main(runs=10, *frameworks):

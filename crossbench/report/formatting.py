@@ -121,11 +121,11 @@ def number(value: float | None) -> str:
     """Return the value with three significant digits, or two decimals from 1 to 100."""
     if value is None:
         return EMPTY_CELL
-    if 0 < value < 0.00005:
-        return "<0.0001"
-    if abs(value) >= EXPONENT_FROM:
-        return f"{value:.2e}"
     size = abs(value)
+    if 0 < size < 0.00005:
+        return "<0.0001" if value > 0 else ">-0.0001"
+    if size >= EXPONENT_FROM:
+        return f"{value:.2e}"
     if size >= 100:
         return f"{value:,.0f}"
     digits = 2 if size >= 1 or size == 0 else 3 if size >= 0.1 else 4

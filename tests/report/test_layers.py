@@ -7,6 +7,7 @@ from samples import DISAGREES, comparison, result
 
 from crossbench.report import layers
 from crossbench.report.charts import charts
+from crossbench.report.formatting import number
 from crossbench.results.breakdown import total_share
 from crossbench.results.machine import Peak
 from crossbench.results.parts import Part, PartResult, PartTime
@@ -60,6 +61,14 @@ def test_a_narrow_terminal_leaves_out_the_last_columns():
     assert "GFLOP" in narrow
     assert "MB" not in narrow
     assert "per step" in layers.layers(found, width=10)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(-0.00001, ">-0.0001"), (-0.142, "-0.142"), (-9.1, "-9.10"), (-682.4, "-682"), (0.0, "0.00")],
+)
+def test_a_negative_number_is_as_long_as_a_positive_one(value, text):
+    assert number(value) == text
 
 
 def test_the_peak_is_the_roofline():

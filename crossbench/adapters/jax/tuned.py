@@ -160,24 +160,32 @@ class TunedWorkload(JaxWorkload):
         return None  # the step is several programs
 
     def _step(self, parameters: Any, state: Any, others: Any, *batch: Any) -> Any:
-        if self.pieces is None:
-            self.pieces = self._fastest(parameters, others, *batch)
-        if self.pieces == 1:
+        pieces = self._decided(parameters, others, *batch)
+        if pieces == 1:
             return self.whole_step(parameters, state, others, *batch)
-        all_others = [others, *self.more_others]
-        (others, *self.more_others), sums = self._sums(self.pieces, parameters, all_others, *batch)
-        parameters, state, loss = self.update(parameters, state, sums, self.pieces)
+        others, sums = self._own_sums(pieces, parameters, others, *batch)
+        parameters, state, loss = self.update(parameters, state, sums, pieces)
         return parameters, state, others, loss
 
     def _backward(self, parameters: Any, others: Any, *batch: Any) -> Any:
+        pieces = self._decided(parameters, others, *batch)
+        if pieces == 1:
+            return self.whole_backward(parameters, others, *batch)
+        others, sums = self._own_sums(pieces, parameters, others, *batch)
+        loss, gradients = self.total(sums, pieces)
+        return gradients, others, loss
+
+    def _decided(self, parameters: Any, others: Any, *batch: Any) -> int:
+        """Return the number of pieces of a batch, which the first one decides."""
         if self.pieces is None:
             self.pieces = self._fastest(parameters, others, *batch)
-        if self.pieces == 1:
-            return self.whole_backward(parameters, others, *batch)
+        return self.pieces
+
+    def _own_sums(self, pieces: int, parameters: Any, others: Any, *batch: Any) -> Any:
+        """Return `others` of the first device and the sums, as `_sums`; keep the other devices'."""
         all_others = [others, *self.more_others]
-        (others, *self.more_others), sums = self._sums(self.pieces, parameters, all_others, *batch)
-        loss, gradients = self.total(sums, self.pieces)
-        return gradients, others, loss
+        (others, *self.more_others), sums = self._sums(pieces, parameters, all_others, *batch)
+        return others, sums
 
     def _sums(self, pieces: int, parameters: Any, others: list[Any], *batch: Any) -> Any:
         """Return the devices' `others` and their sums of the pieces' losses and gradients.
