@@ -68,6 +68,35 @@ def test_on_another_backend_it_agrees_with_the_reference(name):
     suite(name, *(f"tests/adapters/{file}" for file in files), "-k", chosen)
 
 
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_a_backend_needs_no_other(backend):
+    available(f"keras:{backend}")
+    program = (
+        "import sys\n"
+        f"others = {{'tensorflow', 'jax', 'torch'}} - {{'{backend}'}}\n"
+        "sys.modules |= dict.fromkeys(others)\n"  # their import fails
+        "import numpy as np\n"
+        "from crossbench import adapters, models\n"
+        "from crossbench.engine.batches import ArrayBatches\n"
+        "from crossbench.workload import Job\n"
+        "model = models.get('mnist_mlp')\n"
+        f"adapter = adapters.get('keras', '{backend}')\n"
+        f"workload = adapter.build(Job(model, 'cpu', 1, 'float32', '{backend}'))\n"
+        "workload.load_weights(model.initial_weights(0))\n"
+        "batches = np.zeros((1, 4, *model.input_shape), 'f'), np.zeros((1, 4), int)\n"
+        "workload.place(ArrayBatches(*batches))\n"
+        "workload.train_epoch()\n"
+    )
+    environment = adapters.get("keras", backend).required_environment("cpu")
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+
+
 @pytest.mark.long
 def test_no_epoch_builds_the_kernels_of_tensorflow_anew():
     available("keras")

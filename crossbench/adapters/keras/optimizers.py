@@ -16,7 +16,7 @@ from keras import ops
 
 def dense(gradient: Any) -> Any:
     """Return a tensor of the variable's shape."""
-    if not hasattr(gradient, "indices"):
+    if keras.config.backend() != "tensorflow":
         return gradient
     import tensorflow as tf
 
