@@ -56,6 +56,12 @@ def test_a_row_on_the_second_gpu(run, tmp_path):
     assert rows(text)["on a GPU"]["peak MiB"] == "–"
 
 
+def test_an_epoch_that_goes_on_is_not_taken_for_a_first_fetch_that_takes_long(run):
+    late, slow = run("late_on_gpu,slow_fetch_on_gpu", devices="gpu").results
+    assert late.steady[0].late_seconds > 0.02
+    assert slow.steady[0].late_seconds < 0.01
+
+
 def test_a_row_computed_in_tensorfloat32_is_not_ranked(run, lenet):
     found = run("rounds,runs_on_gpu", devices="gpu", rounds=1, model=lenet)
     rounds, full = found.results

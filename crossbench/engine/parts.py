@@ -21,7 +21,7 @@ from .checked import AdapterError
 from .parity.differences import deviation as difference, norm
 from .parity.expected import NEGLIGIBLE_GRADIENT
 from .parity.tensors import cast
-from .timing import timed, timed_without_delay
+from .timing import idle_fetch_seconds, timed, timed_without_delay
 
 MIN_PASSES, MAX_PASSES = 3, 25
 """How often each piece of work is timed in both orders in a round."""
@@ -103,10 +103,13 @@ def _gradient_norm(workload: Workload) -> float | None:
     while len(late) < LATE_CALLS:
         fetch, seconds = timed(workload.backward_epoch)
         (first, taken), (again, idle) = (timed_without_delay(fetch) for _ in range(2))
+        bound = max(MAX_LATE_SECONDS, MAX_LATE_SHARE * seconds)
+        if taken - idle > bound:
+            idle = max(idle, idle_fetch_seconds(workload.backward_epoch, seconds))
         late.append(taken - idle)
         if any(not np.array_equal(first[name], again[name], equal_nan=True) for name in first):
             raise AdapterError("the gradients of backward_epoch() changed after it had returned")
-        if late[-1] <= max(MAX_LATE_SECONDS, MAX_LATE_SHARE * seconds):
+        if late[-1] <= bound:
             found = global_norm(first)
             return found if math.isfinite(found) else None
     raise AdapterError(

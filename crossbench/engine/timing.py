@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import math
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import astuple, replace
 from statistics import fmean
@@ -26,6 +27,8 @@ there, and NVML updates its figures only a few times a second."""
 MIN_CPU_SECONDS, MAX_CPU_REPEATS = 0.1, 50
 """Seconds of timed work on a CPU, at least, and the most repetitions: an epoch of a few small steps
 takes milliseconds, and any interruption would be most of it."""
+MIN_IDLE_SECONDS = 0.25
+"""Seconds after which a device is idle, at least; half of its work's where they are longer."""
 
 
 def timed_epoch(work: WorkloadTask, gpu: Any, number: int, epoch: int) -> tuple[Epoch, Any]:
@@ -90,6 +93,17 @@ def timed_without_delay(work: Callable[[], T]) -> tuple[T, float]:
     delay = usage.run_delay_seconds()
     value, seconds = timed(work)
     return value, max(0.0, seconds - (usage.run_delay_seconds() - delay))
+
+
+def idle_fetch_seconds(work: Callable[[], Callable[[], Any]], seconds: float) -> float:
+    """Return the seconds to fetch, when the device is idle, what was not fetched before.
+
+    On a GPU that may take longer than to fetch it again: a JAX array keeps what was fetched.
+    work: returns what fetches its results. seconds: that it takes.
+    """
+    fetch = work()
+    time.sleep(max(MIN_IDLE_SECONDS, seconds / 2))
+    return timed_without_delay(fetch)[1]
 
 
 def repeated_epoch(

@@ -10,7 +10,7 @@ import gc
 import os
 import pickle
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, BinaryIO
@@ -21,7 +21,7 @@ from msgspec import Meta
 from .. import adapters
 from ..host.gpus import find_gpus
 from ..inputs.printable import printable
-from ..models import Model
+from ..models import Model, Weights
 from ..models.parts import Part, Work
 from ..results.epochs import PREDICT, Epoch, Latency, Predictions, TargetEpoch
 from ..results.machine import Peak
@@ -47,6 +47,7 @@ from .timing import (
     MAX_CPU_REPEATS,
     MIN_CPU_SECONDS,
     finite_or_none,
+    idle_fetch_seconds,
     mean_epoch,
     repeated_epoch,
     timed_epoch,
@@ -152,15 +153,18 @@ class Worker:
         other rows is computed once more, untimed, from those that a CPU starts from.
         """
         usage.reset_peak_resident()
+        idle_seconds = 0.0
         if self.assignment.gpu is not None and epoch > 0:
             timed = repeated_epoch(self.work, partial(self._repeat, epoch), self.gpu, number, epoch)
+            if self.work.continues:
+                idle_seconds = idle_fetch_seconds(partial(self._again, epoch), timed.wall_seconds)
             self.starts.rewind(epoch, evidence.STEADY_SCALE)
             result = self.work.run()
         else:
             self.starts.go_on(epoch)
             timed, result = timed_epoch(self.work, self.gpu, number, epoch)
         self.peak_resident = max(self.peak_resident, usage.peak_resident())
-        finished = self._check_finished(epoch)
+        finished = self._check_finished(epoch, idle_seconds)
         if epoch == 1 and isinstance(self.work, Prediction):
             self.predictions = self.work.predictions(result)
         losses = finite_or_none(self.work.losses(result))
@@ -186,6 +190,12 @@ class Worker:
     def _repeat(self, epoch: int) -> None:
         """Bring the workload to the start of a steady epoch, from weights of its own each time."""
         self.starts.rewind(epoch, self.starts.other_scale())
+
+    def _again(self, epoch: int) -> Callable[[], Weights]:
+        """Run a steady epoch once more; return what fetches its weights."""
+        self._repeat(epoch)
+        self.work.run()
+        return self.workload.weights
 
     def final_stats(self) -> FinalStats:
         """Return the figures of the process after a round."""
@@ -285,15 +295,17 @@ class Worker:
     def _build(self, job: Job) -> Workload:
         return CheckedWorkload(self.adapter.build(job), job.model)
 
-    def _check_finished(self, epoch: int) -> dict[str, Any]:
+    def _check_finished(self, epoch: int, idle_seconds: float) -> dict[str, Any]:
         """Return whether the epoch was over when it returned, as the fields of Epoch for that.
 
-        Raises AdapterError where a prediction changed the weights.
+        idle_seconds: of the first fetch of an epoch's weights when the device is idle, or 0; the
+        second fetch of this epoch's counts where it takes longer. Raises AdapterError where a
+        prediction changed the weights.
         """
         if not self.work.continues:
             self._check_unchanged(epoch)
             return {}
-        (first, seconds), (again, idle_seconds) = (
+        (first, seconds), (again, seconds_again) = (
             timed_without_delay(self.workload.weights) for _ in range(2)
         )
         if epoch == 1:
@@ -302,7 +314,7 @@ class Worker:
         if self.assignment.gpu is not None:
             self.workload.free_memory()
         return {
-            "late_seconds": max(0.0, seconds - idle_seconds),
+            "late_seconds": max(0.0, seconds - max(seconds_again, idle_seconds)),
             "still_training": any(
                 not np.array_equal(first[name], again[name], equal_nan=True) for name in first
             ),

@@ -1,6 +1,7 @@
 """Parts of a training step in a run: what is slow, wrong or failing is found."""
 
 import re
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ from small_models import named
 import crossbench
 from crossbench.adapters.reference import ReferenceWorkload
 from crossbench.engine import parts
-from crossbench.models.parts import parts as parts_of
+from crossbench.models.parts import groups, parts as parts_of
 from crossbench.workload import Job
 
 pytestmark = pytest.mark.usefixtures("plugin")
@@ -104,6 +105,40 @@ def test_the_deviation_of_a_part_is_that_of_its_gradients(small_model):
 
     whole = parts_of(small_model)[0].whole
     assert 1e-7 < parts.deviation(Off, job, whole) < 1e-4
+
+
+def forgets(workload):
+    """Take long in the first call after another workload was built."""
+    if workload.seen != type(workload).built:
+        workload.seen = type(workload).built
+        time.sleep(0.5)
+
+
+def is_late_once(workload):
+    """Take long in the third call, the first that is timed, of the second workload."""
+    workload.seen += 1
+    if (workload.number, workload.seen) == (2, 3):
+        time.sleep(0.5)
+
+
+@pytest.mark.parametrize("disturb", [forgets, is_late_once])
+def test_a_single_slow_call_is_no_part(small_model, disturb):
+    class Disturbed(ReferenceWorkload):
+        built = 0
+
+        def __init__(self, job):
+            super().__init__(job)
+            type(self).built += 1
+            self.number, self.seen = self.built, 0
+
+        def backward_epoch(self):
+            disturb(self)
+            return super().backward_epoch()
+
+    (group, *_) = groups(parts_of(small_model))
+    timer = parts.PartTimer(lambda model: Disturbed(Job(model, "cpu", 1, "float32")), 4)
+    assert len(group) > 1
+    assert all(abs(found.seconds) < 0.2 for found in timer.time(group, 1))
 
 
 def test_a_resumed_run_goes_on_with_the_parts(run, tmp_path):

@@ -224,15 +224,50 @@ def slow_first_fetch(backward, job, fetched=set()):  # noqa: B006, it remembers 
 
 def goes_on(backward, job):
     """Return before the gradients are there, in each call."""
-    fetch, waited = backward(), []
+    return there_after(0.4, backward())
 
-    def slow():
-        if not waited:
-            waited.append(True)
-            time.sleep(0.1)
+
+def there_after(seconds, fetch):
+    """Return a fetch that waits until so many seconds are over from now on."""
+    end = time.perf_counter() + seconds
+
+    def wait():
+        time.sleep(max(0.0, end - time.perf_counter()))
         return fetch()
 
-    return slow
+    return wait
+
+
+class FetchedOnGpu(OnGpu):
+    """Replaces what fetches the weights after each epoch, by `fetched` of the right one."""
+
+    def __init__(self, fetched):
+        self.fetched = fetched
+
+    def build(self, job):
+        workload = super().build(job)
+        workload.arrays = out_of_memory  # a peak takes seconds
+        train_epoch, weights = workload.train_epoch, workload.weights
+
+        def train():
+            losses = train_epoch()
+            workload.weights = self.fetched(weights)
+            return losses
+
+        workload.train_epoch = train
+        return workload
+
+
+def slowly_at_first(weights):
+    """Return a fetch that takes 30 ms, but not in the second call."""
+    pauses = [0.03]
+
+    def fetch():
+        if pauses:
+            time.sleep(pauses.pop())
+        return weights()
+
+    return fetch
 
 
 class Installed(ReferenceAdapter):
@@ -393,6 +428,8 @@ WRONG = Wrong()
 ABSENT = Absent()
 RUNS_ON_GPU = OnGpu()
 ROUNDS = Rounding()
+LATE_ON_GPU = FetchedOnGpu(lambda weights: there_after(0.03, weights))
+SLOW_FETCH_ON_GPU = FetchedOnGpu(slowly_at_first)
 NO_PEAK = WithoutPeak(out_of_memory)
 DIES_AT_PEAK = WithoutPeak(die)
 INSTALLED = Installed()

@@ -54,11 +54,12 @@ class JaxArrays:
         self.compiled_copy = jax.jit(copy, donate_argnums=1, keep_unused=True)
 
     def put(self, array: np.ndarray) -> Any:
-        # a copy of its own: on a CPU the array's own memory would be used
-        return self.jax.device_put(array.copy(), self.device).block_until_ready()
+        # in memory of its own: on a CPU the array's would be used
+        return self.jax.device_put(array, self.device, may_alias=False).block_until_ready()
 
     def fetch(self, array: Any, step: int = 1) -> np.ndarray:
-        return np.asarray(array[::step])
+        # of a new array: this one would keep what is fetched from a GPU until a call that is timed
+        return np.asarray(array[::step] if step > 1 else self.jax.numpy.copy(array))
 
     def address(self, array: Any) -> int:
         return array.unsafe_buffer_pointer()
