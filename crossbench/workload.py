@@ -264,6 +264,14 @@ class Workload(Protocol):
         """
         return
 
+    def collect_garbage(self) -> None:
+        """Collect what earlier calls left, if the framework has a collector of its own.
+
+        Called before each call that is timed for a part of a step: there a collection would count
+        for one part by chance.
+        """
+        return
+
     def threads(self) -> int | None:
         """Return how many CPU threads the framework says it uses; None if it cannot tell."""
         return None

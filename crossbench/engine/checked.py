@@ -87,6 +87,9 @@ class CheckedWorkload:
     def free_memory(self) -> None:
         self.workload.free_memory()
 
+    def collect_garbage(self) -> None:
+        self.workload.collect_garbage()
+
     def threads(self) -> int | None:
         return _optional_integer("threads()", self.workload.threads(), 1)
 

@@ -56,17 +56,13 @@ class PartTimer:
         """
         first = group[0].before
         works = [*([first] if first else []), *(part.whole for part in group)]
-        workloads = [self._compiled(work) for work in works]
+        pairs = [(work, self._compiled(work)) for work in works]
         # the second calls, when all are built: a new workload may empty the caches of the others
-        norms = [_warm_up(*pair) for pair in zip(works, workloads, strict=True)]
-        calls = [
-            workload.train_epoch if work.trains else workload.backward_epoch
-            for work, workload in zip(works, workloads, strict=True)
-        ]
+        norms = [_warm_up(*pair) for pair in pairs]
         gc.collect()
         passes: list[list[float]] = []
         while len(passes) < MAX_PASSES:
-            up, down = ([timed(call)[1] for call in order] for order in (calls, calls[::-1]))
+            up, down = ([_seconds(*pair) for pair in order] for order in (pairs, pairs[::-1]))
             passes.append([fmean(pair) for pair in zip(up, down[::-1], strict=True)])
             total = 2 * sum(map(sum, passes))
             enough = len(passes) >= MIN_PASSES or total > LONG_SECONDS
@@ -87,6 +83,12 @@ class PartTimer:
         else:
             workload.backward_epoch()()  # the first fetch may compile: as if the device went on
         return workload
+
+
+def _seconds(work: Work, workload: Workload) -> float:
+    """Return the seconds of a call, after a collection of what the calls before it left."""
+    workload.collect_garbage()
+    return timed(workload.train_epoch if work.trains else workload.backward_epoch)[1]
 
 
 def _warm_up(work: Work, workload: Workload) -> float | None:

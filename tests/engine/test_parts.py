@@ -11,6 +11,7 @@ from small_models import named
 import crossbench
 from crossbench.adapters.reference import ReferenceWorkload
 from crossbench.engine import parts
+from crossbench.engine.checked import CheckedWorkload
 from crossbench.models.parts import groups, parts as parts_of
 from crossbench.workload import Job
 
@@ -139,6 +140,25 @@ def test_a_single_slow_call_is_no_part(small_model, disturb):
     timer = parts.PartTimer(lambda model: Disturbed(Job(model, "cpu", 1, "float32")), 4)
     assert len(group) > 1
     assert all(abs(found.seconds) < 0.2 for found in timer.time(group, 1))
+
+
+def test_garbage_is_collected_before_each_call_that_is_timed(small_model):
+    calls = []
+
+    class Littering(ReferenceWorkload):
+        def collect_garbage(self):
+            calls.append("collected")
+
+        def backward_epoch(self):
+            calls.append("called")
+            return super().backward_epoch()
+
+    (group, *_) = groups(parts_of(small_model))
+    build = lambda model: CheckedWorkload(Littering(Job(model, "cpu", 1, "float32")), model)  # noqa: E731
+    parts.PartTimer(build, 4).time(group, 1)
+    timed = calls[calls.index("collected") :]
+    assert timed == ["collected", "called"] * (len(timed) // 2)
+    assert len(timed) >= 2 * 2 * 3 * len(group)
 
 
 def test_a_resumed_run_goes_on_with_the_parts(run, tmp_path):
