@@ -12,6 +12,7 @@ from .results import drawing
 if TYPE_CHECKING:
     from .benchmark import Interrupted, Unsaved, resume, run
     from .inputs.errors import CrossbenchError
+    from .programs import script
     from .report.formats import merge, table
     from .results.comparison import Comparison, load
     from .results.several_runs import mean_ratios
@@ -28,6 +29,7 @@ __all__ = [
     "merge",
     "resume",
     "run",
+    "script",
     "sweep",
     "table",
 ]
@@ -38,6 +40,7 @@ _MODULES = {
     "resume": "benchmark",
     "run": "benchmark",
     "CrossbenchError": "inputs.errors",
+    "script": "programs",
     "merge": "report.formats",
     "sweep": "sweeps.run",
     "table": "report.formats",

@@ -19,6 +19,7 @@ import numpy as np
 
 from .inputs.names import DEVICES, IDIOMATIC, MALLOC
 from .models.model import Model, Weights
+from .models.parts import Part
 
 
 def versions(*packages: str) -> dict[str, str]:
@@ -313,6 +314,9 @@ class Adapter(ABC):
     title: str
     """The framework's name as its users write it: "PyTorch"."""
 
+    program_suffix = ".py"
+    """The end of the name of a file with what `part_program` returns."""
+
     variants: Mapping[str, Variant] = {IDIOMATIC: Variant("as the framework's tutorials write it")}
     """The ways to train that `build` knows, by name; IDIOMATIC is the first."""
 
@@ -365,6 +369,16 @@ class Adapter(ABC):
         Raises Unavailable where that fails.
         """
         raise NotImplementedError
+
+    def part_program(self, part: Part, model: Model, batch_size: int, threads: int) -> str:
+        """Return a program that times a part of the model's training step in the framework alone.
+
+        It needs the framework and NumPy, is written as the framework's users do, and computes what
+        the idiomatic variant does. Its inputs and weights follow from a formula; it prints sums of
+        the output and the gradients, which are the same in any framework. Raises
+        NotImplementedError, with the reason in a line, where there is none.
+        """
+        raise NotImplementedError(f"the adapter of {self.title} writes no programs")
 
 
 class VariantModules(Adapter):

@@ -20,6 +20,7 @@ from crossbench.engine import parity
 from crossbench.engine.process import SHARED_CORES, kept_programs_environment
 from crossbench.host.gpus import find_gpus
 from crossbench.inputs.names import IDIOMATIC
+from crossbench.workload import Adapter
 
 PLUGIN = Path(__file__).parent / "plugin"
 FAULTY = Path(__file__).parent / "faulty"
@@ -66,12 +67,20 @@ def of_name(name):
     return adapters.get(framework, variant or IDIOMATIC)
 
 
+def writes_programs(name):
+    """Return whether an adapter that is named without a variant writes programs."""
+    known = name in adapters.names()
+    return known and type(adapters.get(name)).part_program is not Adapter.part_program
+
+
 def pytest_generate_tests(metafunc):
     for fixture, option in (("adapter_name", "adapters"), ("device", "devices")):
         if fixture in metafunc.fixturenames:
             names = metafunc.config.getoption(option).split(",")
             if metafunc.definition.get_closest_marker("idiomatic"):
                 names = [name for name in names if ":" not in name]
+            if metafunc.definition.get_closest_marker("programs"):
+                names = [name for name in names if name == "cpu" or writes_programs(name)]
             metafunc.parametrize(fixture, names)
 
 

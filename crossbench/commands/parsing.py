@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import NoReturn
 
+from ..arguments import Argument
 from ..report import FORMATS
 
 
@@ -41,3 +42,12 @@ def add_details(parser: Parser) -> None:
         default=False,
         help="show all columns, versions, peaks, notes and the legend",
     )
+
+
+def add_argument(parser: Parser, name: str, argument: Argument) -> None:
+    """Add an argument of a run: one without a word is a switch."""
+    flag, meaning = f"--{name.replace('_', '-')}", argument.sentence.replace("%", "%%")
+    if argument.word is None:
+        parser.add_argument(flag, action="store_true", help=meaning)
+    else:
+        parser.add_argument(flag, type=argument.read, metavar=argument.word, help=meaning)

@@ -6,11 +6,11 @@ import argparse
 from pathlib import Path
 
 from .. import __version__
-from ..arguments import ARGUMENTS, Argument
+from ..arguments import ARGUMENTS
 from ..host import signals
 from ..inputs.errors import SpecError
 from ..terminal.output import write_stderr
-from .parsing import Parser, add_details, add_format
+from .parsing import Parser, add_argument, add_details, add_format
 
 DESCRIPTION = (
     "Train the same model in PyTorch, JAX/Flax, Flux.jl and Keras, prove that they do the same "
@@ -22,6 +22,7 @@ EPILOG = (
     "models (their sizes and sources), "
     "show FILE (the table of a results file), report FILE (a page with charts), "
     "compare FILE FILE (what changed), merge FILE FILE (several machines in one table), "
+    "script FILE (programs of the slow layers, each in its framework alone), "
     "sweep FILE (many runs, on one machine or many), status DIR (what became of them)."
 )
 
@@ -79,7 +80,7 @@ def _parser() -> Parser:
         argument_default=argparse.SUPPRESS,
     )
     for name, argument in ARGUMENTS.items():
-        _add_argument(parser, name, argument)
+        add_argument(parser, name, argument)
     add_format(parser)
     add_details(parser)
     add = parser.add_argument
@@ -98,12 +99,3 @@ def _parser() -> Parser:
     )
     add("--version", action="version", version=f"crossbench {__version__}")
     return parser
-
-
-def _add_argument(parser: Parser, name: str, argument: Argument) -> None:
-    """Add an argument of a run: one without a word is a switch."""
-    flag, meaning = f"--{name.replace('_', '-')}", argument.sentence.replace("%", "%%")
-    if argument.word is None:
-        parser.add_argument(flag, action="store_true", help=meaning)
-    else:
-        parser.add_argument(flag, type=argument.read, metavar=argument.word, help=meaning)

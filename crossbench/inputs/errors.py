@@ -21,5 +21,9 @@ class ReportError(CrossbenchError):
     """A page cannot be written: a package lacks, or the file exists."""
 
 
+class ProgramError(CrossbenchError):
+    """A program cannot be written: its file exists, or its folder cannot be used."""
+
+
 class OutputError(CrossbenchError):
     """The standard output is closed or cannot be written to."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from ..inputs.checks import shown
+from ..inputs.errors import SpecError
 from .layers.dense import Residual
 from .layers.sequences import Unembedding
 from .model import Model, NamedLayer
@@ -36,18 +38,28 @@ class Work:
 class Part:
     """Describes one part of a training step: what `whole` takes longer than `before`.
 
-    name: that of the layer, or LOSS or OPTIMIZER. count: how many equal layers the model has; the
-    name is that of the first. before: None where nothing is before it.
+    name: that of the layer, or LOSS or OPTIMIZER. before: None where nothing is before it. names:
+    of all its layers; of equal ones the first gives the part its name.
     """
 
     name: str
     whole: Work
     before: Work | None
     count: int = 1
+    names: tuple[str, ...] = ()
 
     @property
     def works(self) -> list[Work]:
         return [self.whole] if self.before is None else [self.before, self.whole]
+
+    @property
+    def layers(self) -> list[NamedLayer]:
+        """Return what `whole` has and `before` has not, by the names in the model; for the loss and
+        the optimizer nothing.
+        """
+        before = len(self.before.model.layers) if self.before else 0
+        own = list(self.whole.model.named_layers())[before:]
+        return [replace(n, name=name) for n, name in zip(own, self.name.split(", "), strict=False)]
 
 
 def parts(model: Model) -> list[Part]:
@@ -58,7 +70,7 @@ def parts(model: Model) -> list[Part]:
     """
     cut = _Cut(model)
     end = cut.through(model.named_layers(), ())
-    cut.add(LOSS, end, end, model.loss)
+    cut.add(end, end, model.loss)
     few = Work(model, examples=OPTIMIZER_EXAMPLES)
     return [*cut.found.values(), Part(OPTIMIZER, replace(few, trains=True), few)]
 
@@ -72,6 +84,20 @@ def groups(parts: Iterable[Part]) -> list[list[Part]]:
         else:
             found.append([part])
     return found
+
+
+def find_part(model: Model, name: str) -> Part:
+    """Return the part of this name, or the one that a layer of this name belongs to.
+
+    Raises SpecError if there is none.
+    """
+    found = parts(model)
+    wanted = ", ".join(word.strip() for word in name.split(","))
+    for part in found:
+        if wanted in (part.name, *part.names):
+            return part
+    known = "; ".join(part.name for part in found)
+    raise SpecError(f"{model.name} has no layer {shown(name)}: choose from {known}")
 
 
 Chain = tuple[NamedLayer, ...]
@@ -95,22 +121,22 @@ class _Cut:
                 # the sum alone: of an output with itself
                 named = replace(named, layer=Residual(()), input_shape=named.output_shape)
                 if _trains(before):
-                    self.add(named.name, (*before, named), before)
+                    self.add((*before, named), before)
                 continue
             if isinstance(named.layer, Unembedding):  # it shares the weight of the first layer
                 before = (next(self.model.named_layers()),)
             chain, base = (*before, named), before if _trains(before) else ()
             if _trains(chain):
-                name = named.name if base else ", ".join(other.name for other in chain)
-                self.add(name, chain, base)
+                self.add(chain, base)
             before = (named,) if _trains((named,)) else chain
         return before
 
-    def add(self, name: str, chain: Chain, before: Chain, loss: Loss | None = None) -> None:
+    def add(self, chain: Chain, before: Chain, loss: Loss | None = None) -> None:
         """Add what a chain takes longer than the one before, or than itself without its loss."""
         key = (self.work(chain, loss), self.work(before) if before else None)
-        known = self.found.get(key)
-        self.found[key] = replace(known, count=known.count + 1) if known else Part(name, *key)
+        names = tuple(named.name for named in chain[len(before) :])
+        part = self.found.get(key) or Part(", ".join(names) or LOSS, *key, count=0)
+        self.found[key] = replace(part, count=part.count + 1, names=part.names + names)
 
     def work(self, chain: Chain, loss: Loss | None = None) -> Work:
         """Return the gradients of a chain, by the loss or by that of its output."""

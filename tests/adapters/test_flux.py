@@ -12,11 +12,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from crossbench import adapters
+from crossbench import adapters, models, script
 from crossbench.adapters.flux import julia
 from crossbench.adapters.flux.models_json import models_json
+from crossbench.adapters.reference import Pass, forward
+from crossbench.models.parts import find_part
 from crossbench.workload import Unavailable
 
 ROOT = Path(__file__).parents[2]
@@ -257,6 +260,7 @@ def flux():
     "suite",
     [
         "test_conformance.py",
+        "test_programs.py",
         "test_planted_faults.py",
         "test_planted_small_faults.py",
         "test_timed_faults.py",
@@ -277,7 +281,9 @@ def test_the_suite_of_every_adapter(flux, suite):
     assert all("has no switch for it" in line for line in skipped)  # a fault that it cannot have
 
 
-def test_the_julia_packages_own_tests(flux):
+@pytest.fixture
+def run_julia(flux):
+    """Return a function that runs a program of Julia, in the project with Flux."""
     program = (
         "import juliapkg; juliapkg.resolve(); print(juliapkg.executable(), juliapkg.project())"
     )
@@ -285,13 +291,40 @@ def test_the_julia_packages_own_tests(flux):
         [sys.executable, "-c", program], env=flux, capture_output=True, text=True, check=True
     )
     exe, project = found.stdout.splitlines()[-1].split()
-    run = subprocess.run(
-        [exe, "--startup-file=no", "-t2", f"--project={project}", ROOT / "julia/test/runtests.jl"],
-        capture_output=True,
-        text=True,
+
+    def run(file):
+        words = [exe, "--startup-file=no", "-t2", f"--project={project}", str(file)]
+        done = subprocess.run(words, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_the_julia_packages_own_tests(run_julia):
+    assert "CrossBenchFlux |" in run_julia(ROOT / "julia/test/runtests.jl")
+
+
+def test_a_program_runs_in_julia_and_prints_the_references_sums(run_julia, tmp_path):
+    (program,) = script(
+        model="lenet5", layer="conv2", batch_size=8, frameworks="flux", out=tmp_path
     )
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert "CrossBenchFlux |" in run.stdout
+    first, *lines = run_julia(program.path).splitlines()
+    assert re.fullmatch(r"\d+\.\d{3} ms, Flux \d+\.\d+\.\d+", first)
+    sums = dict(line.split(": ") for line in lines)
+    named = find_part(models.get("lenet5"), "conv2").layers[0]
+    made = {name: 0.1 * numbers(*p.shape) for name, p in named.parameters.items()}
+    run = Pass(made, training=True)
+    output, back = forward(named.layer, named, numbers(8, *named.input_shape), run)
+    found = {"output": output, "gradient of input": back(numbers(*output.shape, phase=1))}
+    found |= {f"gradient of {n.split('.')[1]}": array for n, array in run.gradients.items()}
+    assert sums.keys() == found.keys()
+    for name, array in found.items():
+        assert float(sums[name]) == pytest.approx(np.abs(array).sum(), rel=1e-4)
+
+
+def numbers(*shape, phase=0):
+    return np.sin(np.arange(np.prod(shape)) ** 2 + phase).reshape(shape)
 
 
 EPOCHS = """

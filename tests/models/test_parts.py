@@ -6,7 +6,8 @@ import pytest
 from small_models import SMALL_MODELS
 
 from crossbench import models
-from crossbench.models.parts import OPTIMIZER_EXAMPLES, parts
+from crossbench.inputs.errors import SpecError
+from crossbench.models.parts import OPTIMIZER_EXAMPLES, find_part, parts
 from crossbench.models.training import GivenGradient
 
 
@@ -80,3 +81,31 @@ def test_the_flops_of_the_parts_are_those_of_the_model(model_name):
         before = part.before.model.training_flops if part.before else 0
         total += part.count * (part.whole.model.training_flops - before)
     assert total == pytest.approx(model.training_flops)
+
+
+def test_a_part_has_the_layers_that_it_adds_by_their_names_in_the_model(lenet):
+    found = named(lenet)
+    assert [(n.name, n.input_shape) for n in found["relu2"].layers] == [("relu2", (8, 10, 10))]
+    assert found["loss"].layers == found["optimizer"].layers == []
+    first = parts(models.get("text_lstm"))[0]
+    assert [n.name for n in first.layers] == ["onehot1", "lstm1"]
+    last = named(models.get("gpt_char"))["unembedding1"]
+    assert [(n.name, n.input_shape) for n in last.layers] == [("unembedding1", (64, 128))]
+
+
+@pytest.mark.parametrize("model_name", [*models.names(), *SMALL_MODELS])
+def test_each_layer_is_found_in_its_part(model_name):
+    model = SMALL_MODELS.get(model_name) or models.get(model_name)
+    for layer in model.all_layers():
+        if not isinstance(layer.layer, models.Residual):
+            part = find_part(model, layer.name)
+            assert layer.name in part.names
+            assert layer.layer in [named.layer for named in part.layers]
+    for part in parts(model):
+        assert find_part(model, part.name) == part
+        assert len(part.names) == part.count * len(part.layers)
+
+
+def test_a_layer_that_is_not_there_is_refused_with_those_that_are(lenet):
+    with pytest.raises(SpecError, match="lenet has no layer 'conv3': choose from conv1; relu1; ma"):
+        find_part(lenet, "conv3")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from ...inputs.names import IDIOMATIC, MALLOC
+from ...models import Model
+from ...models.parts import Part
 from ...workload import (
     KEEP_FREED_MEMORY,
     MALLOC_VARIANT,
@@ -67,6 +69,12 @@ VARIANTS = {
 
 class FluxVariants(VariantModules, FluxAdapter):
     variants = VARIANTS
+    program_suffix = ".jl"
+
+    def part_program(self, part: Part, model: Model, batch_size: int, threads: int) -> str:
+        from .source import part_program
+
+        return part_program(part, model, batch_size, threads)
 
 
 ADAPTER = FluxVariants()

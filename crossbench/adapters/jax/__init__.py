@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...inputs.names import IDIOMATIC, MALLOC
+from ...models import Model
+from ...models.parts import Part
 from ...workload import (
     KEEP_FREED_MEMORY,
     MALLOC_VARIANT,
@@ -78,6 +80,11 @@ VARIANTS = {
 
 class JaxVariants(VariantModules, JaxAdapter):
     variants = VARIANTS
+
+    def part_program(self, part: Part, model: Model, batch_size: int, threads: int) -> str:
+        from .source import part_program
+
+        return part_program(part, model, batch_size, threads)
 
 
 ADAPTER = JaxVariants()

@@ -11,6 +11,8 @@ from importlib import import_module
 from pathlib import Path
 
 from ...inputs.names import IDIOMATIC
+from ...models import Model
+from ...models.parts import Part
 from ...workload import Adapter, Job, Variant, VariantModules, missing, versions
 from ..jax import ADAPTER as JAX, GPU_PLUGINS, missing_plugin
 from ..torch import ADAPTER as TORCH
@@ -96,6 +98,11 @@ class KerasBackends(VariantModules, KerasOnTensorFlow):
 
     def of_variant(self, name: str) -> Adapter:
         return {"jax": KerasOnJax(), "torch": KerasOnTorch()}.get(name, self)
+
+    def part_program(self, part: Part, model: Model, batch_size: int, threads: int) -> str:
+        from .source import part_program
+
+        return part_program(part, model, batch_size, threads)
 
 
 ADAPTER = KerasBackends()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from ...inputs.names import IDIOMATIC, MALLOC
+from ...models import Model
+from ...models.parts import Part
 from ...workload import (
     KEEP_FREED_MEMORY,
     MALLOC_VARIANT,
@@ -51,6 +53,11 @@ VARIANTS = {
 
 class TorchVariants(VariantModules, TorchAdapter):
     variants = VARIANTS
+
+    def part_program(self, part: Part, model: Model, batch_size: int, threads: int) -> str:
+        from .source import part_program
+
+        return part_program(part, model, batch_size, threads)
 
 
 ADAPTER = TorchVariants()

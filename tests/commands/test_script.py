@@ -1,0 +1,402 @@
+"""`script`: which programs are written, where, and that those of several frameworks agree."""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from samples import comparison, result
+from small_models import DROPPED, PLAIN, named
+
+import crossbench
+from crossbench import adapters, cli, models
+from crossbench.engine.part_records import described
+from crossbench.inputs.errors import ProgramError, ResultsError, SpecError
+from crossbench.models.parts import parts
+from crossbench.results.parts import PartResult, PartTime
+from crossbench.results.reference import Reference
+
+LENET5 = models.get("lenet5")
+
+
+def invoke(capsys, *words):
+    """Run the command in this process; return exit status, standard output and error."""
+    try:
+        status = cli.main(["script", *map(str, words)])
+    except SystemExit as stop:
+        status = stop.code
+    return status, *capsys.readouterr()
+
+
+def files(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_program_is_written_for_each_framework_with_a_line(capsys, tmp_path):
+    words = ["--model", "lenet", "--frameworks", "torch,jax,flux,keras", "--layer", "conv1"]
+    status, out, err = invoke(capsys, *words, "--out", tmp_path / "new" / "folder")
+    assert (status, err) == (0, "")
+    folder = tmp_path / "new" / "folder"
+    assert files(folder) == ["conv1_flux.jl", "conv1_jax.py", "conv1_keras.py", "conv1_torch.py"]
+    assert out.splitlines()[0] == (
+        f"{folder}/conv1_torch.py: conv1 of lenet in PyTorch, batch size 1,000"
+    )
+    assert len(out.splitlines()) == 4
+    for path in folder.iterdir():
+        assert "1000" in path.read_text().splitlines()[0]
+
+
+def test_the_folder_is_by_default_the_working_directory(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["--frameworks", "torch", "--layer", "loss", "--batch-size", "7"]
+    assert invoke(capsys, *words) == (
+        0,
+        "loss_torch.py: loss of lenet in PyTorch, batch size 7\n",
+        "",
+    )
+    assert "batch of 7" in (tmp_path / "loss_torch.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("model", "layer", "name"),
+    [
+        ("resnet63", "conv5", "conv2"),  # equal to it
+        ("mnist_mlp", "dense1", "flatten1_dense1"),
+        ("mnist_mlp", "flatten1", "flatten1_dense1"),
+        ("mnist_mlp", "flatten1,dense1", "flatten1_dense1"),
+        ("text_lstm", "optimizer", "optimizer"),
+    ],
+)
+def test_a_layer_is_found_by_any_of_its_names(tmp_path, model, layer, name):
+    (program,) = crossbench.script(model=model, layer=layer, frameworks="torch", out=tmp_path)
+    assert program.path == tmp_path / f"{name}_torch.py"
+    assert program.path.read_text() == program.source
+
+
+def test_a_model_from_a_file(tmp_path):
+    (program,) = crossbench.script(
+        model=named("PLAIN"), layer="maxpool1", frameworks=["flux"], out=tmp_path
+    )
+    assert program.path.name == "maxpool1_flux.jl"
+    assert "MaxPool((2, 3); stride = (2, 2))" in program.source
+
+
+def test_without_frameworks_all_that_are_installed_are_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "crossbench.programs.unavailable_reason",
+        lambda name, *_: None if name in ("torch", "reference") else "not installed",
+    )
+    found = crossbench.script(layer="conv1", out=tmp_path)
+    assert [program.framework for program in found] == ["torch"]
+    monkeypatch.setattr("crossbench.programs.unavailable_reason", lambda *_: "not installed")
+    with pytest.raises(SpecError, match="no framework that has programs is installed"):
+        crossbench.script(layer="conv1", out=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--layer", "conv9"], "lenet has no layer 'conv9': choose from conv1; relu1; maxpool1"),
+        ([], "name a layer of lenet with --layer, or a results file of a run with --layers"),
+        (["--layer", "conv1", "--frameworks", "torch:compile"], "torch:compile: a program is"),
+        (["--layer", "conv1", "--frameworks", "reference"], "NumPy reference writes no programs"),
+        (["--layer", "conv1", "--frameworks", "tensorflow"], "there is no framework 'tensorflow'"),
+        (["--layer", "conv1", "--model", "vgg"], "there is no model 'vgg'"),
+        (["--layer", "conv1", "--model", "/no.py:M"], "the model's file '/no.py' does not exist"),
+        (["--layer", "conv1", "--batch-size", "2,8"], "one batch size, not 2, 8: name one"),
+        (["--layer", "conv1", "--batch-size", "0"], "batch_size must be a whole number from 1"),
+        (["--layer", "conv1", "--batch-size", "x"], "argument --batch-size: 'x': write a whole"),
+        (["--layer", "conv1", "--out", "/dev/null/x"], "cannot be written: Not a directory"),
+        (["--layer", "conv1", "--out", "nul\0"], "cannot be written: embedded null byte"),
+        (["/not/there.json"], "/not/there.json cannot be read: No such file or directory"),
+        (["r.json", "--frameworks", "jax"], "r.json gives the frameworks and the batch size"),
+        (["r.json", "--batch-size", "3"], "r.json gives the frameworks and the batch size"),
+        (["--layers", "conv1"], "unrecognized arguments: --layers (--help"),
+    ],
+)
+def test_wrong_arguments_get_one_line_and_status_2(capsys, tmp_path, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = invoke(capsys, *words)
+    assert (status, out) == (2, "")
+    assert err.startswith("crossbench: ")
+    assert err.count("\n") == 1
+    assert message in err
+    assert files(tmp_path) == []
+
+
+@pytest.mark.usefixtures("plugin")
+def test_a_plugin_without_programs_is_refused(tmp_path):
+    with pytest.raises(SpecError, match="writes no programs"):
+        crossbench.script(layer="conv1", frameworks="torch,well", out=tmp_path)
+    assert files(tmp_path) == []
+
+
+def test_a_layer_that_a_framework_lacks_is_an_error_of_one_line(tmp_path, monkeypatch):
+    def lacking(*_):
+        raise NotImplementedError("no program in PyTorch has the layer Conv")
+
+    monkeypatch.setattr(type(adapters.get("torch")), "part_program", lacking)
+    with pytest.raises(SpecError, match="no program in PyTorch has the layer Conv"):
+        crossbench.script(layer="conv1", frameworks="torch", out=tmp_path)
+
+
+@pytest.mark.parametrize("value", [3, ["conv1"], b"conv1"])
+def test_a_layer_is_named_by_text(tmp_path, value):
+    with pytest.raises(SpecError, match="layer must be the name of a layer, not"):
+        crossbench.script(layer=value, frameworks="torch", out=tmp_path)
+
+
+def test_a_framework_that_is_named_twice_has_one_program(tmp_path):
+    twice = ["torch", "torch:idiomatic", "torch"]
+    assert len(crossbench.script(layer="conv1", frameworks=twice, out=tmp_path)) == 1
+
+
+def test_a_folder_is_named_by_its_path():
+    with pytest.raises(ProgramError, match="a folder is named by its path, not 3"):
+        crossbench.script(layer="conv1", frameworks="torch", out=3)
+
+
+def test_no_file_is_overwritten_and_none_is_written_beside_it(capsys, tmp_path):
+    (tmp_path / "conv1_jax.py").write_text("mine")
+    words = ["--frameworks", "torch,jax", "--layer", "conv1", "--out", tmp_path]
+    status, _, err = invoke(capsys, *words)
+    assert status == 2
+    assert err == f"crossbench: {tmp_path}/conv1_jax.py exists already: choose another folder\n"
+    assert files(tmp_path) == ["conv1_jax.py"]
+    assert (tmp_path / "conv1_jax.py").read_text() == "mine"
+
+
+def test_a_program_that_does_not_fit_on_the_disk_is_removed(tmp_path, monkeypatch):
+    class Full:
+        def __init__(self, file):
+            self.file = file
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            self.file.close()
+
+        def write(self, text):
+            self.file.write(text[:9])
+            raise OSError(28, "No space left on device")
+
+    full = lambda *words, **options: Full(open(*words, **options))  # noqa: E731, SIM115
+    monkeypatch.setattr("crossbench.programs.open", full, raising=False)
+    with pytest.raises(ProgramError, match="cannot be written: No space left on device"):
+        crossbench.script(layer="conv1", frameworks="torch", out=tmp_path)
+    assert files(tmp_path) == []
+
+
+def timed(found, milliseconds):
+    """Give a cell the time of each part of the model, in milliseconds, in two rounds."""
+    for part in found.parts:
+        seconds = milliseconds.get(part.name, 1.0) / 1e3
+        times = [PartTime(number, seconds, 1.0, 2.0) for number in (1, 2)]
+        yield part.name, PartResult(1e-15, times)
+
+
+@pytest.fixture
+def results(tmp_path):
+    """Return a function that writes a results file of rows with the times of their parts."""
+
+    def save(model, *rows, name=None, layers=True):
+        cells = [result(framework, [9.0, s, s], **o) for framework, s, _, o in rows]
+        description = model.description()
+        found = comparison(*cells, model=description)
+        found.settings = replace(found.settings, model=name or model.name, layers=layers, rounds=2)
+        found.reference = Reference([], False, [])
+        if layers:
+            found.parts = described(parts(model))
+            for cell, (*_, milliseconds, _) in zip(cells, rows, strict=True):
+                cell.parts = dict(timed(found, milliseconds))
+        file = tmp_path / "r.json"
+        found.replace(file)
+        return file
+
+    return save
+
+
+def row(framework, seconds, options=None, **milliseconds):
+    return framework, seconds, milliseconds, options or {}
+
+
+def test_what_makes_a_row_slow_is_written_for_it_and_for_the_fastest(capsys, tmp_path, results):
+    file = results(
+        LENET5,
+        row("torch", 1.0, conv1=5.0),
+        row("jax", 2.0, conv1=5.5, maxpool1=9.0),
+        row("keras", 3.0, conv1=30.0, maxpool1=9.0),
+    )
+    status, out, err = invoke(capsys, file, "--out", tmp_path / "out")
+    assert (status, err) == (0, "")
+    assert files(tmp_path / "out") == [
+        "conv1_keras.py",
+        "conv1_torch.py",
+        "maxpool1_jax.py",
+        "maxpool1_torch.py",
+    ]
+    lines = {line.split(": ")[0]: line.split(": ")[1] for line in out.splitlines()}
+    assert lines[f"{tmp_path}/out/conv1_keras.py"] == (
+        "conv1 of lenet5 in Keras (TensorFlow), batch size 100; 30.00 ms in the run"
+    )
+    assert lines[f"{tmp_path}/out/maxpool1_torch.py"].endswith("; 1.00 ms in the run")
+    assert "batch of 100" in (tmp_path / "out" / "conv1_torch.py").read_text()
+
+
+def test_a_layer_of_a_results_file_is_written_for_each_row(capsys, tmp_path, results):
+    file = results(LENET5, row("torch", 1.0), row("jax", 2.0))
+    assert invoke(capsys, file, "--layer", "dense1", "--out", tmp_path / "out")[0] == 0
+    assert files(tmp_path / "out") == ["dense1_jax.py", "dense1_torch.py"]
+
+
+def test_a_row_alone_has_its_longest_part(tmp_path, results):
+    file = results(LENET5, row("jax", 2.0, relu1=3.0, optimizer=7.0))
+    (program,) = crossbench.script(file, out=tmp_path / "out")
+    assert program.path.name == "optimizer_jax.py"
+    assert program.seconds == pytest.approx(7e-3)
+
+
+def test_the_time_is_that_of_one_of_equal_layers(tmp_path, results):
+    model = models.get("resnet63")
+    (program,) = crossbench.script(
+        results(model, row("torch", 2.0, conv2=3.0)), layer="conv5", out=tmp_path / "out"
+    )
+    assert program.seconds == pytest.approx(3e-3)
+
+
+def test_rows_without_programs_are_passed_over_with_a_line_each(capsys, tmp_path, results):
+    file = results(
+        LENET5,
+        row("torch:tuned", 0.5),
+        row("torch", 1.0),
+        row("jax", 2.0, conv1=5.0),
+        row("reference", 9.0, conv1=50.0),
+        row("torch", 0.1, {"device": "gpu"}),
+        row("gone", 3.0, conv1=70.0),
+    )
+    status, _, err = invoke(capsys, file, "--out", tmp_path / "out")
+    assert status == 0
+    assert files(tmp_path / "out") == ["conv1_jax.py", "conv1_torch.py"]
+    assert [line.partition("no program for ")[2] for line in err.splitlines()] == [
+        "torch:tuned cpu: a program is written in the idiomatic way alone",
+        "reference cpu: the adapter of NumPy reference writes no programs",
+        "torch gpu: a program runs on the CPU alone",
+        "gone cpu: there is no framework 'gone': choose from flux, jax, keras, reference, torch",
+    ]
+
+
+def test_a_row_whose_framework_lacks_the_layer_is_passed_over(
+    capsys, tmp_path, results, monkeypatch
+):
+    def lacking(*_):
+        raise NotImplementedError("no program in JAX has the layer Dense")
+
+    monkeypatch.setattr(type(adapters.get("jax")), "part_program", lacking)
+    file = results(LENET5, row("torch", 1.0), row("jax", 2.0, dense1=5.0))
+    status, _, err = invoke(capsys, file, "--out", tmp_path / "out")
+    assert status == 0
+    assert err == "crossbench: no program for jax cpu: no program in JAX has the layer Dense\n"
+    assert files(tmp_path / "out") == ["dense1_torch.py"]
+
+
+def test_a_file_of_such_rows_alone_is_refused(tmp_path, results):
+    with pytest.raises(SpecError, match="has no row that a program can be written for"):
+        crossbench.script(results(LENET5, row("torch:tuned", 0.5)), out=tmp_path / "out")
+
+
+def test_a_row_of_which_no_part_is_slower_is_passed_over(capsys, tmp_path, results):
+    file = results(LENET5, row("torch", 1.0), row("jax", 2.0), row("keras", 3.0, conv1=4.0))
+    status, _, err = invoke(capsys, file, "--out", tmp_path / "out")
+    assert status == 0
+    assert err == (
+        "crossbench: no program for jax cpu: no part of its step is known to be slower than in "
+        "torch cpu; --layer names one\n"
+    )
+    assert files(tmp_path / "out") == ["conv1_keras.py", "conv1_torch.py"]
+
+
+def test_several_batch_sizes_and_threads_are_in_the_names(tmp_path, results):
+    file = results(
+        LENET5,
+        row("torch", 1.0, {"batch_size": 10, "name": "a"}),
+        row("torch", 2.0, {"batch_size": 50, "name": "b", "threads": 1}),
+    )
+    found = crossbench.script(file, layer="conv1", out=tmp_path / "out")
+    assert [program.path.name for program in found] == [
+        "conv1_torch_batch10_threads2.py",
+        "conv1_torch_batch50_threads1.py",
+    ]
+    assert "batch of 50" in found[1].source
+    assert 'THREADS, WARM_UP, CALLS = "float32", 1,' in found[1].source
+
+
+def test_a_run_without_layers_needs_the_name_of_one(capsys, tmp_path, results):
+    file = results(LENET5, row("torch", 1.0), layers=False)
+    status, out, err = invoke(capsys, file, "--out", tmp_path / "out")
+    assert (status, out) == (2, "")
+    assert err == (
+        f"crossbench: {file} has no times of layers: run with --layers, or name a layer with "
+        "--layer\n"
+    )
+    assert invoke(capsys, file, "--layer", "conv1", "--out", tmp_path / "out")[0] == 0
+
+
+def test_the_model_of_a_results_file_has_the_vocabulary_of_its_data(tmp_path, results):
+    model = models.get("text_lstm").with_vocabulary(31)
+    (program,) = crossbench.script(
+        results(model, row("torch", 1.0)), layer="lstm1", out=tmp_path / "out"
+    )
+    assert "LastOutput(31, 128, batch_first=True)" in program.source
+
+
+def test_a_model_that_has_changed_is_refused(tmp_path, results):
+    other = replace(LENET5, layers=LENET5.layers[:-1], name="lenet5")
+    with pytest.raises(ResultsError, match="its model differs from lenet5 here"):
+        crossbench.script(results(other, row("torch", 1.0)), layer="conv1", out=tmp_path / "out")
+
+
+def test_a_model_of_a_run_from_python_is_given_again(tmp_path, results):
+    file = results(PLAIN, row("torch", 1.0))
+    with pytest.raises(SpecError, match="there is no model 'plain'"):
+        crossbench.script(file, layer="conv1", out=tmp_path / "out")
+    (program,) = crossbench.script(file, layer="conv1", model=PLAIN, out=tmp_path / "out")
+    assert program.model == "plain"
+    found = results(DROPPED, row("torch", 1.0), name=named("DROPPED"))
+    (program,) = crossbench.script(found, layer="dropout1", out=tmp_path / "out")
+    assert program.model == "dropped"
+
+
+def printed(path):
+    """Run a program as its user does; return the numbers that it prints by name."""
+    environment = os.environ | {"PYTHONPATH": ""}
+    run = subprocess.run(
+        [sys.executable, path], capture_output=True, text=True, env=environment, check=True
+    )
+    lines = run.stdout.splitlines()
+    assert re.match(r"\d+\.\d{3} ms, \w+ \d+\.\d+", lines[0])
+    return {name: float(number) for name, number in (line.split(": ") for line in lines[1:])}
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        "conv2",
+        *(
+            pytest.param(name, marks=pytest.mark.long)
+            for name in ("conv1", "relu1", "maxpool1", "flatten1", "dense1", "loss", "optimizer")
+        ),
+    ],
+)
+def test_the_sums_of_the_frameworks_agree(tmp_path, layer, installed):
+    for name in ("torch", "jax", "keras"):
+        installed(name)
+    found = crossbench.script(
+        model="lenet5", layer=layer, batch_size=8, frameworks="torch,jax,keras", out=tmp_path
+    )
+    first, *others = (printed(program.path) for program in found)
+    assert first
+    for other in others:
+        assert other == pytest.approx(first, rel=1e-4)

@@ -1,0 +1,46 @@
+"""Source code: calls, numbers and statements that are broken into lines as Black does."""
+
+import subprocess
+
+import pytest
+
+from crossbench.source import Call, bracketed, call, code, join_blocks, unless
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1 - 0.99, "0.01"), (1e-7, "1e-07"), (3, "3"), ((5, 3), "(5, 3)"), ("DTYPE", "DTYPE")],
+)
+def test_a_value_is_written_without_its_rounding_error(value, text):
+    assert code(value) == text
+
+
+def test_an_option_that_is_the_default_is_left_out():
+    made = call("f", 1, "x", a=unless(0, 0), b=unless(0, 2), c=unless(True, False))
+    assert str(made) == "f(1, x, b=2, c=False)"
+
+
+ITEMS = [f"argument{number}" for number in range(4)]
+
+
+@pytest.mark.parametrize("width", [2, 4, 6, 12])
+@pytest.mark.parametrize("brackets", ["()", "[]", "{}"])
+def test_a_statement_is_broken_as_black_does(tmp_path, width, brackets):
+    inner = Call("function", tuple(width * ITEMS[:2]))
+    start, end = (
+        (f"x = f{brackets[0]}", ")") if brackets == "()" else (f"x = {brackets[0]}", brackets[1])
+    )
+    items = [*ITEMS, inner] if brackets != "{}" else [f'"{item}": {item}' for item in width * ITEMS]
+    file = tmp_path / "program.py"
+    file.write_text(bracketed(start, items, end) + "\n")
+    run = subprocess.run(["ruff", "format", "--isolated", "--diff", file], capture_output=True)
+    assert run.returncode == 0, run.stdout
+
+
+def test_functions_have_two_lines_around_them():
+    text = join_blocks(
+        ["import time", "def f():\n    pass", "@g\ndef h():\n    pass", "x = 1", "y = 2"]
+    )
+    assert text == (
+        "import time\n\n\ndef f():\n    pass\n\n\n@g\ndef h():\n    pass\n\n\nx = 1\n\ny = 2\n"
+    )
