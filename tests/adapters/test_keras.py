@@ -46,6 +46,7 @@ def test_it_agrees_with_the_reference():
     suite("keras", "tests/adapters/test_conformance.py", "-k", "agrees_with_the_reference")
 
 
+@pytest.mark.long
 def test_its_programs_agree_with_the_reference():
     suite("keras", "tests/adapters/test_programs.py")
 

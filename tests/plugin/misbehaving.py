@@ -224,7 +224,7 @@ def slow_first_fetch(backward, job, fetched=set()):  # noqa: B006, it remembers 
 
 def goes_on(backward, job):
     """Return before the gradients are there, in each call."""
-    return there_after(0.4, backward())
+    return there_after(0.3, backward())
 
 
 def there_after(seconds, fetch):
