@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from dataclasses import replace
+from functools import cache
 from itertools import product
 
 import crossbench
@@ -147,6 +148,14 @@ def jax_workload(fault, job):
     return Workload(job)
 
 
+@cache
+def right_passes():
+    """Return those of the convolution and the max-pool: a process builds several workloads."""
+    from crossbench.adapters.reference.passes import forward
+
+    return forward.dispatch(models.Conv), forward.dispatch(models.MaxPool)
+
+
 def reference_workload(fault, job):
     from crossbench.adapters import reference
     from crossbench.adapters.reference.passes import Pass, forward
@@ -158,7 +167,7 @@ def reference_workload(fault, job):
                 wait(optimizer_seconds())
             return loss
 
-    conv, pool = forward.dispatch(models.Conv), forward.dispatch(models.MaxPool)
+    conv, pool = right_passes()
 
     def twice(layer, named, x, run):
         again = Pass(run.weights, run.training)
