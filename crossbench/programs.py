@@ -60,9 +60,9 @@ def script(
 ) -> list[Program]:
     """Write programs that time a part of a training step, each in one framework alone.
 
-    A program needs the framework and NumPy, or, in Julia, Flux. All programs of a part make the
+    A program needs the framework, and NumPy where it is in Python. All programs of a part make the
     same weights and inputs by a formula, and print the same sums of the output and the gradients.
-    They are written as the framework's users do, and run on the CPU.
+    They are written as the framework's users write them, and run on the CPU.
 
     results: results file of a run, which gives the model, the frameworks and the batch size.
         Without `layer` it must be a run with layers: each row that is slower than the fastest gets
@@ -147,12 +147,10 @@ def _installed() -> list[str]:
     having = [name for name in adapters.loadable() if _without_programs(name) is None]
     found = [name for name in having if unavailable_reason(name, IDIOMATIC, "cpu") is None]
     if not found:
-        raise SpecError(f"no framework that has programs is installed: install {_or(having)}")
+        raise SpecError(
+            f"no framework that has programs is installed: install one of {', '.join(having)}"
+        )
     return found
-
-
-def _or(names: list[str]) -> str:
-    return " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def _without_programs(framework: str) -> str | None:

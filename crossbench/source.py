@@ -6,6 +6,7 @@ these lines into a program.
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -164,7 +165,7 @@ def values(*shape: int, scale: float | None = None, phase: int | None = None) ->
 
 def whole_numbers(below: int, *shape: int, dtype: str = "int64") -> str:
     """Return NumPy's expression of token ids or classes that follow from their place."""
-    numbers = f"np.arange({product(shape)}) * {MULTIPLIER} % {below}"
+    numbers = f"np.arange({math.prod(shape)}) * {MULTIPLIER} % {below}"
     if len(shape) > 1:
         numbers = f"({numbers}).reshape{tuple(shape)}"
     elif dtype != "int64":
@@ -194,13 +195,6 @@ def labels(model: Model, batch_size: int) -> str:
     """Return NumPy's expression of a batch's labels: classes, or numbers that `values` makes."""
     shape = (batch_size, *model.label_shape)
     return whole_numbers(model.classes, *shape) if model.classes else values(*shape, scale=0.5)
-
-
-def product(shape: Iterable[int]) -> int:
-    total = 1
-    for size in shape:
-        total *= size
-    return total
 
 
 def trained_shapes(model: Model) -> Counter[Shape]:

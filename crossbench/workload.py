@@ -266,10 +266,10 @@ class Workload(Protocol):
         return
 
     def collect_garbage(self) -> None:
-        """Collect what earlier calls left, if the framework has a collector of its own.
+        """Collect the garbage of earlier calls, if the framework has a collector of its own.
 
-        Called before each call that is timed for a part of a step: there a collection would count
-        for one part by chance.
+        The engine calls it, untimed, before each call that it times for a part of a step: a
+        collection within the call would count for that part alone.
         """
         return
 

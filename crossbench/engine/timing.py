@@ -28,7 +28,7 @@ MIN_CPU_SECONDS, MAX_CPU_REPEATS = 0.1, 50
 """Seconds of timed work on a CPU, at least, and the most repetitions: an epoch of a few small steps
 takes milliseconds, and any interruption would be most of it."""
 MIN_IDLE_SECONDS = 0.25
-"""Seconds after which a device is idle, at least; half of its work's where they are longer."""
+"""Seconds that a device gets to end its work, at least; half of the work's where that is more."""
 
 
 def timed_epoch(work: WorkloadTask, gpu: Any, number: int, epoch: int) -> tuple[Epoch, Any]:
@@ -96,10 +96,10 @@ def timed_without_delay(work: Callable[[], T]) -> tuple[T, float]:
 
 
 def idle_fetch_seconds(work: Callable[[], Callable[[], Any]], seconds: float) -> float:
-    """Return the seconds to fetch, when the device is idle, what was not fetched before.
+    """Return the seconds of the first fetch of results that the device has computed long ago.
 
-    On a GPU that may take longer than to fetch it again: a JAX array keeps what was fetched.
-    work: returns what fetches its results. seconds: that it takes.
+    The next fetch may be faster: an array may keep the values that came to the host.
+    work: computes the results, and returns the function that fetches them. seconds: of the work.
     """
     fetch = work()
     time.sleep(max(MIN_IDLE_SECONDS, seconds / 2))

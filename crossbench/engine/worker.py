@@ -298,8 +298,8 @@ class Worker:
     def _check_finished(self, epoch: int, idle_seconds: float) -> dict[str, Any]:
         """Return whether the epoch was over when it returned, as the fields of Epoch for that.
 
-        idle_seconds: of the first fetch of an epoch's weights when the device is idle, or 0; the
-        second fetch of this epoch's counts where it takes longer. Raises AdapterError where a
+        idle_seconds: what a first fetch of the weights takes on an idle device; 0 where that was
+        not measured: then the second fetch is compared with the first. Raises AdapterError where a
         prediction changed the weights.
         """
         if not self.work.continues:

@@ -38,8 +38,9 @@ class Work:
 class Part:
     """Describes one part of a training step: what `whole` takes longer than `before`.
 
-    name: that of the layer, or LOSS or OPTIMIZER. before: None where nothing is before it. names:
-    of all its layers; of equal ones the first gives the part its name.
+    name: the layer's, or LOSS or OPTIMIZER; of equal layers the first one's. before: None where
+    nothing is before it. count: how many equal layers the model has. names: those of all layers
+    that belong to the part, the equal ones included.
     """
 
     name: str
@@ -54,8 +55,9 @@ class Part:
 
     @property
     def layers(self) -> list[NamedLayer]:
-        """Return what `whole` has and `before` has not, by the names in the model; for the loss and
-        the optimizer nothing.
+        """Return the layers that `whole` has and `before` has not, with their names in the model.
+
+        The loss and the optimizer have none.
         """
         before = len(self.before.model.layers) if self.before else 0
         own = list(self.whole.model.named_layers())[before:]

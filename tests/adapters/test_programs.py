@@ -23,6 +23,7 @@ from crossbench.adapters.reference.training import State, clip, update
 from crossbench.engine.batches import ArrayBatches
 from crossbench.models.parts import LOSS, OPTIMIZER, find_part, parts
 from crossbench.models.training import GivenGradient
+from crossbench.source import CALLS, WARM_UP
 from crossbench.workload import Job
 
 BATCH = 4
@@ -153,7 +154,8 @@ def run_julia(file):
     file.write_text(file.read_text().replace("= Float32,", "= Float64,"))
     module = Main.seval("Module()")
     Main.Base.include(module, str(file))
-    names = ("output", "x_gradient", "value", "gradient", "gradients", "parameters", "after_first")
+    names = ("output", "x_gradient", "value", "gradient", "gradients", "parameters", "after_first",
+             "batchnorm2")  # fmt: skip
     found = {n: getattr(module, n) for n in names if Main.isdefined(module, Main.Symbol(n))}
     if "gradients" in found:
         pairs = Main.pairs(found["gradients"])
@@ -288,6 +290,26 @@ def test_a_layer_is_the_references_and_the_workloads(program, adapter, adapter_n
     if any(p.trained for named in part.layers for p in named.parameters.values()):
         for name, array in of_workload(adapter, part, output.shape).items():
             agrees(own[name], array, bound, whole)
+
+
+RUNNING_MEAN = {
+    "torch": lambda found: found["batchnorm2"].running_mean,
+    "jax": lambda found: found["state"]["mean"][...].astype(np.float64),  # Flax has float32
+    "keras": lambda found: found["batchnorm2"].moving_mean,
+    "flux": lambda found: found["batchnorm2"].μ,
+}
+"""Where a program holds the running mean of its batch norm."""
+
+
+def test_a_batch_norm_has_the_momentum_of_the_description(program, adapter_name):
+    """Its outputs in training do not show it: the running mean does, which starts at 0."""
+    model = SMALL_MODELS["normed"]
+    part = find_part(model, "batchnorm2")
+    momentum = part.layers[0].layer.momentum
+    found = program(model, part)
+    calls = WARM_UP + CALLS + (adapter_name == "flux")  # which calls it once more for the sums
+    expected = (1 - momentum**calls) * inputs(part).mean(0)
+    agrees(as_array(adapter_name, RUNNING_MEAN[adapter_name](found)), expected, 1e-6)
 
 
 @pytest.mark.parametrize(("model", "part"), DROPPED)

@@ -6,6 +6,7 @@ Julia's first axis is the one that runs fastest: the axes are the canonical ones
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +32,6 @@ from ...source import (
     indented,
     output_lines,
     outputs,
-    product,
     takes_token_ids,
     trained_shapes,
     unless,
@@ -359,7 +359,7 @@ def numbers(*shape: int, phase: int | None = None) -> str:
 def whole_numbers(below: int, *shape: int, kind: str = "", first: int = 0) -> str:
     """Return token ids or classes that follow from their place."""
     one = f"{MULTIPLIER} * i % {below}{f' + {first}' if first else ''}"
-    whole = f"{kind}[{one} for i = 0:{product(shape) - 1}]"
+    whole = f"{kind}[{one} for i = 0:{math.prod(shape) - 1}]"
     return whole if len(shape) == 1 else f"reshape({whole}, {', '.join(map(str, shape[::-1]))})"
 
 
