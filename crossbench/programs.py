@@ -208,7 +208,10 @@ def _of_results(
         except NotImplementedError as error:
             progress(f"no program for {row.name}: {error}")
     if not programs:
-        raise SpecError(f"{results} has no row that a program can be written for")
+        raise SpecError(
+            f"{results} has no row that a program can be written for: it must train on the CPU, in "
+            "the idiomatic variant of a framework that has programs"
+        )
     return _told_apart(programs)
 
 
@@ -282,7 +285,7 @@ def _slow_part(comparison: Comparison, row: CellResult, fastest: CellResult) -> 
 
 
 def _seconds(comparison: Comparison, row: CellResult, name: str) -> float | None:
-    """Return what a part, with all that are equal to it, took of a step of the row."""
+    """Return the seconds per step of a part in a row, equal layers included; None if unknown."""
     for part in comparison.parts:
         figures = comparison.part_figures(part).get(row.name)
         if part.name == name and figures and figures.seconds:

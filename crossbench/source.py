@@ -27,7 +27,7 @@ GRADIENT_PHASE = 1
 """Phase of the output's gradient: a norm's input would have none if it were equal to the output."""
 WARM_UP, CALLS = 3, 10
 MULTIPLIER = 7919
-"""A prime, by which token ids and classes follow from their place."""
+"""A prime: the i-th token id, or class, is i times it, modulo the number of ids or classes."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,11 @@ def code(value: Any) -> str:
 def unless(default: Any, value: Any) -> Any:
     """Return the value of an option, or, where it is the framework's default, None."""
     return None if value == default else value
+
+
+def unsupported(kind: str, found: Any, title: str) -> NotImplementedError:
+    """Return the error for a layer, loss, optimizer or schedule that no program is written for."""
+    return NotImplementedError(f"unsupported {kind} for a program in {title}: {found}")
 
 
 def one_or_both(pair: tuple[int, int]) -> int | tuple[int, int]:

@@ -381,6 +381,12 @@ def test_a_dropout_before_the_first_weights_has_no_sums(program, capsys):
     assert "gradient of" not in capsys.readouterr().out
 
 
+def test_a_loss_that_a_program_cannot_have_is_named(adapter):
+    model = replace(SMALL_MODELS["plain"], loss=GivenGradient())
+    with pytest.raises(NotImplementedError, match="unsupported loss for a program in"):
+        adapter.part_program(find_part(model, LOSS), model, BATCH, THREADS)
+
+
 def all_programs(adapter):
     """Yield the model, the part and the text of each program, of the small models too."""
     for model in (*map(models.get, models.names()), *SMALL_MODELS.values()):

@@ -135,10 +135,10 @@ def test_a_plugin_without_programs_is_refused(tmp_path):
 
 def test_a_layer_that_a_framework_lacks_is_an_error_of_one_line(tmp_path, monkeypatch):
     def lacking(*_):
-        raise NotImplementedError("no program in PyTorch has the layer Conv")
+        raise NotImplementedError("unsupported layer for a program in PyTorch: Conv")
 
     monkeypatch.setattr(type(adapters.get("torch")), "part_program", lacking)
-    with pytest.raises(SpecError, match="no program in PyTorch has the layer Conv"):
+    with pytest.raises(SpecError, match="unsupported layer for a program in PyTorch: Conv"):
         crossbench.script(layer="conv1", frameworks="torch", out=tmp_path)
 
 
@@ -288,17 +288,22 @@ def test_rows_without_programs_are_passed_over_with_a_line_each(capsys, tmp_path
     ]
 
 
+LACKING = "unsupported layer for a program in JAX: Dense"
+
+
 def test_a_row_whose_framework_lacks_the_layer_is_passed_over(
     capsys, tmp_path, results, monkeypatch
 ):
     def lacking(*_):
-        raise NotImplementedError("no program in JAX has the layer Dense")
+        raise NotImplementedError(LACKING)
 
     monkeypatch.setattr(type(adapters.get("jax")), "part_program", lacking)
     file = results(LENET5, row("torch", 1.0), row("jax", 2.0, dense1=5.0))
     status, _, err = invoke(capsys, file, "--out", tmp_path / "out")
     assert status == 0
-    assert err == "crossbench: no program for jax cpu: no program in JAX has the layer Dense\n"
+    assert (
+        err == "crossbench: no program for jax cpu: unsupported layer for a program in JAX: Dense\n"
+    )
     assert files(tmp_path / "out") == ["dense1_torch.py"]
 
 

@@ -35,6 +35,7 @@ from ...source import (
     takes_token_ids,
     trained_shapes,
     unless,
+    unsupported,
 )
 
 NUMBERS = """
@@ -331,7 +332,7 @@ def layer_source(named: NamedLayer) -> LayerSource:
             backward = Call("Chain", ("reverse_sequence", cell, "last_output"))
             build = Call("Parallel", ("vcat", forward, backward))
             return LayerSource(build, parameters=own, definitions=(BOTH_DIRECTIONS,))
-    raise NotImplementedError(f"no program in Flux.jl has the layer {named.layer}")
+    raise unsupported("layer", named.layer, "Flux.jl")
 
 
 def call(function: str, *arguments: Any, **options: Any) -> Call:
@@ -426,7 +427,7 @@ def loss_source(loss: models.Loss, model: Model, batch_size: int) -> tuple[str, 
             return "Flux.logitbinarycrossentropy", [*made, "targets = reshape(T.(labels), 1, :)"]
         case models.MeanSquaredError():
             return "Flux.mse", made
-    raise NotImplementedError(f"no program in Flux.jl has the loss {loss}")
+    raise unsupported("loss", loss, "Flux.jl")
 
 
 def optimizer_source(optimizer: Optimizer) -> str:
@@ -446,7 +447,7 @@ def optimizer_source(optimizer: Optimizer) -> str:
         case models.Adadelta(_, rho, epsilon):  # it has no learning rate of its own
             chain = (call("AdaDelta", rho, epsilon), call("Descent", rate))
             return str(Call("OptimiserChain", chain))
-    raise NotImplementedError(f"no program in Flux.jl has the optimizer {optimizer}")
+    raise unsupported("optimizer", optimizer, "Flux.jl")
 
 
 def schedule_source(optimizer: Optimizer) -> str:
@@ -459,7 +460,7 @@ def schedule_source(optimizer: Optimizer) -> str:
             return WARMUP_COSINE.format(
                 peak=peak, warmup=warmup, steps=steps, minimum=code(minimum)
             )
-    raise NotImplementedError(f"no program in Flux.jl has the schedule {optimizer.schedule}")
+    raise unsupported("schedule", optimizer.schedule, "Flux.jl")
 
 
 WARMUP_COSINE = '''

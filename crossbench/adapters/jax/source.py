@@ -34,6 +34,7 @@ from ...source import (
     python_program,
     shapes_statement,
     unless,
+    unsupported,
     values,
 )
 
@@ -293,7 +294,7 @@ def layer_source(named: NamedLayer) -> LayerSource:
             return LayerSource(build, output, parameters=own)
         case models.LSTM(width, bidirectional) | models.GRU(width, bidirectional):
             return recurrent(named, width, bidirectional)
-    raise NotImplementedError(f"no program in JAX has the layer {named.layer}")
+    raise unsupported("layer", named.layer, "JAX")
 
 
 def recurrent(named: NamedLayer, width: int, bidirectional: bool) -> LayerSource:
@@ -386,7 +387,7 @@ def loss_source(loss: models.Loss) -> list[str]:
             return ["return optax.sigmoid_binary_cross_entropy(outputs[:, 0], labels).mean()"]
         case models.MeanSquaredError():
             return ["return optax.squared_error(outputs, labels).mean()"]
-    raise NotImplementedError(f"no program in JAX has the loss {loss}")
+    raise unsupported("loss", loss, "JAX")
 
 
 def optimizer_source(optimizer: Optimizer) -> Call:
@@ -405,7 +406,7 @@ def optimizer_source(optimizer: Optimizer) -> Call:
             return call("optax.rmsprop", rate, decay=rho, eps=epsilon, eps_in_sqrt=False)
         case models.Adadelta(_, rho, epsilon):
             return call("optax.adadelta", rate, rho=rho, eps=epsilon)
-    raise NotImplementedError(f"no program in JAX has the optimizer {optimizer}")
+    raise unsupported("optimizer", optimizer, "JAX")
 
 
 def schedule_source(optimizer: Optimizer) -> tuple[list[str], list[str]]:
@@ -429,7 +430,7 @@ def schedule_source(optimizer: Optimizer) -> tuple[list[str], list[str]]:
                 end_value=minimum * peak,
             )
             return [], [schedule.assigned_to("rate")]
-    raise NotImplementedError(f"no program in JAX has the schedule {optimizer.schedule}")
+    raise unsupported("schedule", optimizer.schedule, "JAX")
 
 
 POSITION_EMBEDDING = '''

@@ -35,6 +35,7 @@ from ...source import (
     python_program,
     shapes_statement,
     unless,
+    unsupported,
     values,
 )
 
@@ -255,7 +256,7 @@ def layer_source(named: NamedLayer) -> LayerSource:
             build = call("keras.layers.Bidirectional", build) if bidirectional else build
             definitions = (SWAPPED,) if isinstance(named.layer, models.GRU) else ()
             return LayerSource(build, parameters=own, definitions=definitions)
-    raise NotImplementedError(f"no program in Keras has the layer {named.layer}")
+    raise unsupported("layer", named.layer, "Keras")
 
 
 TRAINING = "{layer}({x}, training=True)"
@@ -364,7 +365,7 @@ def loss_source(loss: models.Loss) -> tuple[Call, list[str]]:
             return call("keras.losses.BinaryCrossentropy", from_logits=True), value
         case models.MeanSquaredError():
             return call("keras.losses.MeanSquaredError"), value
-    raise NotImplementedError(f"no program in Keras has the loss {loss}")
+    raise unsupported("loss", loss, "Keras")
 
 
 def optimizer_source(optimizer: Optimizer) -> list[str]:
@@ -385,7 +386,7 @@ def optimizer_source(optimizer: Optimizer) -> list[str]:
         case models.Adadelta(_, rho, epsilon):
             made = call("keras.optimizers.Adadelta", rate, rho=rho, epsilon=epsilon, **clip)
         case _:
-            raise NotImplementedError(f"no program in Keras has the optimizer {optimizer}")
+            raise unsupported("optimizer", optimizer, "Keras")
     lines = [made.assigned_to("optimizer")]
     if isinstance(optimizer, models.AdamW) and optimizer.matrices_only:
         vectors = "[v for v in variables if len(v.shape) < 2]"
@@ -423,7 +424,7 @@ def schedule_source(optimizer: Optimizer) -> list[str]:
                 warmup_steps=warmup,
             )
         case other:
-            raise NotImplementedError(f"no program in Keras has the schedule {other}")
+            raise unsupported("schedule", other, "Keras")
     return [schedule.assigned_to("rate")]
 
 

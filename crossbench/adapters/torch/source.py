@@ -32,6 +32,7 @@ from ...source import (
     shapes_statement,
     takes_token_ids,
     unless,
+    unsupported,
     values,
 )
 
@@ -213,7 +214,7 @@ def layer_source(named: NamedLayer) -> LayerSource:
             return LayerSource(build, parameters=attention(named), definitions=definitions)
         case models.LSTM(width, bidirectional) | models.GRU(width, bidirectional):
             return recurrent(named, width, bidirectional)
-    raise NotImplementedError(f"no program in PyTorch has the layer {named.layer}")
+    raise unsupported("layer", named.layer, "PyTorch")
 
 
 def parameters(named: NamedLayer) -> dict[str, ParameterSource]:
@@ -271,7 +272,7 @@ def loss_source(loss: models.Loss, output_shape: Shape) -> tuple[Call, str]:
             return build, "loss(outputs.squeeze(1), labels.to(outputs.dtype))"
         case models.MeanSquaredError():
             return call("nn.MSELoss"), "loss(outputs, labels)"
-    raise NotImplementedError(f"no program in PyTorch has the loss {loss}")
+    raise unsupported("loss", loss, "PyTorch")
 
 
 def optimizer_source(optimizer: Optimizer) -> list[str]:
@@ -293,7 +294,7 @@ def optimizer_source(optimizer: Optimizer) -> list[str]:
         case models.Adadelta(_, rho, epsilon):
             made = call("torch.optim.Adadelta", updated, lr=rate, rho=rho, eps=epsilon)
         case _:
-            raise NotImplementedError(f"no program in PyTorch has the optimizer {optimizer}")
+            raise unsupported("optimizer", optimizer, "PyTorch")
     return [*groups, made.assigned_to("optimizer")]
 
 
@@ -310,7 +311,7 @@ def schedule_source(optimizer: Optimizer) -> tuple[list[str], list[str]]:
             given = {"warmup": warmup, "steps": steps, "minimum": code(minimum)}
             definitions, factor = [WARMUP_COSINE.format(**given)], "factor"
         case other:
-            raise NotImplementedError(f"no program in PyTorch has the schedule {other}")
+            raise unsupported("schedule", other, "PyTorch")
     made = call("torch.optim.lr_scheduler.LambdaLR", "optimizer", factor)
     return definitions, [made.assigned_to("schedule")]
 
