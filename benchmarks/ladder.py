@@ -70,7 +70,7 @@ class FusedWorkload(TorchWorkload):
 
     def new_optimizer(self) -> Any:
         if isinstance(self.description, SGD | Adam | AdamW):
-            return optimizer(self.description, self.groups, fused=True)
+            return optimizer(self.description, self.trained, fused=True)
         return super().new_optimizer()
 
 

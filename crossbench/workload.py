@@ -17,9 +17,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .data import Dataset
 from .inputs.names import DEVICES, IDIOMATIC, MALLOC
 from .models.model import Model, Weights
 from .models.parts import Part
+from .source.training_programs import Training
 
 
 def versions(*packages: str) -> dict[str, str]:
@@ -315,7 +317,7 @@ class Adapter(ABC):
     """The framework's name as its users write it: "PyTorch"."""
 
     program_suffix = ".py"
-    """The end of the name of a file with what `part_program` returns."""
+    """The end of the name of a file with a program."""
 
     variants: Mapping[str, Variant] = {IDIOMATIC: Variant("as the framework's tutorials write it")}
     """The ways to train that `build` knows, by name; IDIOMATIC is the first."""
@@ -378,7 +380,48 @@ class Adapter(ABC):
         the output and the gradients, which are the same in any framework. Raises
         NotImplementedError, with the reason in a line, where there is none.
         """
-        raise NotImplementedError(f"the adapter of {self.title} writes no programs")
+        raise NotImplementedError(self._no_programs())
+
+    def training_program(self, training: Training) -> str:
+        """Return a program that trains a model in the framework alone, as a variant's row does.
+
+        It needs the framework and NumPy, and is written as the framework's users do. From the
+        weights that `initial_arrays` returns, its losses are the row's. Raises NotImplementedError,
+        with the reason in a line, where there is none.
+        """
+        raise NotImplementedError(self._no_programs())
+
+    def initial_arrays(self, training: Training, weights: Weights) -> Mapping[str, np.ndarray]:
+        """Return canonical weights by the names, and with the axes, of the program's model."""
+        raise NotImplementedError(self._no_programs())
+
+    def example_arrays(self, training: Training, dataset: Dataset) -> Mapping[str, np.ndarray]:
+        """Return the arrays that the program reads examples from, none if it needs no such file."""
+        raise NotImplementedError(self._no_programs())
+
+    def _no_programs(self) -> str:
+        return f"the adapter of {self.title} writes no programs"
+
+
+class ProgramModules(Adapter):
+    """Mixed into an adapter, writes its programs by two modules of the adapter's package: source,
+    which has part_program, and program, which has the other functions.
+    """
+
+    def part_program(self, part: Part, model: Model, batch_size: int, threads: int) -> str:
+        return self._module("source").part_program(part, model, batch_size, threads)
+
+    def training_program(self, training: Training) -> str:
+        return self._module("program").training_program(training)
+
+    def initial_arrays(self, training: Training, weights: Weights) -> Mapping[str, np.ndarray]:
+        return self._module("program").initial_arrays(training, weights)
+
+    def example_arrays(self, training: Training, dataset: Dataset) -> Mapping[str, np.ndarray]:
+        return self._module("program").example_arrays(training, dataset)
+
+    def _module(self, name: str) -> Any:
+        return import_module(f".{name}", type(self).__module__)
 
 
 class VariantModules(Adapter):

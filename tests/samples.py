@@ -121,6 +121,18 @@ def write_cifar(directory: Path, per_file: int = 20, seed: int = 0) -> Path:
     return directory
 
 
+def write_mnist(directory: Path, examples: int = 40) -> Path:
+    """Write a directory in MNIST's format, and return it."""
+    directory.mkdir(exist_ok=True)
+    for prefix, seed in (("train", 0), ("t10k", 1)):
+        random = np.random.default_rng(seed)
+        split = synthetic.make_split(examples, random, synthetic.MNIST_SHAPE)
+        for kind, array in (("images-idx3", split.inputs[:, 0]), ("labels-idx1", split.labels)):
+            header = np.array([2048 + array.ndim, *array.shape], ">u4").tobytes()
+            (directory / f"{prefix}-{kind}-ubyte").write_bytes(header + array.tobytes())
+    return directory
+
+
 def rows(text):
     """Return the cells of the table's two grids, by framework and column."""
     found = {}

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from crossbench.source import Call, bracketed, call, code, join_blocks, unless
+from crossbench.source.statements import Call, bracketed, call, code, join_blocks, unless
 
 
 @pytest.mark.parametrize(

@@ -92,9 +92,9 @@ def plant_in_torch(fault, plant):
             lambda n: WrongFlatten() if isinstance(n.layer, Flatten) else original(n),
         )
     elif fault == "a double softmax":
-        plant.part("criterion", lambda loss: DoubleSoftmax())
+        plant.part("criterion", lambda *_: DoubleSoftmax())
     elif fault == "a summed loss":
-        plant.part("criterion", lambda loss: nn.CrossEntropyLoss(reduction="sum"))
+        plant.part("criterion", lambda *_: nn.CrossEntropyLoss(reduction="sum"))
     else:
         wrong = lambda d, p, **options: torch.optim.SGD(  # noqa: E731
             p, lr=d.learning_rate, momentum=0.9, nesterov=True, **options
@@ -250,7 +250,7 @@ def regression_in_torch(fault, plant):
         plant.part("module", tanh)
     else:
         wrong = nn.MSELoss(reduction="sum") if "sum" in fault else Half()
-        plant.part("criterion", lambda loss: wrong)
+        plant.part("criterion", lambda *_: wrong)
 
 
 def regression_in_jax(fault, plant):

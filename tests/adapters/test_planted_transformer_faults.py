@@ -77,9 +77,13 @@ def in_torch(fault, plant):
         wrong = lambda q, k, v, is_causal: attention(q, k, v, is_causal=is_causal, scale=1.0)  # noqa: E731
         plant.method(nn.functional, "scaled_dot_product_attention", wrong)
     elif fault == "no gradient through the last layer":
-        layers = importlib.import_module("crossbench.adapters.torch.layers")
-        wrong = lambda self, x: nn.functional.linear(x, self.weight.detach())  # noqa: E731
-        plant.method(layers.Unembedding, "forward", wrong)
+        right = nn.Linear.forward
+
+        def wrong(self, x):
+            is_last = self.out_features == SPEAKING.vocabulary
+            return nn.functional.linear(x, self.weight.detach()) if is_last else right(self, x)
+
+        plant.method(nn.Linear, "forward", wrong)
     elif fault == "clipping by value":
         plant.part("clip", nn.utils.clip_grad_value_)
     elif fault == "a schedule that is a step late":

@@ -23,7 +23,7 @@ from crossbench.adapters.reference.training import State, clip, update
 from crossbench.engine.batches import ArrayBatches
 from crossbench.models.parts import LOSS, OPTIMIZER, find_part, parts
 from crossbench.models.training import GivenGradient
-from crossbench.source import CALLS, WARM_UP
+from crossbench.source.part_programs import CALLS, WARM_UP
 from crossbench.workload import Job
 
 BATCH = 4

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from ...inputs.names import IDIOMATIC, MALLOC
-from ...models import Model
-from ...models.parts import Part
 from ...workload import (
     KEEP_FREED_MEMORY,
     MALLOC_VARIANT,
     Adapter,
     Job,
+    ProgramModules,
     Unavailable,
     Variant,
     VariantModules,
@@ -67,14 +66,9 @@ VARIANTS = {
 }
 
 
-class FluxVariants(VariantModules, FluxAdapter):
+class FluxVariants(VariantModules, ProgramModules, FluxAdapter):
     variants = VARIANTS
     program_suffix = ".jl"
-
-    def part_program(self, part: Part, model: Model, batch_size: int, threads: int) -> str:
-        from .source import part_program
-
-        return part_program(part, model, batch_size, threads)
 
 
 ADAPTER = FluxVariants()

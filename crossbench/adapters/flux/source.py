@@ -15,28 +15,20 @@ from ...models.model import Model, NamedLayer
 from ...models.parameters import Shape
 from ...models.parts import LOSS, OPTIMIZER, Part
 from ...models.training import Optimizer
-from ...source import (
+from ...source.layers import LayerLines, LayerSource, ParameterSource, output_lines
+from ...source.part_programs import (
     CALLS,
     GRADIENT_PHASE,
     MULTIPLIER,
     SCALE,
     WARM_UP,
-    Call,
-    LayerLines,
-    LayerSource,
-    ParameterSource,
-    bracketed,
-    code,
     gradients,
     heading,
-    indented,
-    output_lines,
     outputs,
     takes_token_ids,
     trained_shapes,
-    unless,
-    unsupported,
 )
+from ...source.statements import Call, bracketed, code, indented, unless, unsupported
 
 NUMBERS = """
 # the same numbers in any language

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...inputs.names import IDIOMATIC, MALLOC
-from ...models import Model
-from ...models.parts import Part
 from ...workload import (
     KEEP_FREED_MEMORY,
     MALLOC_VARIANT,
     Adapter,
     Job,
+    ProgramModules,
     Variant,
     VariantModules,
     missing,
@@ -78,13 +77,8 @@ VARIANTS = {
 }
 
 
-class JaxVariants(VariantModules, JaxAdapter):
+class JaxVariants(VariantModules, ProgramModules, JaxAdapter):
     variants = VARIANTS
-
-    def part_program(self, part: Part, model: Model, batch_size: int, threads: int) -> str:
-        from .source import part_program
-
-        return part_program(part, model, batch_size, threads)
 
 
 ADAPTER = JaxVariants()

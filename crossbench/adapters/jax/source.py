@@ -10,33 +10,23 @@ from ... import models
 from ...models.model import Model, NamedLayer
 from ...models.parts import LOSS, OPTIMIZER, Part
 from ...models.training import Optimizer
-from ...source import (
+from ...source.layers import LayerLines, LayerSource, ParameterSource, output_lines
+from ...source.part_programs import (
     ARRAY,
     GRADIENT_PHASE,
     SCALE,
-    WIDTH,
-    Call,
-    LayerLines,
-    LayerSource,
-    ParameterSource,
     Timed,
     batch_inputs,
     batch_values,
-    bracketed,
-    call,
-    code,
     gradients,
     heading,
-    indented,
     labels,
-    output_lines,
     outputs,
     python_program,
     shapes_statement,
-    unless,
-    unsupported,
     values,
 )
+from ...source.statements import WIDTH, Call, bracketed, call, code, indented, unless, unsupported
 
 SETUP = (
     'jax.config.update("jax_platforms", "cpu")',

@@ -11,9 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 from ...inputs.names import IDIOMATIC
-from ...models import Model
-from ...models.parts import Part
-from ...workload import Adapter, Job, Variant, VariantModules, missing, versions
+from ...workload import Adapter, Job, ProgramModules, Variant, VariantModules, missing, versions
 from ..jax import ADAPTER as JAX, GPU_PLUGINS, missing_plugin
 from ..torch import ADAPTER as TORCH
 from .workload import KerasWorkload
@@ -93,16 +91,11 @@ class KerasOnTorch(KerasAdapter):
         return super().required_environment(device) | own
 
 
-class KerasBackends(VariantModules, KerasOnTensorFlow):
+class KerasBackends(VariantModules, ProgramModules, KerasOnTensorFlow):
     variants = VARIANTS
 
     def of_variant(self, name: str) -> Adapter:
         return {"jax": KerasOnJax(), "torch": KerasOnTorch()}.get(name, self)
-
-    def part_program(self, part: Part, model: Model, batch_size: int, threads: int) -> str:
-        from .source import part_program
-
-        return part_program(part, model, batch_size, threads)
 
 
 ADAPTER = KerasBackends()

@@ -11,32 +11,31 @@ from ...models.model import Model, NamedLayer
 from ...models.parameters import Shape
 from ...models.parts import LOSS, OPTIMIZER, Part
 from ...models.training import Optimizer
-from ...source import (
+from ...source.layers import LayerLines, LayerSource, ParameterSource, output_lines
+from ...source.part_programs import (
     ARRAY,
     GRADIENT_PHASE,
     SCALE,
-    WIDTH,
-    Call,
-    LayerLines,
-    LayerSource,
-    ParameterSource,
     Timed,
     batch_inputs,
     batch_values,
-    bracketed,
-    call,
     gradients,
     heading,
-    indented,
     labels,
-    one_or_both,
-    output_lines,
     outputs,
     python_program,
     shapes_statement,
+    values,
+)
+from ...source.statements import (
+    WIDTH,
+    Call,
+    bracketed,
+    call,
+    indented,
+    one_or_both,
     unless,
     unsupported,
-    values,
 )
 
 IMPORTS = """

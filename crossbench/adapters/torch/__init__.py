@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from ...inputs.names import IDIOMATIC, MALLOC
-from ...models import Model
-from ...models.parts import Part
 from ...workload import (
     KEEP_FREED_MEMORY,
     MALLOC_VARIANT,
     Adapter,
     Job,
+    ProgramModules,
     Variant,
     VariantModules,
     missing,
@@ -51,13 +50,8 @@ VARIANTS = {
 }
 
 
-class TorchVariants(VariantModules, TorchAdapter):
+class TorchVariants(VariantModules, ProgramModules, TorchAdapter):
     variants = VARIANTS
-
-    def part_program(self, part: Part, model: Model, batch_size: int, threads: int) -> str:
-        from .source import part_program
-
-        return part_program(part, model, batch_size, threads)
 
 
 ADAPTER = TorchVariants()

@@ -1,4 +1,7 @@
-"""Add the modules that torch.nn lacks, each on top of torch's own."""
+"""Add the modules and functions that PyTorch lacks, each on top of its own.
+
+The programs that source.py writes hold those that they need, word for word.
+"""
 
 # mypy: disallow-subclassing-any=False
 from __future__ import annotations
@@ -20,7 +23,8 @@ class OneHot(nn.Module):
         self.register_buffer("like", torch.empty(0), persistent=False)
 
     def forward(self, numbers: Tensor) -> Tensor:
-        return nn.functional.one_hot(numbers.long(), self.vocabulary).to(self.like.dtype)
+        one_hot = nn.functional.one_hot(numbers.long(), self.vocabulary)
+        return one_hot.to(self.like.dtype)
 
 
 class SequenceMean(nn.Module):
@@ -37,14 +41,10 @@ class ToSequence(nn.Module):
         return images.flatten(2).transpose(1, 2)
 
 
-class Unembedding(nn.Linear):
-    """Share the weight of an nn.Embedding, which the network sets."""
-
-
 class PositionEmbedding(nn.Module):
     """Add a weight for each place of a sequence."""
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    def __init__(self, *shape: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(shape))
 
@@ -94,11 +94,11 @@ class SelfAttention(nn.Module):
 
 
 class Residual(nn.Module):
-    """Add the outputs of the body and of the shortcut."""
+    """Add the outputs of the body and of the shortcut, which may be the input itself."""
 
-    def __init__(self, body: nn.Module, shortcut: nn.Module) -> None:
+    def __init__(self, body: nn.Module, shortcut: nn.Module | None = None) -> None:
         super().__init__()
-        self.body, self.shortcut = body, shortcut
+        self.body, self.shortcut = body, shortcut or nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
         return self.body(x) + self.shortcut(x)
@@ -156,6 +156,15 @@ class GivenGradient(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, _: Tensor) -> tuple[Tensor, None]:
         return ctx.saved_tensors[0], None
+
+
+def clip(parameters: list[nn.Parameter], max_norm: float) -> None:
+    """Scale the gradients down where the norm of them all is over max_norm.
+
+    As nn.utils.clip_grad_norm_ does, but for the 1e-6 that it adds to the norm.
+    """
+    norm = nn.utils.get_total_norm([parameter.grad for parameter in parameters])
+    nn.utils.clip_grads_with_norm_(parameters, max_norm, norm - 1e-6)
 
 
 def apply_mask(mask: Tensor) -> Callable[[nn.Dropout, tuple[Tensor], Tensor], Tensor]:

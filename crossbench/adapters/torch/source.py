@@ -1,42 +1,50 @@
 """Write programs in PyTorch, as its users do: the line of each layer, loss and optimizer, and the
 program of a part of a training step. Imports no PyTorch.
+
+The adapter builds its modules, losses and optimizers from these lines.
 """
 
 from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 from ... import models
 from ...models.model import Model, NamedLayer
 from ...models.parameters import Shape
 from ...models.parts import LOSS, OPTIMIZER, Part
 from ...models.training import Optimizer
-from ...source import (
+from ...source.layers import LayerLines, LayerSource, ParameterSource, output_lines
+from ...source.part_programs import (
     GRADIENT_PHASE,
     SCALE,
-    Call,
-    LayerLines,
-    LayerSource,
-    ParameterSource,
     Timed,
     batch_inputs,
-    bracketed,
-    call,
-    code,
     gradients,
     heading,
-    indented,
     labels,
-    one_or_both,
-    output_lines,
     outputs,
     python_program,
     shapes_statement,
     takes_token_ids,
-    unless,
-    unsupported,
     values,
 )
+from ...source.statements import (
+    Call,
+    bracketed,
+    call,
+    code,
+    indented,
+    one_or_both,
+    unless,
+    unsupported,
+)
 
-IMPORTS = "import time\n\nimport numpy as np\nimport torch\nfrom torch import nn"
+IMPORTS = "import time\n\nimport numpy as np\nimport torch"
 VALUES = (
     "numbers = np.sin(np.arange(np.prod(shape)) ** 2 + phase)",
     "return torch.from_numpy(numbers.reshape(shape).astype(DTYPE))",
@@ -47,12 +55,12 @@ SETUP = ("torch.set_num_threads(THREADS)", "torch.set_default_dtype(getattr(torc
 
 def part_program(part: Part, model: Model, batch_size: int, threads: int) -> str:
     """Return the program of a part of a training step."""
-    timed = {LOSS: _loss, OPTIMIZER: _optimizer}.get(part.name, _layers)
+    timed = {LOSS: _loss, OPTIMIZER: _optimizer}.get(part.name, _layers)(part, batch_size)
     return python_program(
         heading(part, model, "PyTorch", batch_size),
-        IMPORTS,
+        f"{IMPORTS}\n{import_nn(timed.definitions)}",
         VALUES,
-        timed(part, batch_size),
+        timed,
         version="torch {torch.__version__}",
         total=TOTAL,
         THREADS=threads,
@@ -85,6 +93,12 @@ def _layers(part: Part, batch_size: int) -> Timed:
     )
 
 
+def import_nn(definitions: Iterable[str]) -> str:
+    """Return the import of torch.nn, and of the type that definitions name."""
+    is_typed = any("Tensor" in definition for definition in definitions)
+    return f"from torch import {'Tensor, ' if is_typed else ''}nn"
+
+
 def built(layer: LayerLines) -> list[str]:
     """Return the statements that make a layer and set its parameters."""
     source = layer.source
@@ -97,9 +111,10 @@ def built(layer: LayerLines) -> list[str]:
 
 def _loss(part: Part, batch_size: int) -> Timed:
     model = part.whole.model
-    build, value = loss_source(model.loss, model.output_shape)
+    build = loss_source(model.loss, model.output_shape)
     of_labels = labels(model, batch_size)
     return Timed(
+        definitions=definitions(str(build)),
         setup=[
             *SETUP,
             build.assigned_to("loss"),
@@ -107,7 +122,7 @@ def _loss(part: Part, batch_size: int) -> Timed:
             f"labels = {f'torch.from_numpy({of_labels})' if model.classes else of_labels}",
         ],
         reset=["outputs.grad = None"],
-        call=[f"value = {value}", "value.backward()"],
+        call=["value = loss(outputs, labels)", "value.backward()"],
         numbers={"loss": "value"},
         gradients={"outputs": "outputs.grad"},
     )
@@ -116,9 +131,10 @@ def _loss(part: Part, batch_size: int) -> Timed:
 def _optimizer(part: Part, batch_size: int) -> Timed:
     model = part.whole.model
     optimizer = model.optimizer
-    definitions, schedule = schedule_source(optimizer)
+    factor, schedule = schedule_source(optimizer)
+    update = "\n".join(["def update():", *indented(update_source(optimizer))])
     return Timed(
-        definitions=[*definitions, "\n".join(["def update():", *indented(_update(optimizer))])],
+        definitions=[*definitions(update), *factor, update],
         setup=[
             *SETUP,
             shapes_statement(model),
@@ -135,18 +151,18 @@ def _optimizer(part: Part, batch_size: int) -> Timed:
     )
 
 
-def _update(optimizer: Optimizer) -> list[str]:
+def update_source(optimizer: Optimizer) -> list[str]:
     """Return the statements of an update: the clipping, the step and the schedule."""
-    clip = optimizer.clip_norm
+    norm = optimizer.clip_norm
     return [
-        *([f"nn.utils.clip_grad_norm_(parameters, {code(clip)})"] if clip is not None else []),
+        *([f"clip(parameters, {code(norm)})"] if norm is not None else []),
         "optimizer.step()",
         *(["schedule.step()"] if optimizer.schedule else []),
     ]
 
 
 def layer_source(named: NamedLayer) -> LayerSource:
-    """Return how a layer is written."""
+    """Return how a layer is written. The adapter builds it from the same line: see model.py."""
     shape = named.input_shape
     features = shape[-1]
     own = parameters(named)
@@ -157,64 +173,77 @@ def layer_source(named: NamedLayer) -> LayerSource:
                 "padding": unless(0, one_or_both(padding)),
                 "bias": unless(True, bias),
             }
-            build = call("nn.Conv2d", shape[0], channels, one_or_both(kernel), **options)
-            return LayerSource(build, parameters=own)
+            return layer(call("nn.Conv2d", shape[0], channels, one_or_both(kernel), **options), own)
         case models.MaxPool(window, stride):
             stride_option = unless(one_or_both(window), one_or_both(stride))
-            return LayerSource(call("nn.MaxPool2d", one_or_both(window), stride=stride_option))
+            return layer(call("nn.MaxPool2d", one_or_both(window), stride=stride_option))
         case models.ReLU():
-            return LayerSource(call("nn.ReLU"))
+            return layer(call("nn.ReLU"))
         case models.GELU(tanh):
-            return LayerSource(call("nn.GELU", *(('"tanh"',) if tanh else ())))
+            return layer(call("nn.GELU", *(('"tanh"',) if tanh else ())))
         case models.Flatten():
-            return LayerSource(call("nn.Flatten"))
+            return layer(call("nn.Flatten"))
         case models.ToSequence():
-            return LayerSource(None, "{x}.flatten(2).transpose(1, 2)")
+            return layer(call("ToSequence"))
         case models.Dense(outputs, bias):
-            build = call("nn.Linear", features, outputs, bias=unless(True, bias))
-            return LayerSource(build, parameters=own)
+            return layer(call("nn.Linear", features, outputs, bias=unless(True, bias)), own)
         case models.BatchNorm(epsilon, momentum):
             norm = "nn.BatchNorm2d" if len(shape) == 3 else "nn.BatchNorm1d"
             # PyTorch's momentum is the weight of the new value, the description's of the old one
-            build = call(norm, shape[0], eps=epsilon, momentum=1 - momentum)
-            return LayerSource(build, parameters=own)
+            given = {"eps": unless(1e-5, epsilon), "momentum": unless("0.1", code(1 - momentum))}
+            return layer(call(norm, shape[0], **given), own)
         case models.LayerNorm(epsilon, bias):
-            build = call("nn.LayerNorm", features, eps=epsilon, bias=unless(True, bias))
-            return LayerSource(build, parameters=own)
+            given = {"eps": unless(1e-5, epsilon), "bias": unless(True, bias)}
+            return layer(call("nn.LayerNorm", features, **given), own)
         case models.RMSNorm(epsilon):
-            return LayerSource(call("nn.RMSNorm", features, eps=epsilon), parameters=own)
+            return layer(call("nn.RMSNorm", features, eps=epsilon), own)
         case models.Dropout(rate):
-            return LayerSource(call("nn.Dropout", rate))
+            return layer(call("nn.Dropout", rate))
         case models.GlobalAveragePool() if len(shape) == 3:
-            return LayerSource(call("nn.AdaptiveAvgPool2d", 1), "{layer}({x}).flatten(1)")
+            pool = call("nn.AdaptiveAvgPool2d", 1)
+            return layer(call("nn.Sequential", pool, call("nn.Flatten")))
         case models.GlobalAveragePool():
-            return LayerSource(None, "{x}.mean(1)")
+            return layer(call("SequenceMean"))
         case models.Embedding(vocabulary, width):
-            return LayerSource(call("nn.Embedding", vocabulary, width), parameters=own)
+            return layer(call("nn.Embedding", vocabulary, width), own)
         case models.OneHot(vocabulary):
-            one_hot = f"nn.functional.one_hot({{x}}.long(), {vocabulary})"
-            return LayerSource(None, f"{one_hot}.to(torch.get_default_dtype())")
+            return layer(call("OneHot", vocabulary))
         case models.Unembedding(vocabulary):
             weight = ParameterSource("weight", values(vocabulary, features, scale=SCALE))
-            build = call("nn.Linear", features, vocabulary, bias=False)
-            return LayerSource(build, parameters={"weight": weight})
+            return layer(call("nn.Linear", features, vocabulary, bias=False), {"weight": weight})
         case models.PositionEmbedding():
-            build = call("PositionEmbedding", *shape)
-            return LayerSource(build, parameters=own, definitions=(POSITION_EMBEDDING,))
+            return layer(call("PositionEmbedding", *shape), own)
         case models.ClassToken():
-            build = call("ClassToken", features)
-            return LayerSource(build, parameters=own, definitions=(CLASS_TOKEN,))
+            return layer(call("ClassToken", features), own)
         case models.Residual(()):  # of equal branches
-            return LayerSource(None, "{x} + {x}")
+            return layer(call("Residual", call("nn.Identity")))
         case models.FirstOfSequence():
-            return LayerSource(None, "{x}[:, 0]")
+            return layer(call("FirstOfSequence"))
         case models.MultiHeadAttention(heads, causal, bias):
             build = call("SelfAttention", features, heads, causal=causal, bias=bias)
-            definitions = (SELF_ATTENTION,)
-            return LayerSource(build, parameters=attention(named), definitions=definitions)
+            return layer(build, attention(named))
         case models.LSTM(width, bidirectional) | models.GRU(width, bidirectional):
             return recurrent(named, width, bidirectional)
     raise unsupported("layer", named.layer, "PyTorch")
+
+
+def layer(build: Call, parameters: Mapping[str, ParameterSource] | None = None) -> LayerSource:
+    """Return a layer with the classes and functions of layers.py that it needs."""
+    return LayerSource(build, parameters=parameters or {}, definitions=definitions(str(build)))
+
+
+def definitions(line: str) -> tuple[str, ...]:
+    """Return the classes and functions of layers.py that a line of source code names."""
+    names = re.findall(r"(?<![.\w])[A-Za-z_]+", line)
+    return tuple(text for name, text in own_definitions().items() if name in names)
+
+
+@cache
+def own_definitions() -> dict[str, str]:
+    """Return the source code of the classes and functions of layers.py by name."""
+    text = Path(__file__).with_name("layers.py").read_text("utf-8")
+    found = (n for n in ast.parse(text).body if isinstance(n, ast.ClassDef | ast.FunctionDef))
+    return {node.name: ast.get_source_segment(text, node) or "" for node in found}
 
 
 def parameters(named: NamedLayer) -> dict[str, ParameterSource]:
@@ -241,60 +270,55 @@ def attention(named: NamedLayer) -> dict[str, ParameterSource]:
 
 def recurrent(named: NamedLayer, width: int, bidirectional: bool) -> LayerSource:
     """Return how an LSTM or a GRU is written."""
-    kind = type(named.layer).__name__
+    kind = "LSTMLastOutput" if isinstance(named.layer, models.LSTM) else "GRULastOutput"
     options = {"batch_first": True, "bidirectional": unless(False, bidirectional)}
     own = {}
     for name, parameter in parameters(named).items():
         array = name.removesuffix("_reverse")
         path = f"{array.replace('bias', 'bias_ih')}_l0{name.removeprefix(array)}"
         own[name] = ParameterSource(path, parameter.value)
-    # the second bias, which only cuDNN's formula has, stays at 0
-    ends = ("", "_reverse") if bidirectional else ("",)
-    settings = tuple(f"{{layer}}.bias_hh_l0{end}.requires_grad_(False).zero_()" for end in ends)
-    return LayerSource(
-        call("LastOutput", named.input_shape[-1], width, **options),
-        parameters=own,
-        definitions=(LAST_OUTPUT.format(kind=kind, last=LAST[kind]),),
-        settings=settings,
-    )
+    return layer(call("one_bias", call(kind, named.input_shape[-1], width, **options)), own)
 
 
-def loss_source(loss: models.Loss, output_shape: Shape) -> tuple[Call, str]:
-    """Return how a loss is made, and the expression of its value, of `outputs` and `labels`."""
+def loss_source(loss: models.Loss, output_shape: Shape) -> Call:
+    """Return how a loss is made, a function of outputs and labels."""
     match loss:
         case models.SoftmaxCrossEntropy(smoothing):
-            build = call("nn.CrossEntropyLoss", label_smoothing=unless(0, smoothing))
-            if len(output_shape) == 1:
-                return build, "loss(outputs, labels)"
-            return build, "loss(outputs.flatten(0, 1), labels.flatten())"
+            kind = "nn.CrossEntropyLoss" if len(output_shape) == 1 else "CrossEntropy"
+            return call(kind, label_smoothing=unless(0, smoothing))
         case models.BinaryCrossEntropy():
-            build = call("nn.BCEWithLogitsLoss")
-            return build, "loss(outputs.squeeze(1), labels.to(outputs.dtype))"
+            return call("BinaryCrossEntropy")
         case models.MeanSquaredError():
-            return call("nn.MSELoss"), "loss(outputs, labels)"
+            return call("nn.MSELoss")
     raise unsupported("loss", loss, "PyTorch")
 
 
-def optimizer_source(optimizer: Optimizer) -> list[str]:
-    """Return the statements that make the `optimizer` of the `parameters`, without its schedule."""
-    rate, updated, groups = optimizer.learning_rate, "parameters", []
+def optimizer_source(
+    optimizer: Optimizer, parameters: str = "parameters", **options: Any
+) -> list[str]:
+    """Return the statements that make the `optimizer` of the parameters, without its schedule.
+
+    parameters: their expression; a name where they are needed twice. options: further ones, which
+    do not change what it computes, such as fused.
+    """
+    rate, updated, groups = optimizer.learning_rate, parameters, []
     if isinstance(optimizer, models.AdamW) and optimizer.matrices_only:
         updated, groups = "groups", [DECAYING_GROUPS.strip()]
     match optimizer:
         case models.SGD(_, momentum):
-            made = call("torch.optim.SGD", updated, lr=rate, momentum=unless(0, momentum))
+            kind, given = "SGD", {"momentum": unless(0, momentum)}
         case models.Adam(_, beta1, beta2, epsilon):
-            options = {"betas": (beta1, beta2), "eps": epsilon}
-            made = call("torch.optim.Adam", updated, lr=rate, **options)
+            kind, given = "Adam", {"betas": (beta1, beta2), "eps": epsilon}
         case models.AdamW(_, beta1, beta2, epsilon, decay):
-            options = {"betas": (beta1, beta2), "eps": epsilon, "weight_decay": decay}
-            made = call("torch.optim.AdamW", updated, lr=rate, **options)
+            kind = "AdamW"
+            given = {"betas": (beta1, beta2), "eps": epsilon, "weight_decay": decay}
         case models.RMSprop(_, rho, epsilon):
-            made = call("torch.optim.RMSprop", updated, lr=rate, alpha=rho, eps=epsilon)
+            kind, given = "RMSprop", {"alpha": rho, "eps": epsilon}
         case models.Adadelta(_, rho, epsilon):
-            made = call("torch.optim.Adadelta", updated, lr=rate, rho=rho, eps=epsilon)
+            kind, given = "Adadelta", {"rho": rho, "eps": epsilon}
         case _:
             raise unsupported("optimizer", optimizer, "PyTorch")
+    made = call(f"torch.optim.{kind}", updated, lr=rate, **given, **options)
     return [*groups, made.assigned_to("optimizer")]
 
 
@@ -306,14 +330,14 @@ def schedule_source(optimizer: Optimizer) -> tuple[list[str], list[str]]:
         case None:
             return [], []
         case models.InverseTimeDecay(decay):
-            definitions, factor = [], f"lambda step: 1 / (1 + {code(decay)} * step)"
+            defined, factor = [], f"lambda step: 1 / (1 + {code(decay)} * step)"
         case models.WarmupCosine(warmup, steps, minimum):
             given = {"warmup": warmup, "steps": steps, "minimum": code(minimum)}
-            definitions, factor = [WARMUP_COSINE.format(**given)], "factor"
+            defined, factor = [WARMUP_COSINE.format(**given)], "factor"
         case other:
             raise unsupported("schedule", other, "PyTorch")
     made = call("torch.optim.lr_scheduler.LambdaLR", "optimizer", factor)
-    return definitions, [made.assigned_to("schedule")]
+    return defined, [made.assigned_to("schedule")]
 
 
 DECAYING_GROUPS = """
@@ -330,55 +354,3 @@ def factor(step):
     part = min(1, (step - {warmup}) / ({steps} - {warmup}))
     return {minimum} + (1 - {minimum}) * (1 + np.cos(np.pi * part)) / 2
 '''
-POSITION_EMBEDDING = '''
-class PositionEmbedding(nn.Module):
-    """Adds a weight for each place of a sequence."""
-
-    def __init__(self, *shape):
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(shape))
-
-    def forward(self, sequences):
-        return sequences + self.weight
-'''
-CLASS_TOKEN = '''
-class ClassToken(nn.Module):
-    """Puts the same weight before each sequence."""
-
-    def __init__(self, features):
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(features))
-
-    def forward(self, sequences):
-        token = self.weight.expand(len(sequences), 1, -1)
-        return torch.cat((token, sequences), 1)
-'''
-SELF_ATTENTION = '''
-class SelfAttention(nn.Module):
-    """Attends by one projection to queries, keys and values."""
-
-    def __init__(self, features, heads, causal, bias):
-        super().__init__()
-        self.heads, self.causal = heads, causal
-        self.projection = nn.Linear(features, 3 * features, bias)
-        self.output = nn.Linear(features, features, bias)
-
-    def forward(self, x):
-        query, key, value = (
-            part.unflatten(2, (self.heads, -1)).transpose(1, 2)
-            for part in self.projection(x).chunk(3, 2)
-        )
-        joined = nn.functional.scaled_dot_product_attention(
-            query, key, value, is_causal=self.causal
-        )
-        return self.output(joined.transpose(1, 2).flatten(2))
-'''
-LAST_OUTPUT = '''
-class LastOutput(nn.{kind}):
-    """Returns the last output of each direction, concatenated."""
-
-    def forward(self, sequences):
-        _, {last} = super().forward(sequences)
-        return torch.cat(tuple(last), 1)
-'''
-LAST = {"LSTM": "(last, _)", "GRU": "last"}

@@ -87,7 +87,7 @@ class TunedWorkload(ChannelsLastWorkload):
 
     def new_optimizer(self) -> torch.optim.Optimizer:
         if isinstance(self.description, models.SGD | models.Adam | models.AdamW):
-            return optimizer(self.description, self.groups, fused=True)
+            return optimizer(self.description, self.trained, fused=True)
         return super().new_optimizer()
 
     def load_weights(self, weights: Weights) -> None:

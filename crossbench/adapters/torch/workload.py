@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ... import models
-from ...models.model import Model, Weights
+from ...models.model import Weights
 from ...workload import Batch, Batches, Job, Workload, batches_on_device
-from .model import canonical_parts, clip, criterion, optimizer, schedule, sequential, tied
+from .model import canonical_parts, criterion, optimizer, schedule, sequential, tie
 
 if TYPE_CHECKING:
     import torch
@@ -96,7 +95,8 @@ class TorchWorkload(TorchRuntime):
         self.prepare(job)
         torch = self.torch
         self.dtype = getattr(torch, job.dtype)
-        self.module = tied(sequential(job.model.named_layers()))
+        layers = list(job.model.named_layers())
+        self.module = tie(sequential(layers), layers)
         self.module.to(self.device, self.dtype).train()
         modules = self.module.named_modules()
         self.dropouts = {p.split(".")[-1]: m for p, m in modules if isinstance(m, torch.nn.Dropout)}
@@ -106,25 +106,8 @@ class TorchWorkload(TorchRuntime):
         self.tensors = {name: parts[name] for name in job.model.parameters}
         tensors = {id(t): t for t, _ in self.tensors.values() if t.requires_grad}
         self.trained = list(tensors.values())
-        self.criterion = criterion(job.model.loss)
+        self.criterion = criterion(job.model.loss, job.model.output_shape)
         self.description = job.model.optimizer
-        self.groups = self._groups(job.model)
-
-    def _groups(self, model: Model) -> list[Any]:
-        """Return the trained tensors, in groups by their weight decay where that differs."""
-        if not isinstance(self.description, models.AdamW):
-            return self.trained
-        described = model.parameters
-        decaying = {
-            id(tensor)
-            for name, (tensor, _) in self.tensors.items()
-            if self.description.weight_decay_of(described[name])
-        }
-        others = [tensor for tensor in self.trained if id(tensor) not in decaying]
-        return [
-            {"params": [tensor for tensor in self.trained if id(tensor) in decaying]},
-            {"params": others, "weight_decay": 0.0},
-        ]
 
     def load_weights(self, weights: Weights) -> None:
         with self.torch.no_grad():
@@ -136,7 +119,7 @@ class TorchWorkload(TorchRuntime):
 
     def new_optimizer(self) -> torch.optim.Optimizer:
         """Build the optimizer, with no state."""
-        return optimizer(self.description, self.groups)
+        return optimizer(self.description, self.trained)
 
     def place(self, batches: Batches) -> None:
         to_device = partial(self._to_device, streamed=batches.streamed)
@@ -158,6 +141,8 @@ class TorchWorkload(TorchRuntime):
     def update(self) -> None:
         """Change the weights by their gradients."""
         if self.description.clip_norm is not None:
+            from .layers import clip
+
             clip(self.trained, self.description.clip_norm)
         self.optimizer.step()
         if self.schedule:

@@ -1,7 +1,5 @@
-"""Writes source code: what the adapters' programs share, and what is the same in any language.
-
-An adapter's source.py says how its framework's users write each layer, loss and optimizer, and puts
-these lines into a program.
+"""Writes programs that time a part of a training step: what those in any language share, and the
+program in Python.
 """
 
 from __future__ import annotations
@@ -9,18 +7,16 @@ from __future__ import annotations
 import math
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from .models import Dropout, Model, NamedLayer
-from .models.parameters import Shape
-from .models.parts import LOSS, OPTIMIZER, Part
+from ..models import Dropout, Model
+from ..models.parameters import Shape
+from ..models.parts import LOSS, OPTIMIZER, Part
+from .layers import LayerLines
+from .statements import WIDTH, bracketed, call, indented, join_blocks
 
-WIDTH = 88
-"""Characters of a line of Python: ruff's and Black's default."""
-MAX_NESTED = 70
-"""Characters of a statement in which a layer's output may be the next one's argument."""
 SCALE = 0.1
 """Factor of the weights: neither a sigmoid nor a softmax is saturated by them."""
 GRADIENT_PHASE = 1
@@ -28,138 +24,6 @@ GRADIENT_PHASE = 1
 WARM_UP, CALLS = 3, 10
 MULTIPLIER = 7919
 """A prime: the i-th token id, or class, is i times it, modulo the number of ids or classes."""
-
-
-@dataclass(frozen=True)
-class Call:
-    """Holds the call of a function or a class; its arguments are source code, or calls."""
-
-    function: str
-    arguments: tuple[str | Call, ...]
-
-    def __str__(self) -> str:
-        return f"{self.function}({', '.join(map(str, self.arguments))})"
-
-    def assigned_to(self, name: str) -> str:
-        """Return the statement that gives the result a name."""
-        return bracketed(f"{name} = {self.function}(", self.arguments, ")")
-
-
-def call(function: str, *arguments: Any, **options: Any) -> Call:
-    """Return a call in Python; text is source code, and an option that is None is left out."""
-    given = {name: value for name, value in options.items() if value is not None}
-    named = (f"{name}={code(value)}" for name, value in given.items())
-    positional = (value if isinstance(value, Call) else code(value) for value in arguments)
-    return Call(function, (*positional, *named))
-
-
-def code(value: Any) -> str:
-    """Return the source code of a value; text is source code already."""
-    if isinstance(value, float):
-        return repr(float(f"{value:.12g}"))  # 1 - 0.99 is 0.01
-    return value if isinstance(value, str) else repr(value)
-
-
-def unless(default: Any, value: Any) -> Any:
-    """Return the value of an option, or, where it is the framework's default, None."""
-    return None if value == default else value
-
-
-def unsupported(kind: str, found: Any, title: str) -> NotImplementedError:
-    """Return the error for a layer, loss, optimizer or schedule that no program is written for."""
-    return NotImplementedError(f"unsupported {kind} for a program in {title}: {found}")
-
-
-def one_or_both(pair: tuple[int, int]) -> int | tuple[int, int]:
-    """Return a pair of equal numbers as one number."""
-    return pair[0] if pair[0] == pair[1] else pair
-
-
-def bracketed(start: str, items: Iterable[str | Call], end: str, room: int = WIDTH) -> str:
-    """Return a statement with a list in brackets, broken into lines as Black does.
-
-    room: characters of a line, without the indentation.
-    """
-    items = list(items)
-    joined = ", ".join(map(str, items))
-    if len(f"{start}{joined}{end}") <= room:
-        return f"{start}{joined}{end}"
-    if end.startswith(")") and 4 + len(joined) <= room:
-        return f"{start}\n    {joined}\n{end}"
-    lines = [
-        bracketed(f"{item.function}(", item.arguments, "),", room - 4)
-        if isinstance(item, Call)
-        else f"{item},"
-        for item in items
-    ]
-    return "\n".join([start, *indented(lines), end])
-
-
-def indented(lines: Iterable[str]) -> list[str]:
-    """Return the lines of a function's or a loop's body."""
-    return [f"    {line}" if line else "" for text in lines for line in text.split("\n")]
-
-
-@dataclass(frozen=True)
-class ParameterSource:
-    """Says where a layer holds a parameter, and the value that a program gives it.
-
-    path: the attribute of the layer, or of its gradient. index: of the parameter's rows, where the
-    attribute has more than these.
-    """
-
-    path: str
-    value: str
-    index: str = ""
-
-
-@dataclass(frozen=True)
-class LayerSource:
-    """Says how a framework's users write a layer.
-
-    build: makes it; None where it needs no object. output: the expression of its output, in which
-    {layer} is its name and {x} its input. parameters: the trained ones, by canonical name, without
-    the layer's. definitions: the classes and functions that are named. settings: statements on the
-    object that is built. changes: whether a pass changes the object.
-    """
-
-    build: Call | None
-    output: str = "{layer}({x})"
-    parameters: Mapping[str, ParameterSource] = field(default_factory=dict)
-    definitions: tuple[str, ...] = ()
-    settings: tuple[str, ...] = ()
-    changes: bool = False
-
-
-@dataclass(frozen=True)
-class LayerLines:
-    """Holds the source code of one layer in a program."""
-
-    named: NamedLayer
-    source: LayerSource
-
-    @property
-    def name(self) -> str:
-        """Return the name of the variable that holds the layer."""
-        return self.named.name.replace("multiheadattention", "attention")
-
-    def output(self, x: str) -> str:
-        """Return the expression of the output."""
-        return self.source.output.format(layer=self.name, x=x)
-
-
-def output_lines(layers: Sequence[LayerLines], last: str) -> list[str]:
-    """Return the statements that compute the output of layers from x. last: begins the last one."""
-    *before, end = layers
-    if len(before) == 1:
-        nested = f"{last}{end.output(before[0].output('x'))}"
-        if len(nested) <= MAX_NESTED:
-            return [nested]
-    lines, x = [], "x"
-    for layer in before:
-        lines.append(f"hidden = {layer.output(x)}")
-        x = "hidden"
-    return [*lines, f"{last}{end.output(x)}"]
 
 
 def values(*shape: int, scale: float | None = None, phase: int | None = None) -> str:
@@ -346,14 +210,3 @@ def python_program(
         "\n".join(printed),
     ]
     return join_blocks(block.strip() for block in blocks)
-
-
-def join_blocks(blocks: Iterable[str]) -> str:
-    """Return the blocks of a Python program, with two lines around functions and classes."""
-    text, was_definition = "", False
-    for block in blocks:
-        is_definition = block.startswith(("def ", "class ", "@"))
-        if text:
-            text += "\n\n\n" if is_definition or was_definition else "\n\n"
-        text, was_definition = text + block, is_definition
-    return f"{text}\n"

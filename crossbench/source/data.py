@@ -1,0 +1,278 @@
+"""Writes the code, in Python, that loads the examples of a training program, and cuts them into
+batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..data import Dataset, synthetic
+from ..data.sources import (
+    CIFAR10,
+    IMDB,
+    MNIST,
+    Augmentation,
+    NormalNumbers,
+    Pictures,
+    RandomPositions,
+    Source,
+    Text,
+    TinyShakespeare,
+    TokenIds,
+)
+
+if TYPE_CHECKING:
+    from .training_programs import Training
+
+ARRAYS = "data.npz"
+"""Name of the file with examples that no formula of a few lines makes."""
+
+
+@dataclass(frozen=True)
+class PythonData:
+    """Holds the code that loads examples and cuts them into batches.
+
+    imports: modules of the standard library. functions: `load_data`, which yields the examples to
+    train on and those to test on, each as inputs and labels; `batches`, which yields them batch by
+    batch, and `augmented`, which yields those of an epoch. path: the expression of where the data
+    is; None where a formula makes it.
+    """
+
+    imports: Sequence[str]
+    functions: Sequence[str]
+    path: str | None
+
+
+def needs_arrays(training: Training) -> bool:
+    """Return whether a program in Python reads the examples from a file that crossbench wrote."""
+    source = training.model.data
+    is_text = isinstance(source, Text | TinyShakespeare)
+    return isinstance(source, IMDB) or (is_text and training.data is None)
+
+
+def example_arrays(training: Training, dataset: Dataset) -> dict[str, np.ndarray]:
+    """Return the arrays of the file ARRAYS, none where a program in Python needs no such file."""
+    if not needs_arrays(training):
+        return {}
+    return {
+        f"{name}_{part}": getattr(split, part)
+        for name, split in (("train", dataset.train), ("test", dataset.test))
+        for part in ("inputs", "labels")
+    }
+
+
+def python_data(training: Training, channels_last: bool = False) -> PythonData:
+    """Return the code for the data of a training."""
+    imports: list[str] = []
+    path: str | None = f'"{training.data}"'
+    if needs_arrays(training):
+        load, path = LOAD_ARRAYS, f'Path(__file__).with_name("{ARRAYS}")'
+    elif training.data is None:
+        load, path = _formula(training), None
+    else:
+        load = _published(training.model.data)
+        imports = ["gzip"] if isinstance(training.model.data, MNIST) else []
+    return PythonData(imports, [load, *_batches(training, channels_last)], path)
+
+
+def _published(source: Source) -> str:
+    match source:
+        case CIFAR10():
+            return LOAD_CIFAR10
+        case MNIST():
+            return LOAD_MNIST
+        case Text(length=length, step=step):
+            return LOAD_TEXT.format(length=length, size=length + 1, step=step)
+        case TinyShakespeare(length=length):
+            return LOAD_BLOCKS.format(length=length)
+    raise TypeError(f"{type(source).__name__} is not a source of published data")
+
+
+def _formula(training: Training) -> str:
+    """Return the function that makes synthetic examples."""
+    match training.model.data:
+        case NormalNumbers(shape=shape, outputs=outputs):
+            sizes = f"{synthetic.NUMBERS_TRAIN}, {synthetic.NUMBERS_TEST}"
+            given = {"sizes": sizes, "shape": ", ".join(map(str, shape)), "outputs": outputs}
+            return MAKE_NUMBERS.format(**given)
+        case TokenIds(vocabulary=vocabulary, length=length):
+            sizes = f"{synthetic.TOKENS_TRAIN}, {synthetic.TOKENS_TEST}"
+            given = {"sizes": sizes, "vocabulary": vocabulary, "length": length + 1}
+            return MAKE_TOKEN_IDS.format(**given)
+        case CIFAR10():
+            pictures = (10, synthetic.TRAIN, synthetic.TEST, synthetic.CIFAR_SHAPE, 10)
+        case MNIST():
+            pictures = (11, 60_000, 10_000, synthetic.MNIST_SHAPE, 10)
+        case Pictures(size=size, classes=classes):
+            large = synthetic.LARGE_TRAIN, synthetic.LARGE_TEST
+            pictures = (12, *large, (3, size, size), classes)
+        case other:
+            raise TypeError(f"no formula makes {type(other).__name__}")
+    stream, train, test, shape, classes = pictures
+    chunk = max(1, synthetic.CHUNK * 32 * 32 // (shape[1] * shape[2]))
+    given = {"stream": stream, "sizes": f"{train}, {test}", "classes": classes, "chunk": chunk}
+    return MAKE_PICTURES.format(channels=shape[0], size=shape[1], **given)
+
+
+def _batches(training: Training, channels_last: bool) -> list[str]:
+    """Return the functions that yield batches as NumPy arrays."""
+    model = training.model
+    is_picture = len(model.input_shape) == 3
+    moved = ".transpose(0, 2, 3, 1)" if is_picture and channels_last else ""
+    if isinstance(model.data, NormalNumbers):
+        inputs = f"inputs{moved}.astype(options.dtype)"
+    elif is_picture:
+        inputs = f"(inputs{moved} / np.float32(255)).astype(options.dtype)"
+    else:
+        inputs = "inputs.astype(np.int32)"
+    labels = "labels.astype(np.int64)" if model.classes else "labels.astype(options.dtype)"
+    lines = [f"def arrays(inputs, labels):\n    return {inputs}, {labels}"]
+    if model.data.augmentation is None or model.has_accuracy:
+        lines.append(BATCHES.strip())
+    match model.data.augmentation:
+        case RandomPositions():
+            lines.append(RANDOM_BLOCKS.format(length=model.input_shape[0]).strip())
+        case Augmentation(shift=shift, flip=flip):
+            size = model.input_shape[1]
+            flips = {"drawn": DRAWN, "flip": FLIP} if flip else {"drawn": NOT_DRAWN, "flip": ""}
+            given = {"shift": int(shift * size + 1e-9), "size": size}
+            lines.append(AUGMENTED.format(**flips, **given).strip())
+    return lines
+
+
+LOAD_CIFAR10 = '''
+def load_data():
+    """Read CIFAR-10's binary version: a label byte, and the red, green and blue planes."""
+    for names in [f"data_batch_{i}.bin" for i in range(1, 6)], ["test_batch.bin"]:
+        files = [np.fromfile(options.data / name, np.uint8) for name in names]
+        records = np.concatenate(files).reshape(-1, 3073)
+        yield records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0]
+'''
+LOAD_MNIST = '''
+def read(prefix, header):
+    """Read a file of MNIST, which may be compressed, without its header."""
+    path = min(options.data.glob(f"{prefix}-ubyte*"))
+    content = path.read_bytes()
+    content = gzip.decompress(content) if path.suffix == ".gz" else content
+    return np.frombuffer(content, np.uint8, offset=header)
+
+
+def load_data():
+    for prefix in ("train", "t10k"):
+        images = read(f"{prefix}-images-idx3", 16).reshape(-1, 1, 28, 28)
+        yield images, read(f"{prefix}-labels-idx1", 8)
+'''
+LOAD_TEXT = '''
+def load_data():
+    """Cut the text into pieces of {length} characters, each labelled with the next one."""
+    text = options.data.read_text("utf-8").lower()
+    _, tokens = np.unique(list(text), return_inverse=True)
+    end = len(tokens) - len(tokens) // 10  # the last tenth is to test on
+    for part in (tokens[:end], tokens[end:]):
+        windows = np.lib.stride_tricks.sliding_window_view(part.astype(np.int32), {size})
+        yield windows[::{step}, :-1], windows[::{step}, -1]
+'''
+LOAD_BLOCKS = '''
+def load_data():
+    """Cut the text into blocks of {length} characters, each labelled with the next one."""
+    _, tokens = np.unique(list(options.data.read_text("utf-8")), return_inverse=True)
+    end = len(tokens) - len(tokens) // 10  # the last tenth is to test on
+    for part in (tokens[:end].astype(np.int32), tokens[end:].astype(np.int32)):
+        used = (len(part) - 1) // {length} * {length}
+        yield part[:used].reshape(-1, {length}), part[1 : used + 1].reshape(-1, {length})
+'''
+LOAD_ARRAYS = """
+def load_data():
+    arrays = np.load(options.data)
+    for name in ("train", "test"):
+        yield arrays[f"{name}_inputs"], arrays[f"{name}_labels"]
+"""
+MAKE_NUMBERS = '''
+def load_data():
+    """Make normal numbers, inputs and targets alike: there is nothing to learn."""
+    for n, random in zip(({sizes}), np.random.default_rng([SEED, 15]).spawn(2)):
+        inputs = random.standard_normal((n, {shape}), np.float32)
+        yield inputs, random.standard_normal((n, {outputs}), np.float32)
+'''
+MAKE_TOKEN_IDS = '''
+def load_data():
+    """Draw token ids by Zipf's law, each labelled with the next one."""
+    for n, random in zip(({sizes}), np.random.default_rng([SEED, 16]).spawn(2)):
+        cumulative = np.cumsum(1 / np.arange(1, {vocabulary} + 1))
+        drawn = random.random((n, {length})) * cumulative[-1]
+        tokens = np.searchsorted(cumulative, drawn).astype(np.int32)
+        yield tokens[:, :-1], tokens[:, 1:]
+'''
+MAKE_PICTURES = '''
+def uniform(random, n, *ranges):
+    low, high = np.transpose(ranges)
+    return random.uniform(low, high, (n, len(ranges))).astype(np.float32).T
+
+
+def gratings(angle, waves, phase):
+    """Make sine waves of a direction, a number and a phase, a picture each."""
+    y, x = np.mgrid[0:{size}, 0:{size}, 0:1][:2].astype(np.float32) / {size}
+    across = x * np.cos(angle) + y * np.sin(angle)
+    return np.sin(2 * np.pi * waves * across + phase)
+
+
+def make_pictures(labels, random):
+    """Make a grating of each picture's class, another one at random, a tint and noise."""
+    n, number = len(labels), labels.astype(np.float32)
+    hue = number[:, None] * np.float32(2 * np.pi / {classes})
+    hue = hue + np.array([0, 2.1, 4.2], np.float32)
+    tint = 0.1 * random.standard_normal((n, {channels}), np.float32)
+    tint = 0.15 * np.sin(hue[:, :{channels}]) + tint
+    phase, contrast = uniform(random, n, (0, 2 * np.pi), (0.2, 0.4))
+    angle = number * np.float32(np.pi / {classes})
+    grating = contrast * gratings(angle, 2 + number % 3, phase)
+    other = uniform(random, n, (0, np.pi), (1, 6), (0, 2 * np.pi))
+    light = (grating + 0.25 * gratings(*other)).transpose(2, 0, 1)[:, None]
+    noise = 0.3 * random.random((n, {channels}, {size}, {size}), np.float32) - 0.15
+    light = tint[:, :, None, None] + light + noise
+    return (1 / (1 + np.exp(-4 * light)) * 255 + 0.5).astype(np.uint8)
+
+
+def load_data():
+    for n, random in zip(({sizes}), np.random.default_rng([SEED, {stream}]).spawn(2)):
+        labels = random.integers(0, {classes}, n, dtype=np.uint8)
+        parts = np.split(labels, range({chunk}, n, {chunk}))
+        yield np.concatenate([make_pictures(part, random) for part in parts]), labels
+'''
+BATCHES = """
+def batches(inputs, labels, examples):
+    for start in range(0, examples, BATCH_SIZE):
+        chosen = slice(start, min(start + BATCH_SIZE, examples))
+        yield arrays(inputs[chosen], labels[chosen])
+"""
+DRAWN = "flipped = random.random(BATCH_SIZE) < 0.5"
+NOT_DRAWN = "random.random(BATCH_SIZE)  # of flips, which there are none of"
+FLIP = "        shifted[flipped] = shifted[flipped, :, :, ::-1]\n"
+AUGMENTED = '''
+def augmented(inputs, labels, epoch):
+    """Shift and flip the pictures at random, anew in each epoch."""
+    random = np.random.default_rng([SEED, 66, epoch])
+    for start in range(0, BATCHES * BATCH_SIZE, BATCH_SIZE):
+        chosen = slice(start, start + BATCH_SIZE)
+        down, right = random.integers(-{shift}, {shift} + 1, (2, BATCH_SIZE))
+        {drawn}
+        margin = ((0, 0), (0, 0), ({shift}, {shift}), ({shift}, {shift}))
+        padded = np.pad(inputs[chosen], margin, mode="edge")
+        windows = np.lib.stride_tricks.sliding_window_view(padded, ({size}, {size}), (2, 3))
+        shifted = windows[np.arange(BATCH_SIZE), :, {shift} - down, {shift} - right]
+{flip}        yield arrays(shifted, labels[chosen])
+'''
+RANDOM_BLOCKS = '''
+def augmented(inputs, labels, epoch):
+    """Draw blocks that begin anywhere in the text, anew in each epoch."""
+    random = np.random.default_rng([SEED, 66, epoch])
+    tokens = inputs.reshape(-1)
+    for _ in range(BATCHES):
+        starts = random.integers(0, len(tokens) - {length}, BATCH_SIZE)
+        places = starts[:, None] + np.arange({length})
+        yield arrays(tokens[places], tokens[places + 1])
+'''

@@ -1,0 +1,198 @@
+"""Writes programs that train a whole model: what they do, and what those in Python share."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..models import Dropout, Model, NamedLayer, Residual
+from .data import PythonData
+from .statements import WIDTH, bracketed, call, indented, join_blocks
+
+EPOCHS = 2
+"""Epochs of a program: the first, which may compile, and a steady one."""
+SHOWN = 4
+"""Losses that a program prints of the first steps of an epoch."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """Says what a training program does: the work of a row.
+
+    model: for the data's vocabulary. device: "cpu" or "gpu". batches: steps per epoch, of the first
+    examples. test_examples: those that are predicted at the end. seed: of the examples. data: the
+    directory or file with the published examples; None where they are synthetic. weights: name of
+    the file with the initial weights.
+    """
+
+    model: Model
+    variant: str
+    device: str
+    threads: int
+    batch_size: int
+    batches: int
+    test_examples: int
+    seed: int
+    data: str | None
+    weights: str
+
+    @property
+    def is_augmented(self) -> bool:
+        """Return whether each epoch has other examples, which are made batch by batch."""
+        return self.model.data.augmentation is not None
+
+    @property
+    def has_dropout(self) -> bool:
+        return any(isinstance(named.layer, Dropout) for named in self.model.all_layers())
+
+
+@dataclass(frozen=True)
+class Block:
+    """Holds layers that follow one another several times, each time equal."""
+
+    layers: tuple[NamedLayer, ...]
+    repeated: tuple[tuple[NamedLayer, ...], ...]
+
+    @property
+    def count(self) -> int:
+        return 1 + len(self.repeated)
+
+
+def grouped(layers: Sequence[NamedLayer]) -> Iterator[NamedLayer | Block]:
+    """Yield the layers in order, those that repeat as one: equal groups with a residual in them,
+    which begin and end as equal shapes.
+    """
+    start = 0
+    while start < len(layers):
+        size, count = _repetition(layers[start:])
+        if count == 1:
+            yield layers[start]
+            start += 1
+            continue
+        groups = [tuple(layers[start + n * size :][:size]) for n in range(count)]
+        yield Block(groups[0], tuple(groups[1:]))
+        start += count * size
+
+
+def _repetition(layers: Sequence[NamedLayer]) -> tuple[int, int]:
+    """Return the size and the number of the equal groups that the layers begin with."""
+    kinds = [(named.layer, named.input_shape) for named in layers]
+    for size in range(1, len(layers) // 2 + 1):
+        count = 1
+        while kinds[count * size :][:size] == kinds[:size]:
+            count += 1
+        if count > 1 and any(isinstance(layer, Residual) for layer, _ in kinds[:size]):
+            return size, count
+    return 1, 1
+
+
+def docstring(training: Training, title: str, *notes: str) -> str:
+    """Return the lines that say what a program does, without quotes."""
+    model = training.model
+    where = "the GPU" if training.device == "gpu" else "the CPU"
+    variant = "" if training.variant == "idiomatic" else f", variant {training.variant}"
+    first = f"Train {model.name} in {title} on {where}{variant}."
+    says = [
+        f"{_sentence(model.source)} An epoch has {training.batches:,} batches of "
+        f"{training.batch_size:,}. Prints the seconds of each epoch and its losses, the first "
+        f"{SHOWN} and the last.",
+        *notes,
+    ]
+    return "\n".join([first, "", *(t for line in says for t in textwrap.wrap(line, WIDTH))])
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith(".") else f"{text}."
+
+
+@dataclass(frozen=True)
+class PythonProgram:
+    """Holds what a framework says of its program in Python; statements are lines, or several.
+
+    title: the framework's name. before_imports: statements that must come first. imports: of other
+    packages. definitions: classes and functions. setup: after the arguments are parsed. model:
+    statements that make the model, with its initial weights. epoch: those of an epoch, which find
+    `losses`, a list of floats. evaluation: those after the last epoch, which find how many
+    are `right`. functions: those that use the model.
+    """
+
+    title: str
+    imports: Sequence[str]
+    definitions: Sequence[str]
+    setup: Sequence[str]
+    model: Sequence[str]
+    epoch: Sequence[str]
+    evaluation: Sequence[str]
+    functions: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    before_imports: Sequence[str] = ()
+
+
+def python_training_program(training: Training, data: PythonData, program: PythonProgram) -> str:
+    """Return the program, formatted as Black does."""
+    standard = ["argparse", "time", *data.imports]
+    loop = [
+        "for epoch in range(options.epochs):",
+        *indented(["start = time.perf_counter()", *program.epoch, *REPORT]),
+    ]
+    has_accuracy = training.model.has_accuracy
+    evaluation = [*program.evaluation, PRINT_ACCURACY] if has_accuracy else []
+    blocks: Iterable[str] = [
+        f'"""{docstring(training, program.title, *program.notes)}\n"""',
+        "\n".join(program.before_imports),
+        "\n".join([*(f"import {name}" for name in sorted(standard)), "from pathlib import Path"]),
+        "\n".join(["import numpy as np", *program.imports]),
+        "\n".join(constants(training)),
+        "\n".join([*arguments(training, data), *program.setup]),
+        *program.definitions,
+        *data.functions,
+        "\n".join(program.model),
+        *program.functions,
+        "\n".join(loop),
+        "\n".join(evaluation),
+    ]
+    return join_blocks(block.strip() for block in blocks if block)
+
+
+REPORT = (
+    "seconds = time.perf_counter() - start",
+    f'shown = " ".join(f"{{loss:.8g}}" for loss in [*losses[:{SHOWN}], losses[-1]])',
+    'print(f"epoch {epoch + 1}: {seconds:.4g} s, losses {shown}")',
+)
+PRINT_ACCURACY = 'print(f"accuracy: {right / TEST:.1%}")'
+
+
+def constants(training: Training) -> list[str]:
+    """Return the statements that name the sizes of an epoch."""
+    sizes = {"BATCH_SIZE": training.batch_size, "BATCHES": training.batches}
+    if training.model.has_accuracy:
+        sizes["TEST"] = training.test_examples
+    lines = [f"{', '.join(sizes)} = {', '.join(map(str, sizes.values()))}"]
+    if training.is_augmented or training.data is None:
+        lines.append(f"SEED = {training.seed}  # of the examples")
+    return lines
+
+
+def arguments(training: Training, data: PythonData) -> list[str]:
+    """Return the statements that read the words of the command line."""
+    weights = f'Path(__file__).with_name("{training.weights}")'
+    add = "parser.add_argument"
+    given: list[tuple[str, dict[str, Any]]] = [
+        ('"--initial"', {"type": "Path", "default": weights}),
+        ('"--dtype"', {"choices": '("float32", "float64")', "default": '"float32"'}),
+        ('"--epochs"', {"type": "int", "default": EPOCHS}),
+    ]
+    if data.path is not None:
+        given.insert(0, ('"--data"', {"type": "Path", "default": data.path}))
+    lines = [str(call(add, name, **options)) for name, options in given]
+    wrapped = [
+        line if len(line) <= WIDTH else bracketed(f"{add}(", [line[len(add) + 1 : -1]], ")")
+        for line in lines
+    ]
+    return [
+        "parser = argparse.ArgumentParser(description=__doc__)",
+        *wrapped,
+        "options = parser.parse_args()",
+    ]

@@ -1,0 +1,198 @@
+"""An adapter's program that trains a model has the losses of the NumPy reference in float64, and
+those of the adapter's own workload in float32: for every model of the catalogue. --adapters names
+others.
+"""
+
+import gc
+import os
+import runpy
+import sys
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from samples import write_cifar, write_mnist
+
+from crossbench import data, models
+from crossbench.adapters.reference import ReferenceWorkload
+from crossbench.data.sources import CIFAR10, IMDB, MNIST, Text, TinyShakespeare, TokenIds
+from crossbench.engine.assignment import Assignment, epoch_batches, save_arrays
+from crossbench.engine.parity.tensors import cast
+from crossbench.models.shortened import shortened
+from crossbench.source.data import ARRAYS
+from crossbench.source.training_programs import Training
+from crossbench.workload import Batch, Job
+
+BATCH, STEPS, THREADS, SEED = 4, 4, 2, 0
+BOUND = 1e-9
+"""How far the losses in float64 may be from the reference's, relative to them."""
+ROW_BOUND = 1e-5
+"""How far those in float32 may be from the row's, which may round in another order."""
+LONG_MODELS = ("bignet", "gpt2_small", "resnet63", "imdb_fasttext", "resnet_small")
+
+pytestmark = pytest.mark.programs
+
+
+def small(model):
+    """Return a model that takes seconds, with the catalogue's layers, loss and optimizer."""
+    model = shortened(model)
+    if isinstance(model.data, IMDB):
+        words = min(model.data.words, 500)
+        model = replace(model, data=replace(model.data, words=words))
+    if isinstance(model.data, TokenIds):
+        model = replace(model, data=replace(model.data, vocabulary=model.vocabulary))
+    return model
+
+
+def without_dropouts(model):
+    """Return the model without what the reference would draw other masks for."""
+    layers = tuple(layer for layer in model.layers if not isinstance(layer, models.Dropout))
+    return replace(model, layers=layers)
+
+
+class InFloat64:
+    """Yields batches in float64."""
+
+    streamed = True
+
+    def __init__(self, batches):
+        self.batches, self.batch_size = batches, batches.batch_size
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __iter__(self):
+        for batch in self.batches:
+            inputs, labels = (
+                array.astype(np.float64) if array.dtype.kind == "f" else array
+                for array in (batch.inputs, batch.labels)
+            )
+            yield Batch(inputs, labels)
+
+
+def published(source, directory):
+    """Write small data in the published format, and return where it is; None if there is none."""
+    match source:
+        case CIFAR10():
+            return write_cifar(directory / "cifar")
+        case MNIST():
+            return write_mnist(directory / "mnist")
+        case Text() | TinyShakespeare():
+            path = directory / "text.txt"
+            letters = np.random.default_rng(1).choice(list("the Quick fox\r\nß"), 3_000)
+            path.write_bytes("".join(letters).encode())
+            return path
+    return None
+
+
+class Case:
+    """Holds a training of a small model with its data, in a directory with its program."""
+
+    def __init__(self, adapter, name, model, directory, variant="idiomatic"):
+        self.adapter, self.directory = adapter, directory
+        path = published(model.data, directory)
+        dataset = data.load(model.data, str(path or "synthetic"), SEED)
+        fitted = model.with_vocabulary(dataset.vocabulary)
+        self.model = replace(fitted, batch_size=BATCH)
+        save_arrays(dataset, directory)
+        job = Job(self.model, "cpu", THREADS, "float32", variant)
+        self.assignment = Assignment(name, job, directory, BATCH, STEPS, SEED)
+        self.training = Training(
+            self.model,
+            variant,
+            "cpu",
+            THREADS,
+            BATCH,
+            STEPS,
+            test_examples=10,
+            seed=SEED,
+            data=None if path is None else str(path),
+            weights=f"weights_{name}.npz",
+        )
+        self.weights = self.model.initial_weights(SEED)
+        arrays = adapter.initial_arrays(self.training, self.weights)
+        np.savez(directory / self.training.weights, **arrays)
+        if arrays := adapter.example_arrays(self.training, dataset):
+            np.savez(directory / ARRAYS, **arrays)
+        self.program = directory / f"train_{name}{adapter.program_suffix}"
+        self.program.write_text(adapter.training_program(self.training))
+
+    def batches(self):
+        return epoch_batches(self.assignment)
+
+    def reference_losses(self):
+        job = replace(self.assignment.job, dtype="float64")
+        workload = ReferenceWorkload(job)
+        workload.load_weights(cast(self.weights, "float64"))
+        workload.place(InFloat64(self.batches()))
+        return workload.train_epoch()
+
+    def row_losses(self):
+        workload = self.adapter.build(self.assignment.job)
+        workload.load_weights(self.weights)
+        workload.place(self.batches())
+        return workload.train_epoch()
+
+
+FOR_A_PROCESS = ("tf.config.threading", 'jax.config.update("jax_platforms"', "os.environ")
+"""How the lines begin that only a process's first program may have, or that others would feel."""
+
+
+def run_python(program, *words):
+    """Return the losses of the program's last epoch."""
+    lines = program.read_text().splitlines(keepends=True)
+    program.write_text("".join(line for line in lines if not line.startswith(FOR_A_PROCESS)))
+    before = sys.argv
+    sys.argv = [str(program), *words]
+    try:
+        return np.array(runpy.run_path(str(program), run_name="__main__")["losses"])
+    finally:
+        sys.argv = before
+
+
+def run_julia(program, *words):
+    from juliacall import Main
+
+    module = Main.seval("Module()")
+    Main.seval("(words) -> (empty!(ARGS); append!(ARGS, words))")(Main.collect(words))
+    Main.Base.include(module, str(program))
+    return np.asarray(Main.collect(module.losses), np.float64)
+
+
+RUNNERS = {"flux": run_julia}
+
+
+@pytest.fixture
+def run(adapter_name):
+    """Return a function that runs a program, and returns the losses of its last epoch."""
+    environment = dict(os.environ)
+    yield RUNNERS.get(adapter_name, run_python)
+    os.environ.clear()
+    os.environ.update(environment)
+    with suppress(ImportError):
+        import jax
+
+        jax.config.update("jax_enable_x64", False)
+    gc.collect()
+
+
+CASES = [
+    pytest.param(name, marks=[pytest.mark.long] if name in LONG_MODELS else [])
+    for name in models.names()
+]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_losses_in_float64_are_the_references(run, adapter, adapter_name, name, tmp_path):
+    model = without_dropouts(small(models.get(name)))
+    case = Case(adapter, adapter_name, model, tmp_path)
+    found = run(case.program, "--dtype", "float64", "--epochs", "1")
+    np.testing.assert_allclose(found, case.reference_losses(), rtol=BOUND, atol=0)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_losses_are_the_rows(run, adapter, adapter_name, name, tmp_path):
+    case = Case(adapter, adapter_name, small(models.get(name)), tmp_path)
+    found = run(case.program, "--epochs", "1")
+    np.testing.assert_allclose(found, case.row_losses(), rtol=ROW_BOUND, atol=0)
