@@ -28,9 +28,6 @@ from ..data.sources import (
 if TYPE_CHECKING:
     from .training_programs import Training
 
-ARRAYS = "data.npz"
-"""Name of the file with examples that no formula of a few lines makes."""
-
 
 @dataclass(frozen=True)
 class PythonData:
@@ -55,7 +52,7 @@ def needs_arrays(training: Training) -> bool:
 
 
 def example_arrays(training: Training, dataset: Dataset) -> dict[str, np.ndarray]:
-    """Return the arrays of the file ARRAYS, none where a program in Python needs no such file."""
+    """Return the arrays of the file with examples, none where a program in Python needs none."""
     if not needs_arrays(training):
         return {}
     return {
@@ -70,7 +67,7 @@ def python_data(training: Training, channels_last: bool = False) -> PythonData:
     imports: list[str] = []
     path: str | None = f'"{training.data}"'
     if needs_arrays(training):
-        load, path = LOAD_ARRAYS, f'Path(__file__).with_name("{ARRAYS}")'
+        load, path = LOAD_ARRAYS, f'Path(__file__).with_name("{training.examples}")'
     elif training.data is None:
         load, path = _formula(training), None
     else:

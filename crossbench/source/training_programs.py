@@ -24,7 +24,8 @@ class Training:
     model: for the data's vocabulary. device: "cpu" or "gpu". batches: steps per epoch, of the first
     examples. test_examples: those that are predicted at the end. seed: of the examples. data: the
     directory or file with the published examples; None where they are synthetic. weights: name of
-    the file with the initial weights.
+    the file with the initial weights. examples: that of the file with examples, where the program
+    needs one.
     """
 
     model: Model
@@ -37,6 +38,7 @@ class Training:
     seed: int
     data: str | None
     weights: str
+    examples: str
 
     @property
     def is_augmented(self) -> bool:

@@ -20,7 +20,7 @@ from crossbench.data.sources import CIFAR10, IMDB, MNIST, Text, TinyShakespeare,
 from crossbench.engine.assignment import Assignment, epoch_batches, save_arrays
 from crossbench.engine.parity.tensors import cast
 from crossbench.models.shortened import shortened
-from crossbench.source.data import ARRAYS
+from crossbench.source.arrays import write_arrays
 from crossbench.source.training_programs import Training
 from crossbench.workload import Batch, Job
 
@@ -108,13 +108,14 @@ class Case:
             test_examples=10,
             seed=SEED,
             data=None if path is None else str(path),
-            weights=f"weights_{name}.npz",
+            weights=f"weights_{name}{adapter.arrays_suffix}",
+            examples=f"data{adapter.arrays_suffix}",
         )
         self.weights = self.model.initial_weights(SEED)
         arrays = adapter.initial_arrays(self.training, self.weights)
-        np.savez(directory / self.training.weights, **arrays)
+        write_arrays(directory / self.training.weights, arrays)
         if arrays := adapter.example_arrays(self.training, dataset):
-            np.savez(directory / ARRAYS, **arrays)
+            write_arrays(directory / self.training.examples, arrays)
         self.program = directory / f"train_{name}{adapter.program_suffix}"
         self.program.write_text(adapter.training_program(self.training))
 

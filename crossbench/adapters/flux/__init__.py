@@ -69,6 +69,7 @@ VARIANTS = {
 class FluxVariants(VariantModules, ProgramModules, FluxAdapter):
     variants = VARIANTS
     program_suffix = ".jl"
+    arrays_suffix = ".bin"
 
 
 ADAPTER = FluxVariants()
