@@ -11,13 +11,13 @@ from inspect import getdoc
 from pathlib import Path
 from typing import Unpack
 
-from . import __version__, data as datasets
+from . import __version__
 from .arguments import Names, Options, sentences
 from .engine.assignment import save_arrays
 from .engine.part_records import described
 from .engine.rounds import Progress, Save, measure
+from .examples import load_examples
 from .host.machine import describe, named_for_machine
-from .host.memory import check_memory
 from .host.run_directory import no_space_error, run_directory
 from .host.signals import Stopped
 from .inputs.errors import ResultsError, SpecError
@@ -192,49 +192,13 @@ def _prepare(
     limits: the most batches and the most examples per epoch. The arrays are not kept in this
     process.
     """
-    dataset = datasets.load(model.data, settings.data, settings.seed)
-    fitted = _fit_to_data(model, dataset)
-    largest, examples = max(batch_sizes), len(dataset.train)
-    if largest > examples:
-        raise SpecError(f"batch_size is {largest}, but there are only {examples} examples")
-    data = Data(dataset.name, "", examples, len(dataset.test), *limits, dataset.note)
-    if all(data.is_cut(size) for size in batch_sizes):
-        used = max(size * data.batches(size) for size in batch_sizes)
-        dataset = replace(dataset, test=dataset.test.first(used))
+    fitted, dataset, data = load_examples(model, settings, batch_sizes, limits)
     try:
         save_arrays(dataset, directory)
     except OSError as error:
         raise no_space_error(directory.parent, error) from None
     # the checksum is that of the examples that are used
-    return fitted, replace(data, sha256=dataset.sha256(), test_examples=len(dataset.test))
-
-
-def _fit_to_data(model: Model, dataset: datasets.Dataset) -> Model:
-    """Return the model with the data's vocabulary size.
-
-    Raises SpecError if its input shape, vocabulary, label shape or classes do not match the data.
-    """
-    model, train = model.with_vocabulary(dataset.vocabulary), dataset.train
-    check_memory(model)
-    vocabulary = dataset.vocabulary or 0
-    if model.input_shape != train.inputs.shape[1:]:
-        mismatch = f"examples of shape {model.input_shape}, not {train.inputs.shape[1:]}"
-    elif vocabulary > (model.vocabulary or 0):
-        mismatch = f"a vocabulary of {model.vocabulary or 0:,}, not {vocabulary:,}"
-    elif model.label_shape != train.labels.shape[1:]:
-        mismatch = f"{_kind(model.label_shape)}, not {_kind(train.labels.shape[1:])}"
-    elif model.classes is not None and (labels := 1 + int(train.labels.max())) > model.classes:
-        mismatch = f"{model.classes:,} labels, not {labels:,}"
-    else:
-        return model
-    raise SpecError(
-        f"the model {model.name} is for {mismatch}, as {dataset.name} has: name the model's own "
-        "data, as in Model(..., data=MNIST())"
-    )
-
-
-def _kind(label_shape: tuple[int, ...]) -> str:
-    return f"targets of shape {label_shape}" if label_shape else "classes"
+    return fitted, replace(data, sha256=dataset.sha256())
 
 
 def _new_result(cell: Cell) -> CellResult:

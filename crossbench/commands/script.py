@@ -1,4 +1,4 @@
-"""Implements `script`: programs of a layer, each in one framework alone."""
+"""Implements `script`: the programs of rows, each in its framework alone."""
 
 from __future__ import annotations
 
@@ -12,21 +12,28 @@ from ..terminal.output import write_stderr, write_stdout
 from .parsing import Parser, add_argument
 
 DESCRIPTION = (
-    "Write a program for each framework that times a layer, the loss or the optimizer of a model "
-    "in that framework alone, to put into an issue. From a results file of a run with --layers: "
-    "the part that makes each row slower than the fastest one."
+    "Write the program of each row: it trains the model in one framework alone, as its users write "
+    "it, from the row's initial weights. With --layer it times that layer alone, to put into an "
+    "issue."
 )
+SHARED = ("variants", "model", "data", "batch_size", "batches", "examples", "threads", "seed")
+"""The arguments of a run that decide what a program does, beside frameworks and devices."""
 
 
 def main(arguments: list[str]) -> int:
-    """Write the programs, and print a line for each; return the exit status."""
+    """Write the programs, and print a line for each file; return the exit status."""
     options = vars(_parser().parse_args(arguments))
     programs = script(**options, progress=lambda line: write_stderr(f"crossbench: {line}"))
-    write_stdout("\n".join(map(_line, programs)))
+    arrays = dict.fromkeys(path for program in programs for path in program.reads)
+    write_stdout("\n".join([*map(_line, programs), *map(_size, arrays)]))
     return 0
 
 
 def _line(program: Program) -> str:
+    if program.part is None:
+        batches = f"{program.batches:,} batches of {program.batch_size:,}"
+        lines = len(program.source.splitlines())
+        return f"{program.path}: {program.model} in {program.title}, {batches}; {lines} lines"
     line = (
         f"{program.path}: {program.part} of {program.model} in {program.title}, batch size "
         f"{program.batch_size:,}"
@@ -34,6 +41,11 @@ def _line(program: Program) -> str:
     if program.seconds is None:
         return line
     return f"{line}; {number(1e3 * program.seconds)} ms in the run"
+
+
+def _size(path: Path) -> str:
+    what = "initial weights" if path.name.startswith("weights") else "examples"
+    return f"{path}: {what}; {number(path.stat().st_size / 1e6)} MB"
 
 
 def _parser() -> Parser:
@@ -51,15 +63,16 @@ def _parser() -> Parser:
         type=Path,
         default=None,
         metavar="FILE",
-        help="results file, which gives the model, the frameworks and the batch size",
+        help="results file, which gives everything but the layer: a program for each row",
     )
-    for name in ("model", "frameworks", "batch_size"):
+    for name in ("frameworks", "devices", *SHARED):
         add_argument(parser, name, ARGUMENTS[name])
     add(
         "--layer",
         metavar="NAME",
-        help="layer by its name in the model, such as conv1, or loss or optimizer; with a results "
-        "file of a run with --layers, by default what makes rows slow",
+        help="time a layer by its name in the model, such as conv1, or loss or optimizer; slowest, "
+        "with the results file of a run with --layers: what makes each row slower than the fastest",
     )
     add("--out", type=Path, metavar="DIR", help="folder of the new files (default: this one)")
+    add("--force", action="store_true", help="overwrite files that exist")
     return parser

@@ -32,7 +32,7 @@ from .sources import (
     TokenIds,
 )
 
-__all__ = ["OFFICIAL_FILES", "Dataset", "Split", "load"]
+__all__ = ["OFFICIAL_FILES", "Dataset", "Split", "load", "published_path"]
 
 OFFICIAL_FILES: tuple[OfficialFiles, ...] = (
     cifar10.OFFICIAL_FILES,
@@ -44,15 +44,30 @@ OFFICIAL_FILES: tuple[OfficialFiles, ...] = (
 """The data sets that "auto" may download."""
 
 
+def published_path(source: Source, where: str, dataset: Dataset) -> str | None:
+    """Return the directory or file that the published data was loaded from; None for synthetic.
+
+    where, dataset: what `load` was given and returned.
+    """
+    is_formula = isinstance(source, Pictures | NormalNumbers | TokenIds)
+    if is_formula or where == "synthetic" or dataset.note is not None:
+        return None
+    if where != "auto":
+        return where
+    official = _loaders(source).files
+    directory = official.directory()
+    return str(directory / official.files[0] if len(official.files) == 1 else directory)
+
+
 @dataclass(frozen=True)
 class _Loaders:
     """Say how to load a source's data: as published, from a user's path, or synthetic from a seed.
 
-    title: the name of the published data. substitute: names the synthetic data in the note that
+    files: the published ones. substitute: names the synthetic data in the note that
     says that it is used, with its verb ("synthetic pictures are").
     """
 
-    title: str
+    files: OfficialFiles
     official: Callable[[], Dataset]
     from_path: Callable[[Path], Dataset]
     substitute: str
@@ -76,7 +91,9 @@ def load(source: Source, where: str, seed: int) -> Dataset:
     try:
         return loaders.official()
     except DataUnavailable as reason:
-        note = f"{loaders.title} is not available ({reason}): {loaders.substitute} used instead"
+        note = (
+            f"{loaders.files.title} is not available ({reason}): {loaders.substitute} used instead"
+        )
         return replace(loaders.synthetic(seed), note=note)
 
 
@@ -84,7 +101,7 @@ def _loaders(source: Source) -> _Loaders:
     match source:
         case CIFAR10():
             return _Loaders(
-                cifar10.OFFICIAL_FILES.title,
+                cifar10.OFFICIAL_FILES,
                 cifar10.load_official,
                 cifar10.load_directory,
                 "synthetic pictures are",
@@ -92,7 +109,7 @@ def _loaders(source: Source) -> _Loaders:
             )
         case MNIST():
             return _Loaders(
-                mnist.OFFICIAL_FILES.title,
+                mnist.OFFICIAL_FILES,
                 mnist.load_official,
                 mnist.load_directory,
                 "synthetic pictures are",
@@ -100,7 +117,7 @@ def _loaders(source: Source) -> _Loaders:
             )
         case IMDB():
             return _Loaders(
-                imdb.OFFICIAL_FILES.title,
+                imdb.OFFICIAL_FILES,
                 partial(imdb.load_official, source),
                 partial(imdb.load_directory, source),
                 "synthetic reviews are",
@@ -108,7 +125,7 @@ def _loaders(source: Source) -> _Loaders:
             )
         case Text() | TinyShakespeare():
             return _Loaders(
-                text.official_files(source).title,
+                text.official_files(source),
                 partial(text.load_official, source),
                 partial(text.load_file, source),
                 "a synthetic text is",

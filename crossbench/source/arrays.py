@@ -15,7 +15,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """
     with open(path, "xb") as file:
         if path.suffix == ".npz":
-            np.savez(file, **arrays)
+            np.savez(file, **arrays)  # type: ignore[arg-type]  # a word of its own is bool
             return
         for array in arrays.values():
             file.write(np.ascontiguousarray(array).data)

@@ -85,22 +85,36 @@ def test_a_model_from_a_file(tmp_path):
 
 def test_without_frameworks_all_that_are_installed_are_written(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "crossbench.programs.unavailable_reason",
+        "crossbench.programs.choice.unavailable_reason",
         lambda name, *_: None if name in ("torch", "reference") else "not installed",
     )
     found = crossbench.script(layer="conv1", out=tmp_path)
     assert [program.framework for program in found] == ["torch"]
-    monkeypatch.setattr("crossbench.programs.unavailable_reason", lambda *_: "not installed")
+    monkeypatch.setattr("crossbench.programs.choice.unavailable_reason", lambda *_: "not installed")
     with pytest.raises(SpecError, match="no framework that has programs is installed"):
         crossbench.script(layer="conv1", out=tmp_path)
+
+
+SYNTHETIC = ["--data", "synthetic", "--batches", "1"]
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--layer", "conv9"], "lenet has no layer 'conv9': choose from conv1; relu1; maxpool1"),
-        ([], "name a layer of lenet with --layer, or a results file of a run with --layers"),
-        (["--layer", "conv1", "--frameworks", "torch:compile"], "torch:compile: a program is"),
+        (["--layer", "slowest"], "layer slowest needs the results file of a run with layers"),
+        (["--layer", "conv1", "--seed", "1"], "its own input, on the CPU: leave out seed"),
+        (["--layer", "conv1", "--devices", "gpu"], "its own input, on the CPU: leave out devices"),
+        (["--frameworks", "reference", *SYNTHETIC], "NumPy reference writes no programs"),
+        (
+            ["--frameworks", "torch:tuned", *SYNTHETIC],
+            "the code of torch:tuned is in crossbench/ad",
+        ),
+        (["--frameworks", "torch:fast"], "torch has no variant 'fast'"),
+        (["--task", "predict"], "unrecognized arguments: --task (--help"),
+        (["--frameworks", "torch", "--data", "/not/there"], "data must be auto, synthetic, or"),
+        (["--frameworks", "torch", "--batches", "0"], "batches must be a whole number from 1"),
+        (["--layer", "conv1", "--frameworks", "torch:compile"], "torch:compile: a program of a"),
         (["--layer", "conv1", "--frameworks", "reference"], "NumPy reference writes no programs"),
         (["--layer", "conv1", "--frameworks", "tensorflow"], "there is no framework 'tensorflow'"),
         (["--layer", "conv1", "--model", "vgg"], "there is no model 'vgg'"),
@@ -111,8 +125,8 @@ def test_without_frameworks_all_that_are_installed_are_written(tmp_path, monkeyp
         (["--layer", "conv1", "--out", "/dev/null/x"], "cannot be written: Not a directory"),
         (["--layer", "conv1", "--out", "nul\0"], "cannot be written: embedded null byte"),
         (["/not/there.json"], "/not/there.json cannot be read: No such file or directory"),
-        (["r.json", "--frameworks", "jax"], "r.json gives the frameworks and the batch size"),
-        (["r.json", "--batch-size", "3"], "r.json gives the frameworks and the batch size"),
+        (["r.json", "--frameworks", "jax"], "r.json gives frameworks: leave it out, or the file"),
+        (["r.json", "--batch-size", "3"], "r.json gives batch_size: leave it out, or the file"),
         (["--layers", "conv1"], "unrecognized arguments: --layers (--help"),
     ],
 )
@@ -163,9 +177,13 @@ def test_no_file_is_overwritten_and_none_is_written_beside_it(capsys, tmp_path):
     words = ["--frameworks", "torch,jax", "--layer", "conv1", "--out", tmp_path]
     status, _, err = invoke(capsys, *words)
     assert status == 2
-    assert err == f"crossbench: {tmp_path}/conv1_jax.py exists already: choose another folder\n"
+    assert err == (
+        f"crossbench: {tmp_path}/conv1_jax.py exists already: choose another folder, or --force\n"
+    )
     assert files(tmp_path) == ["conv1_jax.py"]
     assert (tmp_path / "conv1_jax.py").read_text() == "mine"
+    assert invoke(capsys, *words, "--force")[0] == 0
+    assert "mine" not in (tmp_path / "conv1_jax.py").read_text()
 
 
 def test_a_program_that_does_not_fit_on_the_disk_is_removed(tmp_path, monkeypatch):
@@ -184,10 +202,13 @@ def test_a_program_that_does_not_fit_on_the_disk_is_removed(tmp_path, monkeypatc
             raise OSError(28, "No space left on device")
 
     full = lambda *words, **options: Full(open(*words, **options))  # noqa: E731, SIM115
-    monkeypatch.setattr("crossbench.programs.open", full, raising=False)
+    monkeypatch.setattr("crossbench.programs.program.open", full, raising=False)
     with pytest.raises(ProgramError, match="cannot be written: No space left on device"):
         crossbench.script(layer="conv1", frameworks="torch", out=tmp_path)
     assert files(tmp_path) == []
+
+
+SLOWEST = ["--layer", "slowest"]
 
 
 def timed(found, milliseconds):
@@ -230,7 +251,7 @@ def test_what_makes_a_row_slow_is_written_for_it_and_for_the_fastest(capsys, tmp
         row("jax", 2.0, conv1=5.5, maxpool1=9.0),
         row("keras", 3.0, conv1=30.0, maxpool1=9.0),
     )
-    status, out, err = invoke(capsys, file, "--out", tmp_path / "out")
+    status, out, err = invoke(capsys, file, *SLOWEST, "--out", tmp_path / "out")
     assert (status, err) == (0, "")
     assert files(tmp_path / "out") == [
         "conv1_keras.py",
@@ -254,7 +275,7 @@ def test_a_layer_of_a_results_file_is_written_for_each_row(capsys, tmp_path, res
 
 def test_a_row_alone_has_its_longest_part(tmp_path, results):
     file = results(LENET5, row("jax", 2.0, relu1=3.0, optimizer=7.0))
-    (program,) = crossbench.script(file, out=tmp_path / "out")
+    (program,) = crossbench.script(file, layer="slowest", out=tmp_path / "out")
     assert program.path.name == "optimizer_jax.py"
     assert program.seconds == pytest.approx(7e-3)
 
@@ -277,13 +298,13 @@ def test_rows_without_programs_are_passed_over_with_a_line_each(capsys, tmp_path
         row("torch", 0.1, {"device": "gpu"}),
         row("gone", 3.0, conv1=70.0),
     )
-    status, _, err = invoke(capsys, file, "--out", tmp_path / "out")
+    status, _, err = invoke(capsys, file, *SLOWEST, "--out", tmp_path / "out")
     assert status == 0
     assert files(tmp_path / "out") == ["conv1_jax.py", "conv1_torch.py"]
     assert [line.partition("no program for ")[2] for line in err.splitlines()] == [
-        "torch:tuned cpu: a program is written in the idiomatic way alone",
+        "torch:tuned cpu: a program of a layer is written in the idiomatic way alone",
         "reference cpu: the adapter of NumPy reference writes no programs",
-        "torch gpu: a program runs on the CPU alone",
+        "torch gpu: a program of a layer runs on the CPU alone",
         "gone cpu: there is no framework 'gone': choose from flux, jax, keras, reference, torch",
     ]
 
@@ -299,7 +320,7 @@ def test_a_row_whose_framework_lacks_the_layer_is_passed_over(
 
     monkeypatch.setattr(type(adapters.get("jax")), "part_program", lacking)
     file = results(LENET5, row("torch", 1.0), row("jax", 2.0, dense1=5.0))
-    status, _, err = invoke(capsys, file, "--out", tmp_path / "out")
+    status, _, err = invoke(capsys, file, *SLOWEST, "--out", tmp_path / "out")
     assert status == 0
     assert (
         err == "crossbench: no program for jax cpu: unsupported layer for a program in JAX: Dense\n"
@@ -308,13 +329,14 @@ def test_a_row_whose_framework_lacks_the_layer_is_passed_over(
 
 
 def test_a_file_of_such_rows_alone_is_refused(tmp_path, results):
-    with pytest.raises(SpecError, match="has no row that a program can be written for"):
-        crossbench.script(results(LENET5, row("torch:tuned", 0.5)), out=tmp_path / "out")
+    file = results(LENET5, row("torch:tuned", 0.5))
+    with pytest.raises(SpecError, match="has no row that a program of a layer can be written for"):
+        crossbench.script(file, layer="slowest", out=tmp_path / "out")
 
 
 def test_a_row_of_which_no_part_is_slower_is_passed_over(capsys, tmp_path, results):
     file = results(LENET5, row("torch", 1.0), row("jax", 2.0), row("keras", 3.0, conv1=4.0))
-    status, _, err = invoke(capsys, file, "--out", tmp_path / "out")
+    status, _, err = invoke(capsys, file, *SLOWEST, "--out", tmp_path / "out")
     assert status == 0
     assert err == (
         "crossbench: no program for jax cpu: no part of its step is known to be slower than in "
@@ -340,11 +362,10 @@ def test_several_batch_sizes_and_threads_are_in_the_names(tmp_path, results):
 
 def test_a_run_without_layers_needs_the_name_of_one(capsys, tmp_path, results):
     file = results(LENET5, row("torch", 1.0), layers=False)
-    status, out, err = invoke(capsys, file, "--out", tmp_path / "out")
+    status, out, err = invoke(capsys, file, *SLOWEST, "--out", tmp_path / "out")
     assert (status, out) == (2, "")
     assert err == (
-        f"crossbench: {file} has no times of layers: run with --layers, or name a layer with "
-        "--layer\n"
+        f"crossbench: {file} has no times of layers: run with --layers, or name a layer\n"
     )
     assert invoke(capsys, file, "--layer", "conv1", "--out", tmp_path / "out")[0] == 0
 

@@ -1,0 +1,213 @@
+"""Writes the programs of rows, each in its framework alone: `script`.
+
+A program trains the model of a row, or times a part of its training step, without crossbench.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..arguments import Names, Numbers
+from ..examples import load_examples
+from ..inputs.checks import shown
+from ..inputs.errors import ProgramError, ResultsError, SpecError
+from ..models import Model
+from ..plan import make_plan
+from ..results.cells import Cell
+from ..results.comparison import Comparison, load
+from ..spec import Spec, find_model, make_spec
+from . import of_models, of_parts
+from .choice import installed
+from .of_models import Examples, Programs
+from .program import Program, write_files, write_text
+
+__all__ = ["Program", "script"]
+
+OF_LAYERS = ("model", "frameworks", "batch_size")
+"""The arguments that a program of a layer depends on: its input follows from a formula."""
+
+
+def script(
+    results: str | Path | None = None,
+    *,
+    layer: str | None = None,
+    model: str | Model | None = None,
+    frameworks: Names = None,
+    variants: Names = None,
+    devices: Names = None,
+    data: str | Path | None = None,
+    batch_size: Numbers = None,
+    batches: int | None = None,
+    examples: int | None = None,
+    threads: Numbers = None,
+    seed: int | None = None,
+    out: str | Path = ".",
+    force: bool = False,
+    progress: Callable[[str], None] = lambda _: None,
+) -> list[Program]:
+    """Write the programs of rows, each in its framework alone, as the framework's users write it.
+
+    A program trains the model as the row does, and prints the seconds of each epoch with its
+    losses. It reads the row's initial weights from a file beside it: so its losses are the row's.
+    With `layer` it times that part of a training step alone; it makes its weights and inputs by a
+    formula, and prints sums of the output and the gradients, which are the same in any framework.
+
+    results: results file of a run, which gives everything but the layer: a program for each row
+        that trains.
+    layer: name of a layer in the model, such as conv1; loss or optimizer. "flatten1, dense1" are
+        timed together. "slowest", for the results of a run with layers: for each row that is
+        slower than the fastest the part that explains most of the difference, and the same for the
+        fastest; a row alone gets its longest part.
+    model: a name that `models` lists, FILE.py:NAME, or a Model; lenet by default. Beside results it
+        is needed only if the run was given a Model: the same one.
+    frameworks: names such as "torch,jax:scan"; by default all installed ones that have programs.
+    variants, devices, data, batch_size, batches, examples, threads, seed: those of `run`.
+    out: folder of the new files; it is made where it does not exist.
+    force: overwrite files that exist.
+    progress: called with a line for each row of the results that gets no program.
+
+    Raises SpecError for wrong arguments, DataError for unusable data, ResultsError for an unusable
+    results file, and ProgramError if a file exists already or cannot be written.
+    """
+    given = {
+        "frameworks": frameworks,
+        "variants": variants,
+        "devices": devices,
+        "data": data,
+        "batch_size": batch_size,
+        "batches": batches,
+        "examples": examples,
+        "threads": threads,
+        "seed": seed,
+    }
+    asked = {name: value for name, value in given.items() if value is not None}
+    if results is None:
+        found = _of_arguments(asked | ({} if model is None else {"model": model}), layer, progress)
+    else:
+        found = _of_results(results, asked, model, layer, progress)
+    return _write(found, _directory(out), force)
+
+
+def _of_arguments(
+    asked: dict[str, Any], layer: str | None, progress: Callable[[str], None]
+) -> Programs:
+    """Return the programs of what the arguments name."""
+    if layer == of_parts.SLOWEST:
+        raise SpecError(f"layer {layer} needs the results file of a run with layers: name it")
+    if layer is not None:
+        if others := [name for name in asked if name not in OF_LAYERS]:
+            raise SpecError(
+                f"a program of a layer makes its own input, on the CPU: leave out {others[0]}"
+            )
+        return Programs(of_parts.of_arguments(make_spec(**asked), layer))
+    if "frameworks" not in asked:
+        asked = asked | {"frameworks": installed()}
+    spec = make_spec(**asked)
+    limits = (spec.batches, spec.examples)
+    fitted, dataset, described = load_examples(spec.model, spec.settings, spec.batch_sizes, limits)
+    examples = Examples(fitted, dataset, described, spec.settings)
+    found = of_models.of_cells(make_plan(spec), examples, partial(_refuse, spec, progress))
+    if described.note:
+        progress(described.note)
+    return found
+
+
+def _refuse(spec: Spec, progress: Callable[[str], None], cell: Cell, reason: str) -> None:
+    """Raise SpecError for a cell without a program, unless its variant was not named."""
+    if cell.implementation in (spec.frameworks or ()):
+        raise SpecError(reason)
+    progress(f"no program for {cell.name}: {reason}")
+
+
+def _of_results(
+    results: str | Path,
+    asked: dict[str, Any],
+    model: str | Model | None,
+    layer: str | None,
+    progress: Callable[[str], None],
+) -> Programs:
+    """Return the programs of the rows of a results file."""
+    if asked:
+        raise SpecError(f"{results} gives {', '.join(asked)}: leave it out, or the file")
+    comparison = load(results).frozen()
+    try:
+        if layer is not None:
+            fitted = _model_of(comparison, model, results)
+            return Programs(of_parts.of_results(comparison, fitted, layer, progress))
+        return _of_rows(comparison, model, results, progress)
+    except SpecError as error:
+        raise SpecError(str(error).replace("the file", str(results), 1)) from None
+
+
+def _of_rows(
+    comparison: Comparison,
+    model: str | Model | None,
+    results: str | Path,
+    progress: Callable[[str], None],
+) -> Programs:
+    """Return the program of each row of a results file."""
+    settings, data = comparison.settings, comparison.data
+    requested = find_model(settings.model if model is None else model)
+    limits = (data.most_batches, data.most_examples)
+    cells = [row.cell for row in comparison.results if row.status != "unavailable"]
+    sizes = {cell.batch_size for cell in cells} or {1}
+    fitted, dataset, described = load_examples(requested, settings, sizes, limits)
+    if fitted.description() != comparison.model:
+        raise ResultsError(_differs(results, fitted))
+    if (described.name, dataset.sha256()) != (data.name, data.sha256):
+        raise ResultsError(
+            f"cannot write programs for {results}: its data, {data.name}, is not what is here"
+        )
+    examples = Examples(fitted, dataset, described, settings)
+
+    def skip(cell: Cell, reason: str) -> None:
+        progress(f"no program for {cell.name}: {reason}")
+
+    return of_models.of_cells(cells, examples, skip)
+
+
+def _model_of(comparison: Comparison, model: str | Model | None, results: str | Path) -> Model:
+    """Return the model of a results file, with the vocabulary of the run's data.
+
+    Raises SpecError where it does not load, and ResultsError where it is another one here.
+    """
+    found = find_model(comparison.settings.model if model is None else model)
+    match comparison.model:
+        case {"layers": [{"vocabulary": int(vocabulary)}, *_]}:
+            found = found.with_vocabulary(vocabulary)
+        case _:
+            found = found.with_vocabulary(None)
+    if found.description() != comparison.model:
+        raise ResultsError(_differs(results, found))
+    return found
+
+
+def _differs(results: str | Path, found: Model) -> str:
+    return f"cannot write programs for {results}: its model differs from {found.name} here"
+
+
+def _directory(out: str | Path) -> Path:
+    try:
+        return Path(out)
+    except TypeError:
+        raise ProgramError(f"a folder is named by its path, not {shown(out)}") from None
+
+
+def _write(found: Programs, directory: Path, force: bool) -> list[Program]:
+    """Write the programs and their arrays, and return the programs with their paths."""
+    placed = [
+        replace(
+            program,
+            path=directory / program.path,
+            reads=tuple(directory / path for path in program.reads),
+        )
+        for program in found.programs
+    ]
+    files = {p.path: partial(write_text, text=p.source) for p in placed}
+    arrays = {directory / name: write for name, write in found.arrays.items()}
+    write_files(files | arrays, directory, force)
+    return placed

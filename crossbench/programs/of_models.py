@@ -1,0 +1,119 @@
+"""Makes the programs that train a whole model, one for each row, with the arrays that they read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from .. import adapters, data as datasets
+from ..inputs.errors import SpecError
+from ..inputs.names import IDIOMATIC
+from ..models import Model
+from ..results.cells import Cell
+from ..results.epochs import TRAIN
+from ..results.settings import Data, Settings
+from ..source.arrays import write_arrays
+from ..source.training_programs import Training
+from .choice import without_programs
+from .program import Program, WriteFile, told_apart
+
+
+@dataclass
+class Examples:
+    """Hold what the rows of a run train on: the model that fits the data, and the data."""
+
+    model: Model
+    dataset: datasets.Dataset
+    data: Data
+    settings: Settings
+
+
+@dataclass
+class Programs:
+    """Hold programs, and what writes the arrays that they read, by file name."""
+
+    programs: list[Program] = field(default_factory=list)
+    arrays: dict[str, WriteFile] = field(default_factory=dict)
+
+
+def of_cells(
+    cells: Iterable[Cell], examples: Examples, skip: Callable[[Cell, str], None]
+) -> Programs:
+    """Return a program for each cell that trains.
+
+    skip: called for a cell that has none, with the reason; it may raise.
+    """
+    found = Programs()
+    cells = [cell for cell in cells if cell.task == TRAIN]
+    several_sizes = len({cell.batch_size for cell in cells}) > 1
+    for cell in cells:
+        reason = without_programs(cell.framework)
+        try:
+            if reason is None:
+                _add(found, cell, examples, several_sizes)
+        except NotImplementedError as error:
+            reason = str(error)
+        if reason is not None:
+            skip(cell, reason)
+    if not found.programs:
+        raise SpecError("there is no row that trains, of a framework that has programs")
+    found.programs = told_apart(found.programs)
+    return found
+
+
+def _add(found: Programs, cell: Cell, examples: Examples, several_sizes: bool) -> None:
+    """Add the program of a cell, and the arrays that it reads."""
+    adapter = adapters.get(cell.framework)
+    model, settings, size = examples.model, examples.settings, cell.batch_size
+    ending = f"_batch{size}" if several_sizes else ""
+    training = Training(
+        model=model,
+        variant=cell.variant,
+        device=cell.device_type,
+        threads=cell.threads,
+        batch_size=size,
+        batches=examples.data.batches(size),
+        test_examples=examples.data.test_examples,
+        seed=settings.seed,
+        data=datasets.published_path(model.data, settings.data, examples.dataset),
+        weights=f"weights_{_words(cell.framework)}{adapter.arrays_suffix}",
+        examples=f"data{ending}{adapter.arrays_suffix}",
+    )
+    source = adapter.training_program(training)
+    example_arrays = adapter.example_arrays(training, examples.dataset)
+    found.arrays[training.weights] = partial(_write_weights, training, cell.framework)
+    reads = [training.weights]
+    if example_arrays:
+        found.arrays[training.examples] = partial(write_arrays, arrays=example_arrays)
+        reads.append(training.examples)
+    variant = "" if cell.variant == IDIOMATIC else f"_{cell.variant}"
+    name = f"train_{_words(cell.framework)}{variant}{'_gpu' if cell.on_gpu else ''}"
+    found.programs.append(
+        Program(
+            framework=cell.framework,
+            variant=cell.variant,
+            title=cell.label,
+            model=model.name,
+            part=None,
+            batch_size=size,
+            batches=training.batches,
+            threads=cell.threads,
+            seconds=None,
+            source=source,
+            path=Path(f"{name}{adapter.program_suffix}"),
+            reads=tuple(map(Path, reads)),
+        )
+    )
+
+
+def _words(framework: str) -> str:
+    """Return the framework's name for a file, which for an adapter in a file is "FILE.py:NAME"."""
+    return Path(framework.replace(":", "_")).name.replace(".", "_")
+
+
+def _write_weights(training: Training, framework: str, path: Path) -> None:
+    """Write the initial weights of a program to a new file."""
+    weights = training.model.initial_weights(training.seed)
+    write_arrays(path, adapters.get(framework).initial_arrays(training, weights))

@@ -1,0 +1,211 @@
+"""`script` without a layer: the programs of rows, and the arrays that they read."""
+
+import re
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from samples import write_cifar
+from small_models import named
+
+import crossbench
+from crossbench import adapters, cli, models
+from crossbench.inputs.errors import DataError, ProgramError, ResultsError, SpecError
+
+FAST = {"model": "mnist_mlp", "data": "synthetic", "batches": 3, "batch_size": 16}
+
+
+def invoke(capsys, *words):
+    """Run the command in this process; return exit status, standard output and error."""
+    try:
+        status = cli.main(["script", *map(str, words)])
+    except SystemExit as stop:
+        status = stop.code
+    return status, *capsys.readouterr()
+
+
+def files(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture(scope="module")
+def cifar(tmp_path_factory):
+    return write_cifar(tmp_path_factory.mktemp("data") / "cifar", per_file=30)
+
+
+@pytest.fixture(scope="module")
+def run(cifar, tmp_path_factory):
+    """Return a comparison of a short run of PyTorch, and its results file."""
+    file = tmp_path_factory.mktemp("run") / "r.json"
+    words = {"data": cifar, "batch_size": 40, "rounds": 1, "seed": 3, "json": file}
+    return crossbench.run("torch,torch:malloc,torch:tuned", **words), file
+
+
+def printed_losses(program, *words):
+    """Run a program as its user does; return the losses that it prints of the first epoch."""
+    command = [sys.executable, program.path, *words]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    first = text.splitlines()[0]
+    assert re.match(r"epoch 1: [\d.]+ s, losses ", first)
+    return [float(word) for word in first.split("losses ")[1].split()]
+
+
+def test_a_program_is_written_for_each_row_with_a_line_for_each_file(capsys, cifar, tmp_path):
+    words = ["--frameworks", "torch,torch:compile", "--data", cifar, "--batch-size", "50"]
+    status, out, err = invoke(capsys, *words, "--out", tmp_path / "new")
+    assert (status, err) == (0, "")
+    assert files(tmp_path / "new") == [
+        "train_torch.py",
+        "train_torch_compile.py",
+        "weights_torch.npz",
+    ]
+    first, second, weights = out.splitlines()
+    assert (
+        first
+        == f"{tmp_path}/new/train_torch.py: lenet in PyTorch, 3 batches of 50; "
+        + (first.split("; ")[1])
+    )
+    assert "PyTorch compile" in second
+    assert weights == f"{tmp_path}/new/weights_torch.npz: initial weights; 0.161 MB"
+
+
+def test_the_losses_are_those_of_the_rows_first_epoch(run, tmp_path):
+    comparison, file = run
+    programs = crossbench.script(file, out=tmp_path)
+    assert [program.path.name for program in programs] == [
+        "train_torch.py",
+        "train_torch_malloc.py",
+    ]
+    for program, row in zip(programs, comparison.results, strict=False):
+        losses = row.epochs[0].losses
+        assert printed_losses(program) == pytest.approx([*losses[:4], losses[-1]], rel=1e-6)
+
+
+def test_rows_without_programs_are_passed_over_with_a_line_each(capsys, run, tmp_path):
+    status, _, err = invoke(capsys, run[1], "--out", tmp_path)
+    assert status == 0
+    assert err == (
+        "crossbench: no program for torch:tuned cpu: the code of torch:tuned is in "
+        "crossbench/adapters/torch/tuned.py\n"
+    )
+
+
+def test_other_initial_weights_change_the_losses(tmp_path):
+    (program,) = crossbench.script(**FAST, frameworks="torch", out=tmp_path)
+    before = printed_losses(program, "--epochs", "1")
+    weights = dict(np.load(tmp_path / "weights_torch.npz"))
+    np.savez(tmp_path / "other.npz", **{name: 2 * array for name, array in weights.items()})
+    after = printed_losses(program, "--epochs", "1", "--initial", tmp_path / "other.npz")
+    assert after[0] != pytest.approx(before[0], rel=1e-3)
+
+
+def test_a_model_of_the_users_own_works_like_the_catalogues(tmp_path):
+    (program,) = crossbench.script(
+        model=named("PLAIN"), frameworks="torch", batches=2, data="synthetic", out=tmp_path
+    )
+    assert program.model == "plain"
+    assert len(printed_losses(program)) == 3  # of two steps, and the last once more
+
+
+def test_batch_sizes_and_threads_are_in_the_names(tmp_path):
+    found = crossbench.script(
+        **FAST | {"batch_size": [8, 16], "threads": [1, 2]}, frameworks="torch", out=tmp_path
+    )
+    assert [program.path.name for program in found] == [
+        "train_torch_batch8_threads1.py",
+        "train_torch_batch8_threads2.py",
+        "train_torch_batch16_threads1.py",
+        "train_torch_batch16_threads2.py",
+    ]
+    assert "BATCH_SIZE, BATCHES, TEST = 8, 3," in found[0].source
+    assert "torch.set_num_threads(1)" in found[0].source
+
+
+def test_a_row_on_a_gpu_has_its_own_program(tmp_path):
+    (program,) = crossbench.script(**FAST, frameworks="torch", devices="gpu", out=tmp_path)
+    assert program.path.name == "train_torch_gpu.py"
+    assert '"cuda"' in program.source
+    assert "allow_tf32 = False" in program.source
+
+
+def test_examples_that_no_formula_makes_are_written_beside_it(capsys, tmp_path):
+    words = ["--model", "text_lstm", "--data", "synthetic", "--batches", "2"]
+    status, out, _ = invoke(capsys, *words, "--frameworks", "torch", "--out", tmp_path)
+    assert status == 0
+    assert files(tmp_path) == ["data.npz", "train_torch.py", "weights_torch.npz"]
+    assert f"{tmp_path}/data.npz: examples; " in out
+
+
+def test_no_file_is_overwritten_without_force(capsys, tmp_path):
+    (tmp_path / "weights_torch.npz").write_text("mine")
+    words = ["--frameworks", "torch", "--data", "synthetic", "--batches", "1", "--out", tmp_path]
+    status, _, err = invoke(capsys, *words)
+    assert status == 2
+    assert err == (
+        f"crossbench: {tmp_path}/weights_torch.npz exists already: choose another folder, or "
+        "--force\n"
+    )
+    assert files(tmp_path) == ["weights_torch.npz"]
+    assert (tmp_path / "weights_torch.npz").read_text() == "mine"
+    assert invoke(capsys, *words, "--force")[0] == 0
+    assert files(tmp_path) == ["train_torch.py", "weights_torch.npz"]
+    assert np.load(tmp_path / "weights_torch.npz")["0.weight"].shape == (16, 3, 5, 5)
+
+
+@pytest.mark.usefixtures("plugin")
+def test_a_plugin_without_programs_is_refused(tmp_path):
+    with pytest.raises(SpecError, match="writes no programs"):
+        crossbench.script(**FAST, frameworks="torch,well", out=tmp_path)
+    assert files(tmp_path) == []
+
+
+def test_a_layer_that_a_framework_lacks_is_an_error_of_one_line(capsys, tmp_path, monkeypatch):
+    def lacking(*_):
+        raise NotImplementedError("unsupported layer for a program in PyTorch: Conv")
+
+    monkeypatch.setattr(type(adapters.get("torch")), "training_program", lacking)
+    words = ["--frameworks", "torch", "--data", "synthetic", "--batches", "1", "--out", tmp_path]
+    status, _, err = invoke(capsys, *words)
+    assert status == 2
+    assert err == "crossbench: unsupported layer for a program in PyTorch: Conv\n"
+
+
+def test_a_variant_that_is_not_named_is_passed_over(capsys, tmp_path):
+    words = ["--frameworks", "torch", "--variants", "idiomatic,tuned", "--batches", "1"]
+    status, _, err = invoke(capsys, *words, "--data", "synthetic", "--out", tmp_path)
+    assert status == 0
+    assert "no program for torch:tuned cpu: the code of torch:tuned is in" in err
+    assert files(tmp_path) == ["train_torch.py", "weights_torch.npz"]
+
+
+def test_a_model_that_has_changed_is_refused(run, tmp_path):
+    other = replace(models.get("lenet"), batch_size=9, optimizer=models.SGD(0.5))
+    with pytest.raises(ResultsError, match="its model differs from lenet here"):
+        crossbench.script(run[1], model=other, out=tmp_path)
+
+
+def test_data_that_has_changed_is_refused(run, cifar, tmp_path):
+    first = cifar / "data_batch_1.bin"
+    before = first.read_bytes()
+    try:
+        first.write_bytes(bytes([before[0] ^ 1]) + before[1:])
+        with pytest.raises(ResultsError, match="is not what is here"):
+            crossbench.script(run[1], out=tmp_path)
+        first.unlink()
+        with pytest.raises(DataError, match="data_batch_1"):
+            crossbench.script(run[1], out=tmp_path)
+    finally:
+        first.write_bytes(before)
+
+
+def test_arrays_that_do_not_fit_on_the_disk_are_removed(tmp_path, monkeypatch):
+    def full(file, **_):
+        file.write(b"part")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(ProgramError, match="cannot be written: No space left"):
+        crossbench.script(**FAST, frameworks="torch", out=tmp_path)
+    assert "weights_torch.npz" not in files(tmp_path)
