@@ -19,7 +19,7 @@ from ..models import Model
 from ..plan import make_plan
 from ..results.cells import Cell
 from ..results.comparison import Comparison, load
-from ..spec import Spec, find_model, make_spec
+from ..spec import find_model, make_spec
 from . import of_models, of_parts
 from .choice import installed
 from .of_models import Examples, Programs
@@ -68,7 +68,7 @@ def script(
     variants, devices, data, batch_size, batches, examples, threads, seed: those of `run`.
     out: folder of the new files; it is made where it does not exist.
     force: overwrite files that exist.
-    progress: called with a line for each row of the results that gets no program.
+    progress: called with a line for each row that gets no program.
 
     Raises SpecError for wrong arguments, DataError for unusable data, ResultsError for an unusable
     results file, and ProgramError if a file exists already or cannot be written.
@@ -110,16 +110,13 @@ def _of_arguments(
     limits = (spec.batches, spec.examples)
     fitted, dataset, described = load_examples(spec.model, spec.settings, spec.batch_sizes, limits)
     examples = Examples(fitted, dataset, described, spec.settings)
-    found = of_models.of_cells(make_plan(spec), examples, partial(_refuse, spec, progress))
+    found = of_models.of_cells(make_plan(spec), examples, partial(_skip, progress))
     if described.note:
         progress(described.note)
     return found
 
 
-def _refuse(spec: Spec, progress: Callable[[str], None], cell: Cell, reason: str) -> None:
-    """Raise SpecError for a cell without a program, unless its variant was not named."""
-    if cell.implementation in (spec.frameworks or ()):
-        raise SpecError(reason)
+def _skip(progress: Callable[[str], None], cell: Cell, reason: str) -> None:
     progress(f"no program for {cell.name}: {reason}")
 
 
@@ -163,11 +160,7 @@ def _of_rows(
             f"cannot write programs for {results}: its data, {data.name}, is not what is here"
         )
     examples = Examples(fitted, dataset, described, settings)
-
-    def skip(cell: Cell, reason: str) -> None:
-        progress(f"no program for {cell.name}: {reason}")
-
-    return of_models.of_cells(cells, examples, skip)
+    return of_models.of_cells(cells, examples, partial(_skip, progress))
 
 
 def _model_of(comparison: Comparison, model: str | Model | None, results: str | Path) -> Model:

@@ -43,22 +43,23 @@ def of_cells(
 ) -> Programs:
     """Return a program for each cell that trains.
 
-    skip: called for a cell that has none, with the reason; it may raise.
+    skip: called for a cell that has none, with the reason. Raise SpecError where none has one.
     """
     found = Programs()
     cells = [cell for cell in cells if cell.task == TRAIN]
     several_sizes = len({cell.batch_size for cell in cells}) > 1
+    reasons = {}
     for cell in cells:
-        reason = without_programs(cell.framework)
         try:
-            if reason is None:
-                _add(found, cell, examples, several_sizes)
+            if reason := without_programs(cell.framework):
+                raise NotImplementedError(reason)
+            _add(found, cell, examples, several_sizes)
         except NotImplementedError as error:
-            reason = str(error)
-        if reason is not None:
-            skip(cell, reason)
+            reasons[cell] = str(error)
     if not found.programs:
-        raise SpecError("there is no row that trains, of a framework that has programs")
+        raise SpecError(next(iter(reasons.values()), "there is no row that trains"))
+    for cell, reason in reasons.items():
+        skip(cell, reason)
     found.programs = told_apart(found.programs)
     return found
 

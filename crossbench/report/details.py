@@ -11,6 +11,7 @@ from ..results.epochs import TRAIN
 from ..results.parity import FLOAT64_BOUND, worst
 from ..results.rows import Row, row
 from ..results.statistics import MIN_ROUNDS
+from .commands import script_command
 from .formatting import (
     EMPTY_CELL,
     count,
@@ -186,6 +187,7 @@ def _notes(comparison: Comparison) -> list[str]:
         _prediction_note(results),
         WORK_NOTE,
         _repeats_note(results),
+        _programs_note(comparison),
     ]
     return [note for note in notes if note]
 
@@ -298,6 +300,11 @@ def _repeats_note(results: list[CellResult]) -> str:
             f"most (here {short} times): its seconds are the mean."
         )
     return " ".join(notes)
+
+
+def _programs_note(comparison: Comparison) -> str:
+    command = script_command(comparison)
+    return f"The program of each row, in its framework alone: {command}" if command else ""
 
 
 def _repeats(results: list[CellResult]) -> str:

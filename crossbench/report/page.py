@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 from contextlib import suppress
 from functools import cache
 from importlib import import_module, resources
@@ -18,6 +17,7 @@ from typing import Any
 from ..inputs.errors import ReportError
 from ..results.comparison import Comparison
 from ..results.parity import worst
+from .commands import run_command, script_command
 from .details import all_details
 from .formatting import EMPTY_CELL
 from .row_names import row_name
@@ -95,41 +95,9 @@ def _run(comparison: Comparison, index: int) -> dict[str, Any]:
         "charts": charts(comparison),
         "parity": _parity(comparison),
         "everything": all_details(comparison),
-        "command": command(comparison),
+        "command": run_command(comparison),
+        "programs": script_command(comparison),
     }
-
-
-def command(comparison: Comparison) -> str:
-    """Return the command line that repeats the run."""
-    settings, data = comparison.settings, comparison.data
-    accuracy = settings.target_accuracy
-    cells = [r.cell for r in comparison.results]
-    words = {
-        "frameworks": ",".join(dict.fromkeys(cell.implementation for cell in cells)),
-        "devices": ",".join(dict.fromkeys(cell.device for cell in cells)),
-        "task": ",".join(dict.fromkeys(cell.task for cell in cells)),
-        "model": settings.model,
-        "data": settings.data,
-        "batch-size": ",".join(str(n) for n in dict.fromkeys(cell.batch_size for cell in cells)),
-        "batches": data.most_batches,
-        "examples": data.most_examples,
-        "rounds": settings.rounds or "auto",
-        "precision": settings.precision and f"{100 * settings.precision:g}%",
-        "max-seconds": settings.max_seconds,
-        "epochs": settings.epochs,
-        "seed": settings.seed,
-        "threads": ",".join(str(n) for n in dict.fromkeys(cell.threads for cell in cells)),
-        "baseline": settings.baseline,
-        "target-accuracy": accuracy and f"{100 * accuracy:g}%",
-        "target-loss": settings.target_loss,
-        "price": ",".join(f"{k}={v}/h" for k, v in settings.prices.items()) or None,
-    }
-    asked = {"trace-memory": settings.trace_memory, "layers": settings.layers}
-    switches = "".join(f" --{name}" for name, is_asked in asked.items() if is_asked)
-    given = " ".join(
-        f"--{name} {shlex.quote(str(v))}" for name, v in words.items() if v is not None
-    )
-    return f"python -m crossbench {given}{switches}"
 
 
 def _parity(comparison: Comparison) -> list[dict[str, Any]]:

@@ -155,10 +155,13 @@ def test_no_file_is_overwritten_without_force(capsys, tmp_path):
 
 
 @pytest.mark.usefixtures("plugin")
-def test_a_plugin_without_programs_is_refused(tmp_path):
+def test_a_plugin_without_programs_is_passed_over_or_refused(tmp_path):
+    lines = []
+    crossbench.script(**FAST, frameworks="torch,well", out=tmp_path, progress=lines.append)
+    assert [line.startswith("no program for well cpu: the adapter of ") for line in lines] == [True]
+    assert files(tmp_path) == ["train_torch.py", "weights_torch.npz"]
     with pytest.raises(SpecError, match="writes no programs"):
-        crossbench.script(**FAST, frameworks="torch,well", out=tmp_path)
-    assert files(tmp_path) == []
+        crossbench.script(**FAST, frameworks="well", out=tmp_path)
 
 
 def test_a_layer_that_a_framework_lacks_is_an_error_of_one_line(capsys, tmp_path, monkeypatch):

@@ -330,14 +330,6 @@ def test_a_package_that_lacks_is_named(tmp_path, monkeypatch):
         page.check(tmp_path / "page.html")
 
 
-def test_the_command_repeats_the_run():
-    c = comparison(result("torch", FAST), rounds=6, data="a b", prices={"cpu": 0.1})
-    assert page.command(c) == (
-        "python -m crossbench --frameworks torch --devices cpu --task train --model m "
-        "--data 'a b' --batch-size 100 --rounds 6 --epochs 1 --seed 0 --threads 2 --price cpu=0.1/h"
-    )
-
-
 @pytest.fixture(scope="module")
 def chromium():
     """Return a real browser."""

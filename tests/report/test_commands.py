@@ -1,0 +1,49 @@
+"""Test the command lines that a page and the details name."""
+
+import shlex
+
+import pytest
+from samples import comparison, result
+
+import crossbench
+from crossbench import cli
+from crossbench.report import commands
+from crossbench.report.details import all_details
+from crossbench.report.page import page
+
+SECONDS = [2.0, 1.0, 1.0]
+WORK = (
+    "--frameworks torch --devices cpu --model m --data 'a b' --batch-size 100 --seed 0 --threads 2"
+)
+
+
+def test_a_command_repeats_the_run():
+    c = comparison(result("torch", SECONDS), rounds=6, data="a b", prices={"cpu": 0.1})
+    assert commands.run_command(c) == (
+        f"python -m crossbench {WORK} --task train --rounds 6 --epochs 1 --price cpu=0.1/h"
+    )
+
+
+def test_a_command_writes_the_programs_of_the_rows_that_train():
+    rows = result("torch", SECONDS), result("jax", SECONDS, task="predict")
+    c = comparison(*rows, data="a b")
+    assert commands.script_command(c) == f"python -m crossbench script {WORK}"
+    assert commands.script_command(comparison(rows[1])) == ""
+
+
+def test_details_and_page_name_it():
+    c = comparison(result("torch", SECONDS))
+    command = commands.script_command(c)
+    assert f"alone: {command}" in all_details(c)
+    pytest.importorskip("altair", reason="the page's packages are not installed")
+    assert f"<code>{command}</code>" in page([c])
+
+
+def test_it_writes_them(tmp_path, capsys):
+    found = crossbench.run(
+        "torch", model="mnist_mlp", data="synthetic", batches=2, batch_size=8, rounds=1
+    )
+    words = shlex.split(commands.script_command(found))[3:]
+    assert cli.main([*words, "--out", str(tmp_path)]) == 0
+    assert "2 batches of 8" in capsys.readouterr().out
+    assert (tmp_path / "train_torch.py").exists()
