@@ -4,7 +4,9 @@ import subprocess
 
 import pytest
 
+from crossbench import models
 from crossbench.source.statements import Call, bracketed, call, code, join_blocks, unless
+from crossbench.source.training_programs import Block, grouped, shared_blocks
 
 
 @pytest.mark.parametrize(
@@ -44,3 +46,38 @@ def test_functions_have_two_lines_around_them():
     assert text == (
         "import time\n\n\ndef f():\n    pass\n\n\n@g\ndef h():\n    pass\n\n\nx = 1\n\ny = 2\n"
     )
+
+
+def groups(model):
+    """Return what `grouped` finds: names of layers, and sizes and numbers of equal blocks."""
+    return [
+        (len(part.layers), part.count) if isinstance(part, Block) else part.name
+        for part in grouped(list(models.get(model).named_layers()))
+    ]
+
+
+def test_equal_blocks_that_follow_one_another_are_one():
+    assert groups("gpt_char") == [
+        "embedding1",
+        "positionembedding1",
+        (2, 4),
+        "layernorm9",
+        "unembedding1",
+    ]
+    assert [part for part in groups("resnet63") if isinstance(part, tuple)] == [
+        (2, 10),
+        (2, 9),
+        (2, 9),
+    ]
+    assert len(groups("mlp7_relu")) == len(models.get("mlp7_relu").layers)
+
+
+def test_blocks_that_differ_in_their_width_alone_share_a_function():
+    blocks = {
+        "block": ("def block():\n    return f(64, 3)", 64),
+        "block2": ("def block2():\n    return f(128, 3)", 128),
+        "block3": ("def block3():\n    return f(128, 5)", 128),
+    }
+    functions, lines = shared_blocks(blocks, ["block(), block2(), block3()"])
+    assert functions == ["def block(features):\n    return f(features, 3)", blocks["block3"][0]]
+    assert lines == ["block(64), block(128), block3()"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,8 +65,8 @@ class Block:
 
 
 def grouped(layers: Sequence[NamedLayer]) -> Iterator[NamedLayer | Block]:
-    """Yield the layers in order, those that repeat as one: equal groups with a residual in them,
-    which begin and end as equal shapes.
+    """Yield the layers in order, those that repeat as one: equal groups that begin with a residual,
+    each from inputs of the same shape.
     """
     start = 0
     while start < len(layers):
@@ -81,13 +83,37 @@ def grouped(layers: Sequence[NamedLayer]) -> Iterator[NamedLayer | Block]:
 def _repetition(layers: Sequence[NamedLayer]) -> tuple[int, int]:
     """Return the size and the number of the equal groups that the layers begin with."""
     kinds = [(named.layer, named.input_shape) for named in layers]
-    for size in range(1, len(layers) // 2 + 1):
+    for size in range(1, len(layers) // 2 + 1) if isinstance(layers[0].layer, Residual) else ():
         count = 1
         while kinds[count * size :][:size] == kinds[:size]:
             count += 1
-        if count > 1 and any(isinstance(layer, Residual) for layer, _ in kinds[:size]):
+        if count > 1:
             return size, count
     return 1, 1
+
+
+def shared_blocks(
+    functions: Mapping[str, tuple[str, int]], lines: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Return functions that make blocks, and the lines that call them, with one function for those
+    that differ in their width alone.
+
+    functions: by name the source code, which begins with a definition of no arguments, and the
+    block's width.
+    """
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, (text, width) in functions.items():
+        found[re.sub(rf"\b{width}\b", "features", text.replace(name, "block"))].append(name)
+    texts = []
+    for template, names in found.items():
+        if len(names) == 1:
+            texts.append(functions[names[0]][0])
+            continue
+        texts.append(template.replace("block()", f"{names[0]}(features)", 1))
+        for name in names:
+            call = f"{names[0]}({functions[name][1]})"
+            lines = [re.sub(rf"\b{name}\(\)", call, line) for line in lines]
+    return texts, list(lines)
 
 
 def docstring(training: Training, title: str, *notes: str) -> str:

@@ -18,6 +18,7 @@ from ...source.training_programs import (
     Training,
     grouped,
     python_training_program,
+    shared_blocks,
 )
 from .channels_last import is_unsafe_for_onednn
 from .source import (
@@ -98,9 +99,10 @@ class Chain:
     """
 
     def __init__(self, layers: Sequence[NamedLayer]) -> None:
-        self.functions: list[str] = []
+        self.blocks: dict[str, tuple[str, int]] = {}
         self.paths: list[tuple[str, NamedLayer]] = []
-        self.lines = [Call("nn.Sequential", self._items(layers, "")).assigned_to("model")]
+        made = Call("nn.Sequential", self._items(layers, "")).assigned_to("model")
+        self.functions, self.lines = shared_blocks(self.blocks, [made])
         for path, named in self.paths:
             if isinstance(named.layer, models.Unembedding):
                 is_last = named.name == layers[-1].name
@@ -133,13 +135,12 @@ class Chain:
 
     def _block(self, block: Block, start: str, place: int) -> str:
         """Write the function that makes a block, and return its name."""
-        number = len(self.functions) + 1
-        name = f"block{number}" if number > 1 else "block"
-        items = self._items(block.layers, f"{start}{place}.")
-        for number, layers in enumerate(block.repeated, start=place + 1):
-            self._items(layers, f"{start}{number}.")
+        name = f"block{len(self.blocks) + 1}" if self.blocks else "block"
+        for number, layers in enumerate((block.layers, *block.repeated), start=place):
+            items = self._items(layers, f"{start}{number}.")
         made = "\n".join(indented([Call("nn.Sequential", items).after("return ", WIDTH - 4)]))
-        self.functions.append(f"def {name}():\n{made}")
+        width = block.layers[0].output_shape
+        self.blocks[name] = f"def {name}():\n{made}", width[0 if len(width) == 3 else -1]
         return name
 
 
