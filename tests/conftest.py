@@ -67,10 +67,14 @@ def of_name(name):
     return adapters.get(framework, variant or IDIOMATIC)
 
 
-def writes_programs(name):
-    """Return whether an adapter that is named without a variant writes programs."""
+WRITES = {"programs": "part_program", "training_programs": "training_program"}
+"""What an adapter must have for tests with a mark."""
+
+
+def writes(name, method):
+    """Return whether an adapter that is named without a variant writes programs of a kind."""
     known = name in adapters.names()
-    return known and type(adapters.get(name)).part_program is not Adapter.part_program
+    return known and getattr(type(adapters.get(name)), method) is not getattr(Adapter, method)
 
 
 def pytest_generate_tests(metafunc):
@@ -79,8 +83,9 @@ def pytest_generate_tests(metafunc):
             names = metafunc.config.getoption(option).split(",")
             if metafunc.definition.get_closest_marker("idiomatic"):
                 names = [name for name in names if ":" not in name]
-            if metafunc.definition.get_closest_marker("programs"):
-                names = [name for name in names if name == "cpu" or writes_programs(name)]
+            for mark, method in WRITES.items():
+                if metafunc.definition.get_closest_marker(mark):
+                    names = [name for name in names if name == "cpu" or writes(name, method)]
             metafunc.parametrize(fixture, names)
 
 

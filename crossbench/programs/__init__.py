@@ -21,7 +21,7 @@ from ..results.cells import Cell
 from ..results.comparison import Comparison, load
 from ..spec import find_model, make_spec
 from . import of_models, of_parts
-from .choice import installed
+from .choice import OF_MODEL, installed
 from .of_models import Examples, Programs
 from .program import Program, write_files, write_text
 
@@ -105,7 +105,7 @@ def _of_arguments(
             )
         return Programs(of_parts.of_arguments(make_spec(**asked), layer))
     if "frameworks" not in asked:
-        asked = asked | {"frameworks": installed()}
+        asked = asked | {"frameworks": installed(OF_MODEL)}
     spec = make_spec(**asked)
     limits = (spec.batches, spec.examples)
     fitted, dataset, described = load_examples(spec.model, spec.settings, spec.batch_sizes, limits)

@@ -8,10 +8,13 @@ from ..inputs.names import IDIOMATIC
 from ..plan import unavailable_reason
 from ..workload import Adapter
 
+OF_MODEL, OF_PART = "training_program", "part_program"
+"""The methods of an adapter that write a program of the whole model, and of a part."""
 
-def installed() -> list[str]:
-    """Return the installed frameworks that have programs; SpecError if there is none."""
-    having = [name for name in adapters.loadable() if without_programs(name) is None]
+
+def installed(kind: str) -> list[str]:
+    """Return the installed frameworks that have programs of a kind; SpecError if there is none."""
+    having = [name for name in adapters.loadable() if without_programs(name, kind) is None]
     found = [name for name in having if unavailable_reason(name, IDIOMATIC, "cpu") is None]
     if not found:
         raise SpecError(
@@ -20,13 +23,14 @@ def installed() -> list[str]:
     return found
 
 
-def without_programs(framework: str) -> str | None:
-    """Return why a framework has no programs, in a line; None where it has."""
+def without_programs(framework: str, kind: str) -> str | None:
+    """Return why a framework has no programs of a kind, in a line; None where it has."""
     try:
         adapter = adapters.get(framework)
     except SpecError as error:  # of another machine's results
         return str(error)
-    own = getattr(type(adapter), "part_program", Adapter.part_program)
-    if own is not Adapter.part_program:
+    missing = getattr(Adapter, kind)
+    if getattr(type(adapter), kind, missing) is not missing:
         return None
-    return f"the adapter of {adapter.title} writes no programs"
+    what = "programs" if kind == OF_MODEL else "programs of a layer"
+    return f"the adapter of {adapter.title} writes no {what}"

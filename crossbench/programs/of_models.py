@@ -16,7 +16,7 @@ from ..results.epochs import TRAIN
 from ..results.settings import Data, Settings
 from ..source.arrays import write_arrays
 from ..source.training_programs import Training
-from .choice import without_programs
+from .choice import OF_MODEL, without_programs
 from .program import Program, WriteFile, told_apart
 
 
@@ -51,7 +51,7 @@ def of_cells(
     reasons = {}
     for cell in cells:
         try:
-            if reason := without_programs(cell.framework):
+            if reason := without_programs(cell.framework, OF_MODEL):
                 raise NotImplementedError(reason)
             _add(found, cell, examples, several_sizes)
         except NotImplementedError as error:

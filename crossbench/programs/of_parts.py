@@ -18,7 +18,7 @@ from ..results.cells import CellResult
 from ..results.comparison import Comparison
 from ..results.epochs import TRAIN
 from ..spec import Spec
-from .choice import installed, without_programs
+from .choice import OF_PART, installed, without_programs
 from .program import Program, told_apart
 
 SLOWEST = "slowest"
@@ -31,10 +31,11 @@ def of_arguments(spec: Spec, layer: str) -> list[Program]:
         sizes = ", ".join(map(str, spec.batch_sizes))
         raise SpecError(f"a program of a layer has one batch size, not {sizes}: name one")
     part = _named_part(spec.model, layer)
-    named = installed() if spec.frameworks is None else map(_idiomatic, spec.frameworks)
+    named = installed(OF_PART) if spec.frameworks is None else map(_idiomatic, spec.frameworks)
     names = list(dict.fromkeys(named))
-    for reason in filter(None, map(without_programs, names)):
-        raise SpecError(reason)
+    for name in names:
+        if reason := without_programs(name, OF_PART):
+            raise SpecError(reason)
     try:
         return [
             _program(name, part, spec.model, spec.batch_sizes[0], spec.threads[0]) for name in names
@@ -115,7 +116,7 @@ def _may_have_program(row: CellResult, progress: Callable[[str], None]) -> bool:
     elif cell.on_gpu:
         reason = "a program of a layer runs on the CPU alone"
     else:
-        reason = without_programs(cell.framework)
+        reason = without_programs(cell.framework, OF_PART)
     if reason:
         progress(f"no program for {row.name}: {reason}")
     return not reason

@@ -12,12 +12,15 @@ from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 
+import crossbench_equinox_program as program
 import numpy as np
 
 from crossbench import models
 from crossbench.adapters.jax.model import given_gradient
 from crossbench.adapters.jax.workload import JaxArrays
+from crossbench.data import Dataset
 from crossbench.models import NamedLayer, Weights
+from crossbench.source.training_programs import Training
 from crossbench.workload import Adapter, Batch, Batches, Job, Workload, batches_on_device, versions
 
 PACKAGES = ("equinox", "jax", "optax")
@@ -345,6 +348,15 @@ class EquinoxAdapter(Adapter):
 
     def build(self, job: Job) -> EquinoxWorkload:
         return EquinoxWorkload(job)
+
+    def training_program(self, training: Training) -> str:
+        return program.training_program(training)
+
+    def initial_arrays(self, training: Training, weights: Weights) -> dict[str, np.ndarray]:
+        return program.initial_arrays(training, weights)
+
+    def example_arrays(self, training: Training, dataset: Dataset) -> dict[str, np.ndarray]:
+        return program.example_arrays(training, dataset)
 
 
 ADAPTER = EquinoxAdapter()

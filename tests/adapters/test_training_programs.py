@@ -31,7 +31,7 @@ ROW_BOUND = 1e-5
 """How far those in float32 may be from the row's, which may round in another order."""
 LONG_MODELS = ("bignet", "gpt2_small", "resnet63", "imdb_fasttext", "resnet_small")
 
-pytestmark = pytest.mark.programs
+pytestmark = pytest.mark.training_programs
 
 
 def small(model):
