@@ -16,9 +16,11 @@ from ...source.training_programs import (
     Block,
     PythonProgram,
     Training,
+    environment_note,
     grouped,
     python_training_program,
 )
+from ...workload import MALLOC_VARIANT
 from .channels_last import is_unsafe_for_onednn
 from .source import (
     definitions,
@@ -86,6 +88,7 @@ def training_program(training: Training) -> str:
         functions=_compiled(training.variant),
         epoch=_epoch(training, update),
         evaluation=_evaluation(training),
+        notes=[environment_note(MALLOC_VARIANT.environment)] * (training.variant == MALLOC),
     )
     return python_training_program(training, python_data(training), program)
 
