@@ -171,7 +171,7 @@ def python_training_program(training: Training, data: PythonData, program: Pytho
         f'"""{docstring(training, program.title, *program.notes)}\n"""',
         "\n".join(program.before_imports),
         "\n".join([*(f"import {name}" for name in sorted(standard)), "from pathlib import Path"]),
-        "\n".join(["import numpy as np", *program.imports]),
+        "\n".join(sorted(["import numpy as np", *program.imports], key=_import_order)),
         "\n".join(constants(training)),
         "\n".join([*arguments(training, data), *program.setup]),
         *program.definitions,
@@ -182,6 +182,17 @@ def python_training_program(training: Training, data: PythonData, program: Pytho
         "\n".join(evaluation),
     ]
     return join_blocks(block.strip() for block in blocks if block)
+
+
+def _import_order(statement: str) -> tuple[bool, str]:
+    """Return what sorts imports as ruff does."""
+    return statement.startswith("from"), statement.lower()
+
+
+def environment_note(variables: Mapping[str, str]) -> str:
+    """Return the sentence of a docstring that says which environment a program needs."""
+    given = " ".join(f"{name}={value}" for name, value in variables.items())
+    return f"Set {given} before Python starts: the C library then keeps the memory that it frees."
 
 
 REPORT = (

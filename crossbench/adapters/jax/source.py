@@ -26,7 +26,17 @@ from ...source.part_programs import (
     shapes_statement,
     values,
 )
-from ...source.statements import WIDTH, Call, bracketed, call, code, indented, unless, unsupported
+from ...source.statements import (
+    WIDTH,
+    Call,
+    bracketed,
+    call,
+    code,
+    indented,
+    one_or_both,
+    unless,
+    unsupported,
+)
 
 SETUP = (
     'jax.config.update("jax_platforms", "cpu")',
@@ -191,9 +201,7 @@ def _optimizer(part: Part, batch_size: int) -> Timed:
     model = part.whole.model
     optimizer = model.optimizer
     definitions, schedule = schedule_source(optimizer)
-    rule = optimizer_source(optimizer)
-    if optimizer.clip_norm is not None:
-        rule = call("optax.chain", call("optax.clip_by_global_norm", optimizer.clip_norm), rule)
+    rule = optimizer_source(optimizer, "[len(shape) > 1 for shape in SHAPES]")
     called = "parameters, state = jax.block_until_ready(update(parameters, state, gradients))"
     return Timed(
         definitions=[*definitions, UPDATE],
@@ -214,16 +222,21 @@ def _optimizer(part: Part, batch_size: int) -> Timed:
     )
 
 
-def layer_source(named: NamedLayer) -> LayerSource:
-    """Return how a layer is written."""
+def layer_source(named: NamedLayer, loaded: bool = False) -> LayerSource:
+    """Return how a layer is written.
+
+    loaded: whether its parameters are loaded, with their dtype, as in a whole program; else the
+    layer makes them in DTYPE. A layer whose output has the dtype that it was made with needs it.
+    """
     shape = named.input_shape
-    features, options = shape[-1], {"param_dtype": "DTYPE", "rngs": "rngs"}
+    features, options = shape[-1], {"param_dtype": None if loaded else "DTYPE", "rngs": "rngs"}
+    of_dtype = {"param_dtype": "options.dtype" if loaded else "DTYPE", "rngs": "rngs"}
     own = parameters(named)
     match named.layer:
         case models.Conv(channels, kernel, stride, padding, bias):
             given = {
-                "strides": unless((1, 1), stride),
-                "padding": '"VALID"' if padding == (0, 0) else tuple((p, p) for p in padding),
+                "strides": unless(1, one_or_both(stride)),
+                "padding": _padding(kernel, stride, padding),
                 "use_bias": unless(True, bias),
             }
             build = call("nnx.Conv", shape[0], channels, kernel, **given, **options)
@@ -260,9 +273,9 @@ def layer_source(named: NamedLayer) -> LayerSource:
             axes = "(1, 2)" if len(shape) == 3 else "1"
             return LayerSource(None, f"{{x}}.mean({axes})")
         case models.Embedding(vocabulary, width):
-            return LayerSource(call("nnx.Embed", vocabulary, width, **options), parameters=own)
+            return LayerSource(call("nnx.Embed", vocabulary, width, **of_dtype), parameters=own)
         case models.OneHot(vocabulary):
-            return LayerSource(None, f"jax.nn.one_hot({{x}}, {vocabulary}, dtype=DTYPE)")
+            return LayerSource(None, f"jax.nn.one_hot({{x}}, {vocabulary})")
         case models.Unembedding(vocabulary):
             weight = ParameterSource("embedding", values(vocabulary, features, scale=SCALE))
             build = call("nnx.Embed", vocabulary, features, **options)
@@ -278,30 +291,43 @@ def layer_source(named: NamedLayer) -> LayerSource:
         case models.FirstOfSequence():
             return LayerSource(None, "{x}[:, 0]")
         case models.MultiHeadAttention(heads, causal, bias):
-            given = {"use_bias": unless(True, bias), "decode": False}
+            given = {"use_bias": unless(True, bias), "attention_fn": "attention", "decode": False}
             build = call("nnx.MultiHeadAttention", heads, features, **given, **options)
             output = "{layer}({x}, is_causal=True)" if causal else "{layer}({x})"
-            return LayerSource(build, output, parameters=own)
+            return LayerSource(build, output, parameters=own, definitions=(ATTENTION,))
         case models.LSTM(width, bidirectional) | models.GRU(width, bidirectional):
-            return recurrent(named, width, bidirectional)
+            return recurrent(named, width, bidirectional, of_dtype)
     raise unsupported("layer", named.layer, "JAX")
 
 
-def recurrent(named: NamedLayer, width: int, bidirectional: bool) -> LayerSource:
-    """Return how an LSTM or a GRU is written; an LSTM's carry is (c, h), a GRU's is h."""
+def recurrent(
+    named: NamedLayer, width: int, bidirectional: bool, options: dict[str, str]
+) -> LayerSource:
+    """Return how an LSTM or a GRU is written. options: of a cell."""
     is_lstm = isinstance(named.layer, models.LSTM)
     kind = "nnx.OptimizedLSTMCell" if is_lstm else "nnx.GRUCell"
-    cell = str(call(kind, named.input_shape[-1], width, param_dtype="DTYPE", rngs="rngs"))
-    carry = "(_, {}), _" if is_lstm else "{}, _"
+    cell = str(call(kind, named.input_shape[-1], width, **options))
     own = parameters(named)
     if bidirectional:
         build = call("LastOutputs", cell, cell)
-        last, first = carry.format("last"), carry.format("first")
+        last, first = last_output(named, "last"), last_output(named, "first")
         definitions = (LAST_OUTPUTS.format(last=last, first=first),)
         return LayerSource(build, parameters=own, definitions=definitions)
     build = call("nnx.RNN", cell, return_carry=True)
     output = "{layer}({x})[0][1]" if is_lstm else "{layer}({x})[0]"
     return LayerSource(build, output, parameters=own)
+
+
+def last_output(named: NamedLayer, variable: str) -> str:
+    """Return what the result of an nnx.RNN is assigned to: a carry of LSTMs is (c, h)."""
+    return f"(_, {variable}), _" if isinstance(named.layer, models.LSTM) else f"{variable}, _"
+
+
+def _padding(kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int]) -> Any:
+    """Return a convolution's padding; None for Flax's default, with which the size stays."""
+    if stride == (1, 1) and kernel == tuple(2 * p + 1 for p in padding):
+        return None
+    return '"VALID"' if padding == (0, 0) else one_or_both(padding)
 
 
 PATHS = {"weight": "kernel", "bias": "bias"}
@@ -315,7 +341,7 @@ def parameters(named: NamedLayer) -> dict[str, ParameterSource]:
     return {
         name: ParameterSource(
             _path(named, name),
-            values(*parameter.shape, scale=SCALE) + _to_flax(named, name, parameter.shape),
+            values(*parameter.shape, scale=SCALE) + to_flax(named, name, parameter.shape),
         )
         for name, parameter in named.layer.parameters(named.input_shape).items()
         if parameter.trained
@@ -340,7 +366,7 @@ def _path(named: NamedLayer, name: str) -> str:
     return PATHS[name]
 
 
-def _to_flax(named: NamedLayer, name: str, shape: tuple[int, ...]) -> str:
+def to_flax(named: NamedLayer, name: str, shape: tuple[int, ...]) -> str:
     """Return the methods of an array that turn a parameter into Flax's axes."""
     match named.layer:
         case models.Conv() if len(shape) == 4:
@@ -380,9 +406,23 @@ def loss_source(loss: models.Loss) -> list[str]:
     raise unsupported("loss", loss, "JAX")
 
 
-def optimizer_source(optimizer: Optimizer) -> Call:
-    """Return optax's rule, without its clipping, of SHAPES' parameters."""
-    rate: Any = "rate" if optimizer.schedule else optimizer.learning_rate
+def optimizer_source(optimizer: Optimizer, matrices: str) -> Call:
+    """Return how an optimizer is written, with its clipping, behind its schedule.
+
+    matrices: the expression of which parameters are matrices, for a weight decay of these alone.
+    """
+    rule = rule_source(optimizer, matrices)
+    if optimizer.clip_norm is None:
+        return rule
+    return call("optax.chain", call("optax.clip_by_global_norm", optimizer.clip_norm), rule)
+
+
+def rule_source(optimizer: Optimizer, matrices: str) -> Call:
+    """Return optax's rule of an optimizer, without its clipping."""
+    rate: Any = optimizer.learning_rate
+    if optimizer.schedule:
+        is_function = isinstance(optimizer.schedule, models.InverseTimeDecay)
+        rate = "rate" if is_function else "lambda step: schedule(step.astype(float))"
     match optimizer:
         case models.SGD(_, momentum):
             return call("optax.sgd", rate, momentum=unless(0, momentum))
@@ -390,8 +430,7 @@ def optimizer_source(optimizer: Optimizer) -> Call:
             return call("optax.adam", rate, b1=beta1, b2=beta2, eps=epsilon)
         case models.AdamW(_, beta1, beta2, epsilon, decay, matrices_only):
             given = {"b1": beta1, "b2": beta2, "eps": epsilon, "weight_decay": decay}
-            mask = "[len(shape) > 1 for shape in SHAPES]" if matrices_only else None
-            return call("optax.adamw", rate, **given, mask=mask)
+            return call("optax.adamw", rate, **given, mask=matrices if matrices_only else None)
         case models.RMSprop(_, rho, epsilon):
             return call("optax.rmsprop", rate, decay=rho, eps=epsilon, eps_in_sqrt=False)
         case models.Adadelta(_, rho, epsilon):
@@ -400,8 +439,8 @@ def optimizer_source(optimizer: Optimizer) -> Call:
 
 
 def schedule_source(optimizer: Optimizer) -> tuple[list[str], list[str]]:
-    """Return the definition of the schedule `rate`, or the statement that makes it, each in a list;
-    nothing for a constant learning rate.
+    """Return the definition of the function `rate`, or the statements that make optax's `schedule`,
+    each in a list; nothing for a constant learning rate.
     """
     peak = optimizer.learning_rate
     match optimizer.schedule:
@@ -419,7 +458,8 @@ def schedule_source(optimizer: Optimizer) -> tuple[list[str], list[str]]:
                 decay_steps=steps,
                 end_value=minimum * peak,
             )
-            return [], [schedule.assigned_to("rate")]
+            reason = "# of an integer step optax computes the rate in float32"
+            return [], [schedule.assigned_to("schedule"), reason]
     raise unsupported("schedule", optimizer.schedule, "JAX")
 
 
@@ -428,7 +468,7 @@ class PositionEmbedding(nnx.Module):
     """Adds a weight for each place of a sequence."""
 
     def __init__(self, *shape):
-        self.embedding = nnx.Param(jnp.zeros(shape, DTYPE))
+        self.embedding = nnx.Param(jnp.zeros(shape))
 
     def __call__(self, sequences):
         return sequences + self.embedding[...]
@@ -438,12 +478,22 @@ class ClassToken(nnx.Module):
     """Puts the same weight before each sequence."""
 
     def __init__(self, features):
-        self.embedding = nnx.Param(jnp.zeros(features, DTYPE))
+        self.embedding = nnx.Param(jnp.zeros(features))
 
     def __call__(self, sequences):
         size, _, features = sequences.shape
         token = jnp.broadcast_to(self.embedding[...], (size, 1, features))
         return jnp.concatenate([token, sequences], axis=1)
+'''
+ATTENTION = '''
+def attention(query, key, value, is_causal, **unused):
+    """Attend with a softmax in the arrays' dtype: jax.nn's is in float32."""
+    if query.dtype == jnp.float32:
+        return jax.nn.dot_product_attention(query, key, value, is_causal=is_causal)
+    scores = jnp.einsum("nqhd,nkhd->nhqk", query, key) / query.shape[-1] ** 0.5
+    if is_causal:
+        scores = jnp.where(jnp.tri(scores.shape[-1], dtype=bool), scores, -jnp.inf)
+    return jnp.einsum("nhqk,nkhd->nqhd", jax.nn.softmax(scores), value)
 '''
 LAST_OUTPUTS = '''
 class LastOutputs(nnx.Module):

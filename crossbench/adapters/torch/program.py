@@ -16,10 +16,12 @@ from ...source.training_programs import (
     Block,
     PythonProgram,
     Training,
+    environment_note,
     grouped,
     python_training_program,
     shared_blocks,
 )
+from ...workload import MALLOC_VARIANT
 from .channels_last import is_unsafe_for_onednn
 from .source import (
     definitions,
@@ -87,6 +89,7 @@ def training_program(training: Training) -> str:
         functions=_compiled(training.variant),
         epoch=_epoch(training, update),
         evaluation=_evaluation(training),
+        notes=[environment_note(MALLOC_VARIANT.environment)] * (training.variant == MALLOC),
     )
     return python_training_program(training, python_data(training), program)
 
