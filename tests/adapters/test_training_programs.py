@@ -9,12 +9,13 @@ import runpy
 import sys
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from samples import write_cifar, write_mnist
 
-from crossbench import data, models
+from crossbench import adapters, data, models
 from crossbench.adapters.reference import ReferenceWorkload
 from crossbench.data.sources import CIFAR10, IMDB, MNIST, Text, TinyShakespeare, TokenIds
 from crossbench.engine.assignment import Assignment, epoch_batches, save_arrays
@@ -197,3 +198,46 @@ def test_the_losses_are_the_rows(run, adapter, adapter_name, name, tmp_path):
     case = Case(adapter, adapter_name, small(models.get(name)), tmp_path)
     found = run(case.program, "--epochs", "1")
     np.testing.assert_allclose(found, case.row_losses(), rtol=ROW_BOUND, atol=0)
+
+
+@pytest.mark.long
+def test_the_losses_of_a_variants_program_are_its_rows(run, adapter_name, tmp_path):
+    """Of each variant that a CPU has and a program, in this process: not those of its environment
+    alone, nor of another backend.
+    """
+    adapter = adapters.get(adapter_name)
+    variants = [
+        name
+        for name, variant in adapter.variants.items()
+        if "cpu" in variant.devices and not variant.environment and has_program(adapter, name)
+    ]
+    assert "idiomatic" in variants
+    for variant in variants:
+        directory = tmp_path / variant
+        directory.mkdir()
+        model = small(models.get("lenet5"))
+        case = Case(adapter, adapter_name, model, directory, variant)
+        found = run(case.program, "--epochs", "1")
+        np.testing.assert_allclose(found, case.row_losses(), rtol=ROW_BOUND, atol=0)
+
+
+def has_program(adapter, variant):
+    """Return whether a variant has one, in the process of the idiomatic variant."""
+    if adapter.of_variant(variant) is not adapter:
+        return False
+    training = Training(models.get("lenet5"), variant, "cpu", 2, 4, 4, 4, 0, None, "w", "d")
+    try:
+        adapter.training_program(training)
+    except NotImplementedError:
+        return False
+    return True
+
+
+def test_the_code_of_a_tuned_variant_is_named(adapter, adapter_name):
+    if "tuned" not in adapter.variants:
+        pytest.skip(f"{adapter_name} has no tuned variant")
+    training = Training(models.get("lenet5"), "tuned", "cpu", 2, 4, 4, 4, 0, None, "w", "d")
+    with pytest.raises(NotImplementedError, match=r"the code of .*:tuned is in") as error:
+        adapter.training_program(training)
+    root = Path(__file__).parents[2]
+    assert (root / str(error.value).rpartition(" ")[2]).is_file()
