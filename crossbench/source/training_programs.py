@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,14 +62,21 @@ class Block:
         return 1 + len(self.repeated)
 
 
-def grouped(layers: Sequence[NamedLayer]) -> Iterator[NamedLayer | Block]:
+def grouped(
+    layers: Sequence[NamedLayer], activations: Mapping[str, str] | None = None
+) -> Iterator[NamedLayer | Block]:
     """Yield the layers in order, those that repeat as one: equal groups with a residual in them,
-    which begin and end as equal shapes.
+    which begin and end as equal shapes. A group begins with the residual where it can.
+
+    activations: those that layers apply themselves, by the layer's name; `layers` has none of them.
     """
+    applied = activations or {}
+    kinds = [(named.layer, named.input_shape, applied.get(named.name)) for named in layers]
     start = 0
     while start < len(layers):
-        size, count = _repetition(layers[start:])
-        if count == 1:
+        size, count = _repetition(kinds[start:])
+        begins_later = _repetition(kinds[start + 1 :]) == (size, count)
+        if count == 1 or (begins_later and not isinstance(layers[start].layer, Residual)):
             yield layers[start]
             start += 1
             continue
@@ -78,14 +85,13 @@ def grouped(layers: Sequence[NamedLayer]) -> Iterator[NamedLayer | Block]:
         start += count * size
 
 
-def _repetition(layers: Sequence[NamedLayer]) -> tuple[int, int]:
+def _repetition(kinds: Sequence[tuple[Any, ...]]) -> tuple[int, int]:
     """Return the size and the number of the equal groups that the layers begin with."""
-    kinds = [(named.layer, named.input_shape) for named in layers]
-    for size in range(1, len(layers) // 2 + 1):
+    for size in range(1, len(kinds) // 2 + 1):
         count = 1
         while kinds[count * size :][:size] == kinds[:size]:
             count += 1
-        if count > 1 and any(isinstance(layer, Residual) for layer, _ in kinds[:size]):
+        if count > 1 and any(isinstance(layer, Residual) for layer, *_ in kinds[:size]):
             return size, count
     return 1, 1
 
