@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from samples import write_cifar, write_mnist
 
-from crossbench import data, models
+from crossbench import adapters, data, models
 from crossbench.adapters.reference import ReferenceWorkload
 from crossbench.data.sources import CIFAR10, IMDB, MNIST, Text, TinyShakespeare, TokenIds
 from crossbench.engine.assignment import Assignment, epoch_batches, save_arrays
@@ -153,6 +153,10 @@ def run_python(program, *words):
 
 
 def run_julia(program, *words):
+    """Return the same; Julia starts with the row's threads: BLAS has all of them beside one alone,
+    and other sums.
+    """
+    os.environ |= adapters.get("flux").environment("cpu", THREADS)
     from juliacall import Main
 
     module = Main.seval("Module()")

@@ -70,8 +70,10 @@ def example_arrays(training: Training, dataset: Dataset) -> dict[str, np.ndarray
     the examples that the program uses, where it does not read them from published files.
     """
     model = training.model
-    drawn = [_draw(training, dataset.train, epoch) for epoch in range(EPOCHS)]
-    found = {DRAWN: np.stack(drawn)} if training.is_augmented else {}
+    found: dict[str, np.ndarray] = {}
+    if training.is_augmented:
+        drawn = [_draw(training, dataset.train, epoch) for epoch in range(EPOCHS)]
+        found[DRAWN] = np.stack(drawn)
     if not _reads_file(training):
         return found
     if isinstance(model.data.augmentation, RandomPositions):
