@@ -2,10 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from .sources import Augmentation
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Holds how each picture of a batch is changed: the pixels that it is shifted down and to the
+    right, and whether it is flipped.
+    """
+
+    down: np.ndarray
+    right: np.ndarray
+    flipped: np.ndarray
+
+
+def draw_changes(
+    n: int, size: tuple[int, int], augmentation: Augmentation, random: np.random.Generator
+) -> Changes:
+    """Draw the changes of n pictures of a size (height, width).
+
+    The random numbers are drawn in a fixed order (n shifts down, n shifts right, n flips), even
+    those that the augmentation does not use: so the shifts are the same with and without flips.
+    """
+    max_down, max_right = _margins(augmentation, size)
+    down = random.integers(-max_down, max_down + 1, n)
+    right = random.integers(-max_right, max_right + 1, n)
+    flipped = random.random(n) < 0.5
+    return Changes(down, right, flipped if augmentation.flip else np.zeros(n, bool))
 
 
 def augment(
@@ -13,23 +41,25 @@ def augment(
 ) -> np.ndarray:
     """Return a copy with each picture shifted and one in two flipped, as the augmentation says.
 
-    pictures: (n, channels, height, width) uint8. The random numbers are drawn in a fixed order (n
-    shifts down, n shifts right, n flips), even those that the augmentation does not use: so the
-    shifts are the same with and without flips.
+    pictures: (n, channels, height, width) uint8.
     """
     n, (height, width) = len(pictures), pictures.shape[2:]
-    max_down, max_right = (_whole_pixels(augmentation.shift, size) for size in (height, width))
-    down = random.integers(-max_down, max_down + 1, n)
-    right = random.integers(-max_right, max_right + 1, n)
-    flipped = random.random(n) < 0.5
+    changes = draw_changes(n, (height, width), augmentation, random)
+    max_down, max_right = _margins(augmentation, (height, width))
     # a shifted picture is a window on the picture padded with its edges: no loop over pictures
     margin = ((0, 0), (0, 0), (max_down, max_down), (max_right, max_right))
     padded = np.pad(pictures, margin, mode="edge")
     windows = sliding_window_view(padded, (height, width), axis=(2, 3))
-    shifted = windows[np.arange(n), :, max_down - down, max_right - right]
+    shifted = windows[np.arange(n), :, max_down - changes.down, max_right - changes.right]
     if augmentation.flip:
-        shifted[flipped] = shifted[flipped, :, :, ::-1]
+        shifted[changes.flipped] = shifted[changes.flipped, :, :, ::-1]
     return shifted
+
+
+def _margins(augmentation: Augmentation, size: tuple[int, int]) -> tuple[int, int]:
+    """Return the most pixels that a picture is shifted up or down, and left or right."""
+    height, width = size
+    return _whole_pixels(augmentation.shift, height), _whole_pixels(augmentation.shift, width)
 
 
 def _whole_pixels(fraction: float, size: int) -> int:

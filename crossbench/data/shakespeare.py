@@ -34,7 +34,11 @@ def make_blocks(token_ids: np.ndarray, length: int) -> Split:
 
 def draw_blocks(split: Split, n: int, random: np.random.Generator) -> Split:
     """Return n blocks that begin at random positions of the text that a split was made from."""
-    length, tokens = split.inputs.shape[1], split.inputs.reshape(-1)
-    starts = random.integers(0, len(tokens) - length, n)
-    places = starts[:, None] + np.arange(length)
+    tokens = split.inputs.reshape(-1)
+    places = draw_starts(split, n, random)[:, None] + np.arange(split.inputs.shape[1])
     return Split(tokens[places], tokens[places + 1])
+
+
+def draw_starts(split: Split, n: int, random: np.random.Generator) -> np.ndarray:
+    """Return the positions, counted from 0, at which n blocks begin."""
+    return random.integers(0, split.inputs.size - split.inputs.shape[1], n)

@@ -64,13 +64,19 @@ class Block:
         return 1 + len(self.repeated)
 
 
-def grouped(layers: Sequence[NamedLayer]) -> Iterator[NamedLayer | Block]:
+def grouped(
+    layers: Sequence[NamedLayer], activations: Mapping[str, str] | None = None
+) -> Iterator[NamedLayer | Block]:
     """Yield the layers in order, those that repeat as one: equal groups that begin with a residual,
     each from inputs of the same shape.
+
+    activations: those that layers apply themselves, by the layer's name; `layers` has none of them.
     """
+    applied = activations or {}
+    kinds = [(named.layer, named.input_shape, applied.get(named.name)) for named in layers]
     start = 0
     while start < len(layers):
-        size, count = _repetition(layers[start:])
+        size, count = _repetition(kinds[start:])
         if count == 1:
             yield layers[start]
             start += 1
@@ -80,10 +86,9 @@ def grouped(layers: Sequence[NamedLayer]) -> Iterator[NamedLayer | Block]:
         start += count * size
 
 
-def _repetition(layers: Sequence[NamedLayer]) -> tuple[int, int]:
+def _repetition(kinds: Sequence[tuple[Any, ...]]) -> tuple[int, int]:
     """Return the size and the number of the equal groups that the layers begin with."""
-    kinds = [(named.layer, named.input_shape) for named in layers]
-    for size in range(1, len(layers) // 2 + 1) if isinstance(layers[0].layer, Residual) else ():
+    for size in range(1, len(kinds) // 2 + 1) if isinstance(kinds[0][0], Residual) else ():
         count = 1
         while kinds[count * size :][:size] == kinds[:size]:
             count += 1

@@ -154,6 +154,10 @@ def run_python(program, *words):
 
 
 def run_julia(program, *words):
+    """Return the same; Julia starts with the row's threads: BLAS has all of them beside one alone,
+    and other sums.
+    """
+    os.environ |= adapters.get("flux").environment("cpu", THREADS)
     from juliacall import Main
 
     module = Main.seval("Module()")

@@ -28,7 +28,15 @@ from ...source.part_programs import (
     takes_token_ids,
     trained_shapes,
 )
-from ...source.statements import Call, bracketed, code, indented, unless, unsupported
+from ...source.statements import (
+    Call,
+    bracketed,
+    code as python_code,
+    indented,
+    one_or_both,
+    unless,
+    unsupported,
+)
 
 NUMBERS = """
 # the same numbers in any language
@@ -174,14 +182,18 @@ def built(layer: LayerLines) -> list[str]:
 
 def _loss(part: Part, batch_size: int) -> Timed:
     model = part.whole.model
-    loss, targets = loss_source(model.loss, model, batch_size)
+    loss, targets = loss_source(model)
     return Timed(
         definitions=[],
         step=[
             "step(outputs, targets) =",
             f"    Flux.withgradient(outputs -> {loss}(outputs, targets), outputs)",
         ],
-        setup=[f"outputs = {numbers(batch_size, *model.output_shape)}", *targets],
+        setup=[
+            f"outputs = {numbers(batch_size, *model.output_shape)}",
+            _labels(model, batch_size),
+            f"targets = {targets}",
+        ],
         call=[
             "seconds = [@elapsed step(outputs, targets) for _ = 1:WARM_UP+CALLS]",
             "value, (gradient,) = step(outputs, targets)",
@@ -191,6 +203,14 @@ def _loss(part: Part, batch_size: int) -> Timed:
             '@printf("gradient of outputs: %.6g\\n", total(gradient))',
         ],
     )
+
+
+def _labels(model: Model, batch_size: int) -> str:
+    """Return the statement that makes a batch's labels: classes from 0, or numbers."""
+    shape = (batch_size, *model.label_shape)
+    if model.classes is None:
+        return f"labels = 0.5 .* {numbers(*shape)}"
+    return f"labels = {whole_numbers(model.classes, *shape)}"
 
 
 def _optimizer(part: Part, batch_size: int) -> Timed:
@@ -241,49 +261,59 @@ def _update(optimizer: Optimizer) -> list[str]:
     return [*lines, "Flux.update!(state, parameters, gradients)", "return nothing"]
 
 
-def layer_source(named: NamedLayer) -> LayerSource:
-    """Return how a layer is written."""
+def activation_source(layer: models.Layer) -> str | None:
+    """Return Flux's function for a layer that is an activation; None for another one."""
+    match layer:
+        case models.ReLU():
+            return "relu"
+        case models.GELU(tanh):
+            return "gelu_tanh" if tanh else "gelu_erf"
+    return None
+
+
+def layer_source(named: NamedLayer, *activation: str) -> LayerSource:
+    """Return how a layer is written. activation: the function that it applies itself."""
     shape = named.input_shape
     features = shape[-1]
     own = parameters(named)
     match named.layer:
         case models.Conv(channels, kernel, stride, padding, bias):
             options = {
-                "stride": unless((1, 1), stride[::-1]),
-                "pad": unless((0, 0), padding[::-1]),
+                "stride": unless(1, one_or_both(stride[::-1])),
+                "pad": unless(0, one_or_both(padding[::-1])),
                 "bias": unless("true", _boolean(bias)),
             }
-            build = call("Conv", kernel[::-1], f"{shape[0]} => {channels}", **options)
+            widths = f"{shape[0]} => {channels}"
+            build = call("Conv", kernel[::-1], widths, *activation, **options)
             return LayerSource(build, parameters=own)
         case models.MaxPool(window, stride):
-            stride_option = unless(window[::-1], stride[::-1])
+            stride_option = None if stride == window else one_or_both(stride[::-1])
             return LayerSource(call("MaxPool", window[::-1], stride=stride_option))
-        case models.ReLU():
-            return LayerSource(None, "relu.({x})")
-        case models.GELU(tanh):
-            return LayerSource(None, "gelu_tanh.({x})" if tanh else "gelu_erf.({x})")
+        case models.ReLU() | models.GELU():
+            return LayerSource(None, f"{activation_source(named.layer)}.({{x}})")
         case models.Flatten():
             return LayerSource(None, "Flux.flatten({x})")
         case models.ToSequence():
             return LayerSource(None, "to_sequence({x})", definitions=(TO_SEQUENCE,))
         case models.Dense(width, bias):
             bias_option = unless("true", _boolean(bias))
-            build = call("Dense", f"{features} => {width}", bias=bias_option)
+            build = call("Dense", f"{features} => {width}", *activation, bias=bias_option)
             return LayerSource(build, parameters=own)
         case models.BatchNorm(epsilon, momentum):
             # Flux's momentum is the weight of the new value, the description's of the old one
-            options = {"eps": _number(epsilon), "momentum": _number(1 - momentum)}
-            return LayerSource(call("BatchNorm", shape[0], **options), parameters=own)
+            momentum_option = unless("0.1", code(1 - momentum))
+            options = {"eps": unless(1e-5, epsilon), "momentum": momentum_option}
+            build = call("BatchNorm", shape[0], *activation, **options)
+            return LayerSource(build, parameters=own)
         case models.LayerNorm(epsilon, bias):
             # Flux adds the square of its eps to the variance
-            eps = f"T(sqrt({code(epsilon)}))"
-            build = call("LayerNorm", features, eps=eps)
-            if not bias:
-                scale = f"Flux.Scale({features}; bias = false)"
-                build = call("LayerNorm", "identity", scale, eps, f"({features},)", "true")
-            return LayerSource(build, parameters=own)
+            eps = f"sqrt({code(epsilon)})"
+            if bias:
+                return LayerSource(call("LayerNorm", features, eps=eps), parameters=own)
+            build = call("layer_norm", features, eps=eps)
+            return LayerSource(build, parameters=own, definitions=(LAYER_NORM,))
         case models.RMSNorm(epsilon):
-            build = call("RMSNorm", f"ones(T, {features})", _number(epsilon))
+            build = call("RMSNorm", f"ones32({features})", _number(epsilon))
             return LayerSource(build, parameters=own, definitions=(RMS_NORM,))
         case models.Dropout(rate):
             return LayerSource(call("Dropout", rate))
@@ -295,17 +325,18 @@ def layer_source(named: NamedLayer) -> LayerSource:
             build = call("Flux.Embedding", f"{vocabulary} => {width}")
             return LayerSource(build, parameters=own)
         case models.OneHot(vocabulary):
-            return LayerSource(None, f"T.(Flux.onehotbatch({{x}}, 1:{vocabulary}))")
+            encoded = f"T.(Flux.onehotbatch({{x}}, 1:{vocabulary}))"
+            return LayerSource(None, f"Flux.@ignore_derivatives({encoded})")
         case models.Unembedding(vocabulary):
             value = f"T({SCALE}) .* {numbers(vocabulary, features)}"
-            build = call("Unembedding", f"zeros(T, {features}, {vocabulary})")
+            build = call("Unembedding", f"zeros32({features}, {vocabulary})")
             weight = {"weight": ParameterSource("weight", value)}
             return LayerSource(build, parameters=weight, definitions=(UNEMBEDDING,))
         case models.PositionEmbedding():
-            build = call("PositionEmbedding", f"zeros(T, {features}, {shape[0]})")
+            build = call("PositionEmbedding", f"zeros32({features}, {shape[0]})")
             return LayerSource(build, parameters=own, definitions=(POSITION_EMBEDDING,))
         case models.ClassToken():
-            build = call("ClassToken", f"zeros(T, {features})")
+            build = call("ClassToken", f"zeros32({features})")
             return LayerSource(build, parameters=own, definitions=(CLASS_TOKEN,))
         case models.Residual(()):  # of equal branches
             return LayerSource(None, "{x} .+ {x}")
@@ -314,8 +345,10 @@ def layer_source(named: NamedLayer) -> LayerSource:
         case models.MultiHeadAttention(heads, causal, bias):
             options = {"nheads": heads, "bias": unless("false", _boolean(bias))}
             build = call("MultiHeadAttention", features, **options)
-            mask = "; mask = make_causal_mask({x}; dims = 2)" if causal else ""
-            return LayerSource(build, f"first({{layer}}({{x}}{mask}))", parameters=own)
+            if not causal:
+                return LayerSource(build, "first({layer}({x}))", parameters=own)
+            build = Call("CausalAttention", (build,))
+            return LayerSource(build, parameters=own, definitions=(CAUSAL_ATTENTION,))
         case models.LSTM(width, bidirectional) | models.GRU(width, bidirectional):
             cell = call(type(named.layer).__name__, f"{features} => {width}")
             if not bidirectional:
@@ -334,6 +367,11 @@ def call(function: str, *arguments: Any, **options: Any) -> Call:
     if positional and named:  # a semicolon is before the first option
         return Call(function, (*positional[:-1], f"{positional[-1]}; {named[0]}", *named[1:]))
     return Call(function, (*positional, *named))
+
+
+def code(value: Any) -> str:
+    """Return the source code of a value: 1e-5, where Python writes 1e-05."""
+    return python_code(value).replace("e-0", "e-")
 
 
 def _boolean(value: bool) -> str:
@@ -380,7 +418,8 @@ def _path(named: NamedLayer, name: str) -> str:
             return NORM[name]
         case models.MultiHeadAttention():
             projection, kind = name.split("_")
-            return f"{ATTENTION[projection]}.{kind}"
+            start = "attention." if named.layer.causal else ""
+            return f"{start}{ATTENTION[projection]}.{kind}"
         case models.LSTM(bidirectional=both) | models.GRU(bidirectional=both):
             bias = "bias" if isinstance(named.layer, models.LSTM) else "b"
             base = name.removesuffix("_reverse")
@@ -394,32 +433,43 @@ def _path(named: NamedLayer, name: str) -> str:
 def _value(named: NamedLayer, shape: Shape) -> str:
     """Return the value of a parameter in Flux's form."""
     made = numbers(*shape)
-    match named.layer:
-        case models.Conv() if len(shape) == 4:  # Flux convolves, the others cross-correlate
-            made = f"reverse({made}; dims = (1, 2))"
-        case models.Dense() | models.MultiHeadAttention() | models.LSTM() | models.GRU():
-            made += "'" if len(shape) == 2 else ""
+    if is_flipped(named, shape):
+        made = f"reverse({made}; dims = (1, 2))"
+    elif is_transposed(named, shape):
+        made += "'"
     return f"T({SCALE}) .* {made}"
 
 
-def loss_source(loss: models.Loss, model: Model, batch_size: int) -> tuple[str, list[str]]:
-    """Return a loss, and the statements that make its `targets`."""
-    shape = (batch_size, *model.label_shape)
-    if model.classes is None:
-        made = [f"targets = T(0.5) .* {numbers(*shape)}"]
-    else:
-        made = [f"labels = {whole_numbers(model.classes, *shape)}"]
-    match loss:
+def is_flipped(named: NamedLayer, shape: Shape) -> bool:
+    """Return whether a parameter is a kernel: Flux convolves, the others cross-correlate."""
+    return isinstance(named.layer, models.Conv) and len(shape) == 4
+
+
+def is_transposed(named: NamedLayer, shape: Shape) -> bool:
+    """Return whether a parameter is a matrix that Flux has the other way round."""
+    return isinstance(named.layer, TRANSPOSED) and len(shape) == 2
+
+
+TRANSPOSED = (models.Dense, models.MultiHeadAttention, models.LSTM, models.GRU)
+
+
+def loss_source(model: Model, first: int = 0) -> tuple[str, str]:
+    """Return a model's loss, and the expression of its targets in `labels`.
+
+    first: the first class.
+    """
+    match model.loss:
         case models.SoftmaxCrossEntropy(smoothing):
-            one_hot = f"Flux.onehotbatch(labels, 0:{model.output_shape[-1] - 1})"
+            last = model.output_shape[-1] - 1 + first
+            targets = f"Flux.onehotbatch(labels, {first}:{last})"
             if smoothing:
-                one_hot = f"Flux.label_smoothing(T.({one_hot}), {_number(smoothing)})"
-            return "Flux.logitcrossentropy", [*made, f"targets = {one_hot}"]
+                targets = f"Flux.label_smoothing(T.({targets}), {_number(smoothing)})"
+            return "Flux.logitcrossentropy", targets
         case models.BinaryCrossEntropy():
-            return "Flux.logitbinarycrossentropy", [*made, "targets = reshape(T.(labels), 1, :)"]
+            return "Flux.logitbinarycrossentropy", "reshape(T.(labels), 1, :)"
         case models.MeanSquaredError():
-            return "Flux.mse", made
-    raise unsupported("loss", loss, "Flux.jl")
+            return "Flux.mse", "T.(labels)"
+    raise unsupported("loss", model.loss, "Flux.jl")
 
 
 def optimizer_source(optimizer: Optimizer) -> str:
@@ -466,6 +516,11 @@ end
 TO_SEQUENCE = """
 to_sequence(x) = permutedims(reshape(x, :, size(x, 3), size(x, 4)), (2, 1, 3))
 """
+LAYER_NORM = '''
+"""Make a LayerNorm without a bias."""
+layer_norm(features; eps) =
+    LayerNorm(identity, Flux.Scale(features; bias = false), eps, (features,), true)
+'''
 RMS_NORM = '''
 """Divide by the root of the mean square of the features."""
 struct RMSNorm{W,E}
@@ -491,6 +546,15 @@ struct PositionEmbedding{W}
 end
 Flux.@layer PositionEmbedding
 (layer::PositionEmbedding)(x) = x .+ layer.weight
+'''
+CAUSAL_ATTENTION = '''
+"""Attend to the place itself and those before, and return no scores."""
+struct CausalAttention{A}
+    attention::A
+end
+Flux.@layer CausalAttention
+(layer::CausalAttention)(x) =
+    first(layer.attention(x; mask = make_causal_mask(x; dims = 2)))
 '''
 CLASS_TOKEN = '''
 """Put the same weight before each sequence."""
