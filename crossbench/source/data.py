@@ -24,6 +24,7 @@ from ..data.sources import (
     TinyShakespeare,
     TokenIds,
 )
+from .statements import WIDTH, indented
 
 if TYPE_CHECKING:
     from .training_programs import Training
@@ -127,7 +128,10 @@ def _batches(training: Training, channels_last: bool) -> list[str]:
     else:
         inputs = "inputs.astype(np.int32)"
     labels = "labels.astype(np.int64)" if model.classes else "labels.astype(options.dtype)"
-    lines = [f"def arrays(inputs, labels):\n    return {inputs}, {labels}"]
+    returned = [f"return {inputs}, {labels}"]
+    if len(returned[0]) > WIDTH - 4:
+        returned = [f"inputs = {inputs}", f"return inputs, {labels}"]
+    lines = ["\n".join(["def arrays(inputs, labels):", *indented(returned)])]
     if model.data.augmentation is None or model.has_accuracy:
         lines.append(BATCHES.strip())
     match model.data.augmentation:

@@ -145,7 +145,7 @@ def python_training_program(training: Training, data: PythonData, program: Pytho
         f'"""{docstring(training, program.title, *program.notes)}\n"""',
         "\n".join(program.before_imports),
         "\n".join([*(f"import {name}" for name in sorted(standard)), "from pathlib import Path"]),
-        "\n".join(["import numpy as np", *program.imports]),
+        "\n".join(sorted(["import numpy as np", *program.imports], key=_import_order)),
         "\n".join(constants(training)),
         "\n".join([*arguments(training, data), *program.setup]),
         *program.definitions,
@@ -156,6 +156,11 @@ def python_training_program(training: Training, data: PythonData, program: Pytho
         "\n".join(evaluation),
     ]
     return join_blocks(block.strip() for block in blocks if block)
+
+
+def _import_order(line: str) -> tuple[bool, str]:
+    """Return what imports are sorted by: `from` comes last."""
+    return line.startswith("from"), line
 
 
 REPORT = (
