@@ -32,7 +32,8 @@ class LayerSource:
     build: makes it; None where it needs no object. output: the expression of its output, in which
     {layer} is its name and {x} its input. parameters: the trained ones, by canonical name, without
     the layer's. definitions: the classes and functions that are named. settings: statements on the
-    object that is built. changes: whether a pass changes the object.
+    object that is built. changes: whether a pass changes the object. before: layers without
+    parameters that its input goes through.
     """
 
     build: Call | None
@@ -41,6 +42,7 @@ class LayerSource:
     definitions: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
     changes: bool = False
+    before: tuple[Call, ...] = ()
 
     @property
     def call(self) -> Call:
@@ -63,6 +65,8 @@ class LayerLines:
 
     def output(self, x: str) -> str:
         """Return the expression of the output."""
+        for layer in self.source.before:
+            x = f"{layer}({x})"
         return self.source.output.format(layer=self.name, x=x)
 
 

@@ -435,4 +435,4 @@ def test_a_program_is_formatted(adapter, tmp_path):
 def test_the_programs_of_the_lenet_are_short(adapter, lenet):
     for part in parts(lenet)[:-1]:  # the optimizer's has a line for each shape
         text = adapter.part_program(part, lenet, lenet.batch_size, THREADS)
-        assert len(text.splitlines()) <= 45, part.name
+        assert len(text.splitlines()) <= 46, part.name

@@ -180,7 +180,21 @@ def run(adapter_name):
         import jax
 
         jax.config.update("jax_enable_x64", False)
+    if "keras" in sys.modules:
+        forget_keras_settings()
     gc.collect()
+
+
+def forget_keras_settings():
+    """Undo what a row or a program sets for its process: the names of layers, which are numbered,
+    and dtypes.
+    """
+    import keras
+    from keras.src.backend.common import dtypes
+
+    keras.utils.clear_session()
+    if keras.config.backend() == "tensorflow":
+        dtypes.BIT64_TO_BIT32_DTYPE["float64"] = "float64"
 
 
 CASES = [

@@ -1,4 +1,7 @@
-"""Add what keras.layers lacks or computes differently, each on top of Keras' own."""
+"""Add what keras.layers lacks or computes differently, each on top of Keras' own.
+
+The programs that source.py writes hold those that they need, without annotations.
+"""
 
 # mypy: disallow-subclassing-any=False
 from __future__ import annotations
@@ -13,11 +16,12 @@ from keras import ops
 class BatchNorm(keras.layers.BatchNormalization):
     """Divide the running variance by n - 1, as the other frameworks do; Keras divides by n."""
 
-    def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
+    def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
         before = ops.copy(self.moving_variance) if training else None
         outputs = super().call(inputs, training=training, mask=mask)
         if training:
-            n = ops.cast(ops.size(inputs), self.moving_variance.dtype) / inputs.shape[-1]
+            size = ops.cast(ops.size(inputs), self.moving_variance.dtype)
+            n = size / inputs.shape[-1]
             change = self.moving_variance - self.momentum * before
             self.moving_variance.assign(self.moving_variance + change / (n - 1))
         return outputs
@@ -34,7 +38,7 @@ class Dropout(keras.layers.Dropout):
         return inputs * ops.cast(self.given, inputs.dtype) / (1 - self.rate)
 
 
-def gelu(inputs: Any, tanh: bool) -> Any:
+def gelu(inputs: Any, tanh: bool = False) -> Any:
     """Return Keras' own; on TensorFlow the formula, with constants of the inputs' dtype.
 
     TensorFlow's constants are in float32, in a float64 job too: an error of 5e-9 (2.21).
@@ -43,7 +47,8 @@ def gelu(inputs: Any, tanh: bool) -> Any:
         return keras.activations.gelu(inputs, approximate=tanh)
     if not tanh:
         return inputs / 2 * (1 + ops.erf(inputs / ops.cast(np.sqrt(2), inputs.dtype)))
-    root, cubic = (ops.cast(np.float64(c), inputs.dtype) for c in (np.sqrt(2 / np.pi), 0.044715))
+    root = ops.cast(np.sqrt(2 / np.pi), inputs.dtype)
+    cubic = ops.cast(np.float64(0.044715), inputs.dtype)
     return inputs / 2 * (1 + ops.tanh(root * (inputs + cubic * inputs**3)))
 
 
@@ -51,7 +56,8 @@ class PositionEmbedding(keras.layers.Layer):
     """Add a weight for each place of a sequence."""
 
     def build(self, input_shape: Any) -> None:
-        self.weight = self.add_weight(shape=input_shape[1:], initializer="zeros")
+        shape = input_shape[1:]
+        self.weight = self.add_weight(shape=shape, initializer="zeros", name="weight")
 
     def call(self, sequences: Any) -> Any:
         return sequences + self.weight
@@ -61,7 +67,8 @@ class ClassToken(keras.layers.Layer):
     """Put the same weight before each sequence."""
 
     def build(self, input_shape: Any) -> None:
-        self.weight = self.add_weight(shape=input_shape[-1:], initializer="zeros")
+        shape = input_shape[-1:]
+        self.weight = self.add_weight(shape=shape, initializer="zeros", name="weight")
 
     def call(self, sequences: Any) -> Any:
         size = ops.shape(sequences)[0]
@@ -89,11 +96,10 @@ class SelfAttention(keras.layers.MultiHeadAttention):
     def compute_output_spec(self, sequences: Any) -> Any:
         return keras.KerasTensor(sequences.shape, dtype=self.compute_dtype)
 
-    def _compute_attention(
-        self, query: Any, key: Any, value: Any, *rest: Any, **options: Any
-    ) -> Any:
+    def _compute_attention(self, *projected: Any, **options: Any) -> Any:
         if self.compute_dtype != "float64":
-            return super()._compute_attention(query, key, value, *rest, **options)
+            return super()._compute_attention(*projected, **options)
+        query, key, value, *_ = projected
         scores = ops.einsum("nqhd,nkhd->nhqk", query, key) / np.sqrt(query.shape[-1])
         if self.causal:
             length = scores.shape[-1]
@@ -105,7 +111,8 @@ class SmoothedCrossEntropy(keras.losses.CategoricalCrossentropy):
     """Take classes for labels."""
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        one_hot = ops.one_hot(ops.cast(y_true, "int32"), y_pred.shape[-1], dtype=y_pred.dtype)
+        classes = y_pred.shape[-1]
+        one_hot = ops.one_hot(ops.cast(y_true, "int32"), classes, dtype=y_pred.dtype)
         return super().call(one_hot, y_pred)
 
 
@@ -119,7 +126,7 @@ class GivenGradient(keras.losses.Loss):
         return ops.custom_gradient(zero)(y_pred)
 
 
-@keras.saving.register_keras_serializable("crossbench")  # Bidirectional copies its layer
+@keras.saving.register_keras_serializable()  # Bidirectional copies its layer
 class OneBias(keras.constraints.Constraint):
     """Keep the second row of a GRU's bias, which only cuDNN's formula has, at 0."""
 

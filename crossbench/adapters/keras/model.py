@@ -175,17 +175,17 @@ def optimizer(description: models.Optimizer) -> Any:
     clip = None if description.clip_norm is None else exact(description.clip_norm)
     match description:
         case models.SGD(_, momentum):
-            return optimizers.SGD(rate, exact(momentum), global_clipnorm=clip)
+            return optimizers.DenseSGD(rate, exact(momentum), global_clipnorm=clip)
         case models.Adam(_, beta1, beta2, epsilon):
             betas = exact(beta1), exact(beta2)
-            return optimizers.Adam(rate, *betas, epsilon, global_clipnorm=clip)
+            return optimizers.DenseAdam(rate, *betas, epsilon, global_clipnorm=clip)
         case models.AdamW(_, beta1, beta2, epsilon, decay):
             betas = exact(beta1), exact(beta2)
-            return optimizers.AdamW(rate, exact(decay), *betas, epsilon, global_clipnorm=clip)
+            return optimizers.DenseAdamW(rate, exact(decay), *betas, epsilon, global_clipnorm=clip)
         case models.RMSprop(_, rho, epsilon):
-            return optimizers.RMSprop(rate, rho, epsilon=epsilon, global_clipnorm=clip)
+            return optimizers.DenseRMSprop(rate, rho, epsilon=epsilon, global_clipnorm=clip)
         case models.Adadelta(_, rho, epsilon):
-            return optimizers.Adadelta(rate, rho, epsilon, global_clipnorm=clip)
+            return optimizers.DenseAdadelta(rate, rho, epsilon, global_clipnorm=clip)
     raise NotImplementedError(f"the Keras adapter does not support the optimizer {description}")
 
 

@@ -3,6 +3,8 @@
 On TensorFlow an embedding's gradient has only the rows of the tokens of the batch, several times
 where a token is there several times. Keras' optimizers leave the other rows' moments as they are
 and square each of a row's parts. The other frameworks compute with the whole gradient.
+
+The programs that source.py writes hold the optimizers that they need, without annotations.
 """
 
 # mypy: disallow-subclassing-any=False
@@ -12,6 +14,43 @@ from typing import Any
 
 import keras
 from keras import ops
+
+
+class EpsilonAfter(keras.optimizers.Optimizer):
+    """Mixed into Adam, add epsilon after the bias correction (Kingma and Ba, 2015); Keras adds it
+    before.
+
+    Keras' epsilon stands for epsilon * sqrt(1 - beta2^t), in step t.
+    """
+
+    epsilon: Any
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        epsilon = self.epsilon
+        step = ops.cast(self.iterations + 1, variable.dtype)
+        power = ops.power(ops.cast(self.beta_2, variable.dtype), step)
+        self.epsilon = epsilon * ops.sqrt(1 - power)
+        super().update_step(gradient, variable, learning_rate)
+        self.epsilon = epsilon
+
+
+class Adam(EpsilonAfter, keras.optimizers.Adam):
+    """Be Keras' own, with epsilon after the bias correction."""
+
+
+class AdamW(EpsilonAfter, keras.optimizers.AdamW):
+    """Be Keras' own, with epsilon after the bias correction."""
+
+
+class RMSprop(keras.optimizers.RMSprop):
+    """Add epsilon to the square root; Keras adds it under the root."""
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        velocity = self._velocities[self._get_variable_index(variable)]
+        change = (1 - self.rho) * ops.square(gradient)
+        self.assign(velocity, self.rho * velocity + change)
+        rate = ops.cast(learning_rate, variable.dtype)
+        self.assign_sub(variable, rate * gradient / (ops.sqrt(velocity) + self.epsilon))
 
 
 def dense(gradient: Any) -> Any:
@@ -32,45 +71,21 @@ class DenseGradients(keras.optimizers.Optimizer):
         return super()._clip_gradients([dense(gradient) for gradient in grads])
 
 
-class SGD(DenseGradients, keras.optimizers.SGD):
+class DenseSGD(DenseGradients, keras.optimizers.SGD):
     """Be Keras' own, with dense gradients."""
 
 
-class Adadelta(DenseGradients, keras.optimizers.Adadelta):
+class DenseAdadelta(DenseGradients, keras.optimizers.Adadelta):
     """Be Keras' own, with dense gradients."""
 
 
-class EpsilonAfter(keras.optimizers.Optimizer):
-    """Mixed into Adam, add epsilon after the bias correction (Kingma and Ba, 2015); Keras adds it
-    before.
-
-    Keras' epsilon stands for epsilon * sqrt(1 - beta2^t), in step t.
-    """
-
-    beta_2: Any
-    epsilon: Any
-
-    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        epsilon, step = self.epsilon, ops.cast(self.iterations + 1, variable.dtype)
-        power = ops.power(ops.cast(self.beta_2, variable.dtype), step)
-        self.epsilon = epsilon * ops.sqrt(1 - power)
-        super().update_step(gradient, variable, learning_rate)
-        self.epsilon = epsilon
+class DenseAdam(DenseGradients, Adam):
+    """Make each gradient a dense one."""
 
 
-class Adam(DenseGradients, EpsilonAfter, keras.optimizers.Adam):
-    """Be Keras' own, with dense gradients and epsilon after the bias correction."""
+class DenseAdamW(DenseGradients, AdamW):
+    """Make each gradient a dense one."""
 
 
-class AdamW(DenseGradients, EpsilonAfter, keras.optimizers.AdamW):
-    """Be Keras' own, with dense gradients and epsilon after the bias correction."""
-
-
-class RMSprop(DenseGradients, keras.optimizers.RMSprop):
-    """Add epsilon to the square root; Keras adds it under the root."""
-
-    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        velocity = self._velocities[self._get_variable_index(variable)]
-        self.assign(velocity, self.rho * velocity + (1 - self.rho) * ops.square(gradient))
-        rate = ops.cast(learning_rate, variable.dtype)
-        self.assign_sub(variable, rate * gradient / (ops.sqrt(velocity) + self.epsilon))
+class DenseRMSprop(DenseGradients, RMSprop):
+    """Make each gradient a dense one."""

@@ -4,6 +4,10 @@ optimizer, and the program of a part of a training step. Imports none of them.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ... import models
@@ -11,6 +15,7 @@ from ...models.model import Model, NamedLayer
 from ...models.parameters import Shape
 from ...models.parts import LOSS, OPTIMIZER, Part
 from ...models.training import Optimizer
+from ...source.definitions import definitions_in
 from ...source.layers import LayerLines, LayerSource, ParameterSource, output_lines
 from ...source.part_programs import (
     ARRAY,
@@ -32,12 +37,16 @@ from ...source.statements import (
     Call,
     bracketed,
     call,
+    code,
     indented,
     one_or_both,
     unless,
     unsupported,
 )
+from ..torch.channels_last import is_unsafe_for_onednn
 
+OWN = tuple(map(Path(__file__).with_name, ("layers.py", "optimizers.py")))
+"""Files with the classes and functions that programs may need."""
 IMPORTS = """
 import os
 import time
@@ -50,7 +59,7 @@ import tensorflow as tf
 SETUP = (
     "tf.config.threading.set_intra_op_parallelism_threads(THREADS)",
     "tf.config.threading.set_inter_op_parallelism_threads(THREADS)",
-    "keras.config.set_dtype_policy(DTYPE)",
+    "keras.config.set_floatx(DTYPE)",
 )
 MAX_RESULT = WIDTH - len("    return output, ")
 TOTAL = "np.abs({array}).sum(dtype=float)"
@@ -58,21 +67,27 @@ TOTAL = "np.abs({array}).sum(dtype=float)"
 
 def part_program(part: Part, model: Model, batch_size: int, threads: int) -> str:
     """Return the program of a part of a training step."""
-    timed = {LOSS: _loss, OPTIMIZER: _optimizer}.get(part.name, _layers)
-    notes = _deviations(model.optimizer) if part.name == OPTIMIZER else []
+    timed = {LOSS: _loss, OPTIMIZER: _optimizer}.get(part.name, _layers)(part, batch_size)
+    text = "\n".join([*timed.definitions, *timed.setup])
     return python_program(
-        heading(part, model, "Keras on TensorFlow", batch_size, *notes),
-        IMPORTS,
+        heading(part, model, "Keras on TensorFlow", batch_size),
+        f"{IMPORTS.strip()}\n{import_keras(text)}",
         [f"return {ARRAY}"],
-        timed(part, batch_size),
+        timed,
         version="keras {keras.__version__}",
         total=TOTAL,
         THREADS=threads,
     )
 
 
+def import_keras(text: str) -> str:
+    """Return the import of the modules of Keras that a text names, or nothing."""
+    names = [name for name in ("layers", "ops") if re.search(rf"(?<![.\w]){name}\.", text)]
+    return f"from keras import {', '.join(names)}" if names else ""
+
+
 def _layers(part: Part, batch_size: int) -> Timed:
-    layers = [LayerLines(named, layer_source(named)) for named in part.layers]
+    layers = [LayerLines(named, in_training(named)) for named in part.layers]
     gradient = batch_values(batch_size, *part.layers[-1].output_shape, phase=GRADIENT_PHASE)
     return Timed(
         definitions=[
@@ -89,6 +104,16 @@ def _layers(part: Part, batch_size: int) -> Timed:
         numbers=outputs(part, TOTAL.format(array="output"), "np.mean(output == 0)"),
         gradients=list(gradients(part, layers, "", of_input="")),
     )
+
+
+def in_training(named: NamedLayer) -> LayerSource:
+    """Return how a layer is written outside of a model, whose training it could tell."""
+    source = layer_source(named)
+    if isinstance(named.layer, models.GRU):
+        source = replace(source, definitions=(*source.definitions, SWAPPED))
+    if isinstance(named.layer, models.BatchNorm | models.Dropout):
+        return replace(source, output="{layer}({x}, training=True)")
+    return source
 
 
 def channels_last(shape: Shape) -> Shape:
@@ -125,8 +150,7 @@ def built(layer: LayerLines) -> list[str]:
     lines = [source.build.assigned_to(layer.name)] if source.build else []
     if source.parameters:
         shape = (None, *channels_last(named.input_shape))
-        is_attention = isinstance(named.layer, models.MultiHeadAttention)
-        lines.append(str(call(f"{layer.name}.build", *[shape] * (1 + is_attention))))
+        lines.append(str(call(f"{layer.name}.build", shape)))
     for p in source.parameters.values():
         lines.append(bracketed(f"{layer.name}.{p.path}.assign(", [p.value], ")"))
     return lines
@@ -134,15 +158,18 @@ def built(layer: LayerLines) -> list[str]:
 
 def _loss(part: Part, batch_size: int) -> Timed:
     model = part.whole.model
-    build, value = loss_source(model.loss)
+    build = loss_source(model.loss)
     body = [
         "with tf.GradientTape() as tape:",
         "    tape.watch(outputs)",
-        *indented(value),
+        "    value = loss(labels, outputs)",
         "return value, tape.gradient(value, [outputs])",
     ]
     return Timed(
-        definitions=["\n".join(["@tf.function", "def step(outputs, labels):", *indented(body)])],
+        definitions=[
+            *definitions(str(build)),
+            "\n".join(["@tf.function", "def step(outputs, labels):", *indented(body)]),
+        ],
         setup=[
             *SETUP,
             build.assigned_to("loss"),
@@ -167,15 +194,15 @@ def _optimizer(part: Part, batch_size: int) -> Timed:
     optimizer = model.optimizer
     gradient = f"tf.constant(values(*shape, phase={GRADIENT_PHASE}))"
     variable = f"keras.Variable({SCALE} * values(*shape), dtype=DTYPE)"
+    made = optimizer_source(optimizer, "[v for v in variables if len(v.shape) < 2]")
     return Timed(
-        definitions=[UPDATE],
+        definitions=[*definitions("\n".join(made)), UPDATE],
         setup=[
             *SETUP,
             shapes_statement(model),
             f"variables = [{variable} for shape in SHAPES]",
             f"gradients = [{gradient} for shape in SHAPES]",
-            *schedule_source(optimizer),
-            *optimizer_source(optimizer),
+            *made,
             "optimizer.build(variables)",
             "update(gradients)",
             f"total = sum({TOTAL.format(array='v')} for v in variables)",
@@ -185,102 +212,123 @@ def _optimizer(part: Part, batch_size: int) -> Timed:
     )
 
 
-def layer_source(named: NamedLayer) -> LayerSource:
+def layer_source(named: NamedLayer, backend: str = "tensorflow") -> LayerSource:
     """Return how a layer is written."""
     shape, features = named.input_shape, named.input_shape[-1]
     own = parameters(named)
     match named.layer:
         case models.Conv():
-            return convolution(named.layer, own)
+            return convolution(named, own, backend)
         case models.MaxPool(window, stride):
             strides = unless(one_or_both(window), one_or_both(stride))
-            build = call("keras.layers.MaxPooling2D", one_or_both(window), strides=strides)
-            return LayerSource(build)
+            return layer(call("layers.MaxPooling2D", one_or_both(window), strides=strides))
         case models.ReLU():
-            return LayerSource(call("keras.layers.ReLU"))
+            return layer(call("layers.ReLU"))
         case models.GELU(tanh):
-            return LayerSource(None, f"keras.activations.gelu({{x}}, approximate={tanh})")
+            function = "lambda x: gelu(x, tanh=True)" if tanh else "gelu"
+            return layer(call("layers.Activation", function))
         case models.Flatten() if len(shape) == 3:
-            # the canonical order is C, H, W
-            permuted = "keras.layers.Permute((3, 1, 2))({x})"
-            return LayerSource(None, f"keras.layers.Flatten()({permuted})")
+            channels_first = call("layers.Permute", (3, 1, 2))  # the canonical order
+            return LayerSource(call("layers.Flatten"), before=(channels_first,))
         case models.Flatten():
-            return LayerSource(call("keras.layers.Flatten"))
+            return layer(call("layers.Flatten"))
         case models.ToSequence():
-            return LayerSource(call("keras.layers.Reshape", named.output_shape))
+            return layer(call("layers.Reshape", named.output_shape))
         case models.Dense(width, bias):
-            build = call("keras.layers.Dense", width, use_bias=unless(True, bias))
-            return LayerSource(build, parameters=own)
+            return layer(call("layers.Dense", width, use_bias=unless(True, bias)), own)
         case models.BatchNorm(epsilon, momentum):
-            options = {"momentum": momentum, "epsilon": epsilon}
-            build = call("keras.layers.BatchNormalization", **options)
-            return LayerSource(build, TRAINING, parameters=own)
+            return layer(call("BatchNorm", momentum=momentum, epsilon=epsilon), own)
         case models.LayerNorm(epsilon, bias):
             options = {"epsilon": epsilon, "center": unless(True, bias)}
-            return LayerSource(call("keras.layers.LayerNormalization", **options), parameters=own)
+            return layer(call("layers.LayerNormalization", **options), own)
         case models.RMSNorm(epsilon):
-            build = call("keras.layers.RMSNormalization", epsilon=epsilon)
-            return LayerSource(build, parameters=own)
+            return layer(call("layers.RMSNormalization", epsilon=epsilon), own)
         case models.Dropout(rate):
-            return LayerSource(call("keras.layers.Dropout", rate), TRAINING)
+            return layer(call("layers.Dropout", rate))
         case models.GlobalAveragePool():
             axes = 2 if len(shape) == 3 else 1
-            return LayerSource(call(f"keras.layers.GlobalAveragePooling{axes}D"))
+            return layer(call(f"layers.GlobalAveragePooling{axes}D"))
         case models.Embedding(vocabulary, width):
-            return LayerSource(call("keras.layers.Embedding", vocabulary, width), parameters=own)
+            return layer(call("layers.Embedding", vocabulary, width), own)
         case models.OneHot(vocabulary):
-            return LayerSource(None, f"keras.ops.one_hot({{x}}, {vocabulary}, dtype=DTYPE)")
+            return LayerSource(None, f"ops.one_hot({{x}}, {vocabulary})")
         case models.Unembedding(vocabulary):
             weight = ParameterSource("embeddings", values(vocabulary, features, scale=SCALE))
-            build = call("keras.layers.ReversibleEmbedding", vocabulary, features)
-            output = "{layer}({x}, reverse=True)"
-            return LayerSource(build, output, parameters={"weight": weight})
+            build = call("layers.ReversibleEmbedding", vocabulary, features)
+            return LayerSource(build, "{layer}({x}, reverse=True)", {"weight": weight})
         case models.PositionEmbedding():
-            build = call("PositionEmbedding")
-            return LayerSource(build, parameters=own, definitions=(POSITION_EMBEDDING,))
+            return layer(call("PositionEmbedding"), own)
         case models.ClassToken():
-            build = call("ClassToken")
-            return LayerSource(build, parameters=own, definitions=(CLASS_TOKEN,))
+            return layer(call("ClassToken"), own)
         case models.Residual(()):  # of equal branches
             return LayerSource(None, "{x} + {x}")
         case models.FirstOfSequence():
             return LayerSource(None, "{x}[:, 0]")
         case models.MultiHeadAttention(heads, causal, bias):
-            given = (heads, features // heads)
-            build = call("keras.layers.MultiHeadAttention", *given, use_bias=unless(True, bias))
-            mask = ", use_causal_mask=True" if causal else ""
-            return LayerSource(build, f"{{layer}}({{x}}, {{x}}{mask})", parameters=own)
-        case models.LSTM(width, bidirectional) | models.GRU(width, bidirectional):
-            build = call(f"keras.layers.{type(named.layer).__name__}", width)
-            build = call("keras.layers.Bidirectional", build) if bidirectional else build
-            definitions = (SWAPPED,) if isinstance(named.layer, models.GRU) else ()
-            return LayerSource(build, parameters=own, definitions=definitions)
+            given = (causal, heads, features // heads)
+            return layer(call("SelfAttention", *given, use_bias=unless(True, bias)), own)
+        case models.LSTM(width, bidirectional):
+            return recurrent(call("layers.LSTM", width), bidirectional, own)
+        case models.GRU(width, bidirectional):
+            build = call("layers.GRU", width, bias_constraint="OneBias()")
+            return recurrent(build, bidirectional, own)
     raise unsupported("layer", named.layer, "Keras")
 
 
-TRAINING = "{layer}({x}, training=True)"
+def layer(build: Call, parameters: Mapping[str, ParameterSource] | None = None) -> LayerSource:
+    """Return a layer with the classes and functions of layers.py that it needs."""
+    return LayerSource(build, parameters=parameters or {}, definitions=definitions(str(build)))
 
 
-def convolution(layer: models.Conv, own: dict[str, ParameterSource]) -> LayerSource:
-    """Return how a convolution is written: with another layer for a padding that it cannot do."""
+def recurrent(build: Call, bidirectional: bool, own: dict[str, ParameterSource]) -> LayerSource:
+    return layer(call("layers.Bidirectional", build) if bidirectional else build, own)
+
+
+def definitions(line: str) -> tuple[str, ...]:
+    """Return the classes and functions of layers.py and optimizers.py that a line of source code
+    names, without annotations.
+    """
+    return tuple(
+        ANNOTATION.sub("", ANNOTATED_DEFAULT.sub("=", text)) for text in definitions_in(line, *OWN)
+    )
+
+
+ANNOTATION = re.compile(r"\n\n    \w+: Any(?=\n)|: (Any|bool|int)\b| -> (Any|None)\b")
+ANNOTATED_DEFAULT = re.compile(r": (Any|bool|int) = ")
+
+
+def convolution(named: NamedLayer, own: dict[str, ParameterSource], backend: str) -> LayerSource:
+    """Return how a convolution is written.
+
+    Before it is a padding that Keras cannot do itself, and a stride that is unsafe.
+    """
+    layer: Any = named.layer
     halves = tuple((size - 1) / 2 for size in layer.kernel)
     is_same = any(layer.padding) and layer.stride == (1, 1) and halves == layer.padding
+    unsafe = is_unsafe_for_onednn(layer.kernel, layer.stride, named.input_shape[0])
+    is_sliced = unsafe and backend == "torch"  # Keras gives it the channels last
     build = call(
-        "keras.layers.Conv2D",
+        "layers.Conv2D",
         layer.features,
         one_or_both(layer.kernel),
-        strides=unless(1, one_or_both(layer.stride)),
+        strides=None if is_sliced else unless(1, one_or_both(layer.stride)),
         padding='"same"' if is_same else None,
         use_bias=unless(True, layer.bias),
     )
-    if is_same or not any(layer.padding):
-        return LayerSource(build, parameters=own)
-    padding = call("keras.layers.ZeroPadding2D", layer.padding)
-    return LayerSource(build, f"{{layer}}({padding}({{x}}))", parameters=own)
+    down, right = layer.stride
+    output = f"{{layer}}({{x}}[:, ::{down}, ::{right}])" if is_sliced else "{layer}({x})"
+    is_padded = any(layer.padding) and not is_same
+    before = (call("layers.ZeroPadding2D", layer.padding),) if is_padded else ()
+    return LayerSource(build, output, own, before=before)
 
 
 PATHS = {"weight": "kernel", "bias": "bias"}
-NORM = {"weight": "gamma", "bias": "beta"}
+NORM = {
+    "weight": "gamma",
+    "bias": "beta",
+    "running_mean": "moving_mean",
+    "running_var": "moving_variance",
+}
 CELL = {"weight_ih": "kernel", "weight_hh": "recurrent_kernel", "bias": "bias"}
 TO_TENSOR = "tf.convert_to_tensor({gradient})"
 """An embedding's gradient has the rows of the tokens alone."""
@@ -294,18 +342,18 @@ def parameters(named: NamedLayer) -> dict[str, ParameterSource]:
     The index of one is the expression of its own gradient, where the variable's is not that.
     """
     return {
-        name: _parameter(named, name, parameter.shape)
+        name: parameter_source(named, name, values(*parameter.shape, scale=SCALE))
         for name, parameter in named.layer.parameters(named.input_shape).items()
         if parameter.trained
     }
 
 
-def _parameter(named: NamedLayer, name: str, shape: Shape) -> ParameterSource:
-    value = values(*shape, scale=SCALE)
+def parameter_source(named: NamedLayer, name: str, value: str) -> ParameterSource:
+    """Return where Keras has a parameter of a layer. value: the expression of the canonical one."""
     match named.layer:
-        case models.Conv() if len(shape) == 4:
+        case models.Conv() if name == "weight":
             return ParameterSource("kernel", f"{value}.transpose(2, 3, 1, 0)")
-        case models.Dense() if len(shape) == 2:
+        case models.Dense() if name == "weight":
             return ParameterSource("kernel", f"{value}.T")
         case models.BatchNorm() | models.LayerNorm():
             return ParameterSource(NORM[name], value)
@@ -316,7 +364,7 @@ def _parameter(named: NamedLayer, name: str, shape: Shape) -> ParameterSource:
         case models.PositionEmbedding() | models.ClassToken():
             return ParameterSource("weight", value)
         case models.MultiHeadAttention(heads):
-            return _of_attention(name, value, heads, shape[0])
+            return _of_attention(name, value, heads, named.input_shape[-1])
         case models.LSTM(bidirectional=both) | models.GRU(bidirectional=both):
             base = name.removesuffix("_reverse")
             direction = "forward" if base == name else "backward"
@@ -349,77 +397,74 @@ def _of_cell(is_gru: bool, path: str, name: str, value: str) -> ParameterSource:
     return ParameterSource(path, value)
 
 
-def loss_source(loss: models.Loss) -> tuple[Call, list[str]]:
-    """Return how a loss is made, and the statements that compute the `value` of `outputs`."""
-    value = ["value = loss(labels, outputs)"]
+def loss_source(loss: models.Loss) -> Call:
+    """Return how a loss is made, a function of labels and outputs."""
     match loss:
         case models.SoftmaxCrossEntropy(smoothing) if smoothing:
-            options = {"from_logits": True, "label_smoothing": smoothing}
-            one_hot = "one_hot = keras.ops.one_hot(labels, outputs.shape[-1], dtype=DTYPE)"
-            build = call("keras.losses.CategoricalCrossentropy", **options)
-            return build, [one_hot, "value = loss(one_hot, outputs)"]
+            return call("SmoothedCrossEntropy", from_logits=True, label_smoothing=smoothing)
         case models.SoftmaxCrossEntropy():
-            return call("keras.losses.SparseCategoricalCrossentropy", from_logits=True), value
+            return call("keras.losses.SparseCategoricalCrossentropy", from_logits=True)
         case models.BinaryCrossEntropy():
-            return call("keras.losses.BinaryCrossentropy", from_logits=True), value
+            return call("keras.losses.BinaryCrossentropy", from_logits=True)
         case models.MeanSquaredError():
-            return call("keras.losses.MeanSquaredError"), value
+            return call("keras.losses.MeanSquaredError")
     raise unsupported("loss", loss, "Keras")
 
 
-def optimizer_source(optimizer: Optimizer) -> list[str]:
-    """Return the statements that make the `optimizer` of the `variables`."""
+def optimizer_source(
+    optimizer: Optimizer,
+    not_decaying: str,
+    number: Callable[[float], str] = code,
+    has_sparse: bool = False,
+) -> list[str]:
+    """Return the statements that make the `optimizer`, with the schedule `rate` if it has one.
+
+    not_decaying: the expression of the variables without weight decay, where it is for matrices
+    only. number: writes a number that TensorFlow would round to float32, in float64 too.
+    has_sparse: whether gradients may have the rows of an embedding that the batch uses alone.
+    """
     rate: Any = "rate" if optimizer.schedule else optimizer.learning_rate
-    clip = {"global_clipnorm": optimizer.clip_norm}
+    clip = optimizer.clip_norm
+    clipped = {"global_clipnorm": None if clip is None else number(clip)}
+    own, kept = ("Dense", "Dense") if has_sparse else ("", "keras.optimizers.")
     match optimizer:
         case models.SGD(_, momentum):
-            made = call("keras.optimizers.SGD", rate, momentum=unless(0, momentum), **clip)
+            used = number(momentum) if momentum else None
+            made = call(f"{kept}SGD", rate, momentum=used, **clipped)
         case models.Adam(_, beta1, beta2, epsilon):
-            options = {"beta_1": beta1, "beta_2": beta2, "epsilon": epsilon}
-            made = call("keras.optimizers.Adam", rate, **options, **clip)
+            betas = {"beta_1": number(beta1), "beta_2": number(beta2)}
+            made = call(f"{own}Adam", rate, **betas, epsilon=epsilon, **clipped)
         case models.AdamW(_, beta1, beta2, epsilon, decay):
-            options = {"beta_1": beta1, "beta_2": beta2, "epsilon": epsilon}
-            made = call("keras.optimizers.AdamW", rate, weight_decay=decay, **options, **clip)
+            given = {"weight_decay": number(decay), "epsilon": epsilon}
+            betas = {"beta_1": number(beta1), "beta_2": number(beta2)}
+            made = call(f"{own}AdamW", rate, **betas, **given, **clipped)
         case models.RMSprop(_, rho, epsilon):
-            made = call("keras.optimizers.RMSprop", rate, rho=rho, epsilon=epsilon, **clip)
+            made = call(f"{own}RMSprop", rate, rho=rho, epsilon=epsilon, **clipped)
         case models.Adadelta(_, rho, epsilon):
-            made = call("keras.optimizers.Adadelta", rate, rho=rho, epsilon=epsilon, **clip)
+            made = call(f"{kept}Adadelta", rate, rho=rho, epsilon=epsilon, **clipped)
         case _:
             raise unsupported("optimizer", optimizer, "Keras")
-    lines = [made.assigned_to("optimizer")]
+    lines = [*schedule_source(optimizer, number), made.assigned_to("optimizer")]
     if isinstance(optimizer, models.AdamW) and optimizer.matrices_only:
-        vectors = "[v for v in variables if len(v.shape) < 2]"
-        lines.append(f"optimizer.exclude_from_weight_decay({vectors})")
+        lines.append(bracketed("optimizer.exclude_from_weight_decay(", [not_decaying], ")"))
     return lines
 
 
-def _deviations(optimizer: Optimizer) -> list[str]:
-    """Return the sentence on a formula that is Keras' own, in a list."""
-    match optimizer:
-        case models.Adam() | models.AdamW():
-            where = "before the bias correction"
-        case models.RMSprop():
-            where = "under the root"
-        case _:
-            return []
-    return [f"Keras adds epsilon {where}: its sum may differ in the last digits."]
-
-
-def schedule_source(optimizer: Optimizer) -> list[str]:
+def schedule_source(optimizer: Optimizer, number: Callable[[float], str]) -> list[str]:
     """Return the statement that makes the schedule `rate`, or none for a constant learning rate."""
     peak, schedules = optimizer.learning_rate, "keras.optimizers.schedules"
     match optimizer.schedule:
         case None:
             return []
         case models.InverseTimeDecay(decay):
-            schedule = call(f"{schedules}.InverseTimeDecay", peak, 1, decay)
+            schedule = call(f"{schedules}.InverseTimeDecay", number(peak), 1, number(decay))
         case models.WarmupCosine(warmup, steps, minimum):
             schedule = call(
                 f"{schedules}.CosineDecay",
-                peak / (warmup + 1),
+                number(peak / (warmup + 1)),
                 steps - warmup,
-                alpha=minimum,
-                warmup_target=peak,
+                alpha=number(minimum),
+                warmup_target=number(peak),
                 warmup_steps=warmup,
             )
         case other:
@@ -427,28 +472,6 @@ def schedule_source(optimizer: Optimizer) -> list[str]:
     return [schedule.assigned_to("rate")]
 
 
-POSITION_EMBEDDING = '''
-class PositionEmbedding(keras.layers.Layer):
-    """Adds a weight for each place of a sequence."""
-
-    def build(self, input_shape):
-        self.weight = self.add_weight(shape=input_shape[1:])
-
-    def call(self, sequences):
-        return sequences + self.weight
-'''
-CLASS_TOKEN = '''
-class ClassToken(keras.layers.Layer):
-    """Puts the same weight before each sequence."""
-
-    def build(self, input_shape):
-        self.weight = self.add_weight(shape=input_shape[-1:])
-
-    def call(self, sequences):
-        size = keras.ops.shape(sequences)[0]
-        token = keras.ops.broadcast_to(self.weight, (size, 1, sequences.shape[-1]))
-        return keras.ops.concatenate([token, sequences], axis=1)
-'''
 SWAPPED = '''
 def swapped(array):
     """Exchange the first two of three gates: Keras' order is update, reset, new."""

@@ -6,10 +6,7 @@ The adapter builds its modules, losses and optimizers from these lines.
 
 from __future__ import annotations
 
-import ast
-import re
 from collections.abc import Iterable, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +15,7 @@ from ...models.model import Model, NamedLayer
 from ...models.parameters import Shape
 from ...models.parts import LOSS, OPTIMIZER, Part
 from ...models.training import Optimizer
+from ...source.definitions import definitions_in
 from ...source.layers import LayerLines, LayerSource, ParameterSource, output_lines
 from ...source.part_programs import (
     GRADIENT_PHASE,
@@ -44,6 +42,7 @@ from ...source.statements import (
     unsupported,
 )
 
+LAYERS = Path(__file__).with_name("layers.py")
 IMPORTS = "import time\n\nimport numpy as np\nimport torch"
 VALUES = (
     "numbers = np.sin(np.arange(np.prod(shape)) ** 2 + phase)",
@@ -234,16 +233,7 @@ def layer(build: Call, parameters: Mapping[str, ParameterSource] | None = None) 
 
 def definitions(line: str) -> tuple[str, ...]:
     """Return the classes and functions of layers.py that a line of source code names."""
-    names = re.findall(r"(?<![.\w])[A-Za-z_]+", line)
-    return tuple(text for name, text in own_definitions().items() if name in names)
-
-
-@cache
-def own_definitions() -> dict[str, str]:
-    """Return the source code of the classes and functions of layers.py by name."""
-    text = Path(__file__).with_name("layers.py").read_text("utf-8")
-    found = (n for n in ast.parse(text).body if isinstance(n, ast.ClassDef | ast.FunctionDef))
-    return {node.name: ast.get_source_segment(text, node) or "" for node in found}
+    return definitions_in(line, LAYERS)
 
 
 def parameters(named: NamedLayer) -> dict[str, ParameterSource]:
