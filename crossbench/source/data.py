@@ -24,6 +24,7 @@ from ..data.sources import (
     TinyShakespeare,
     TokenIds,
 )
+from ..models import Model
 from .statements import WIDTH, indented
 
 if TYPE_CHECKING:
@@ -119,30 +120,45 @@ def _formula(training: Training) -> str:
 def _batches(training: Training, channels_last: bool) -> list[str]:
     """Return the functions that yield batches as NumPy arrays."""
     model = training.model
-    is_picture = len(model.input_shape) == 3
-    moved = ".transpose(0, 2, 3, 1)" if is_picture and channels_last else ""
-    if isinstance(model.data, NormalNumbers):
-        inputs = f"inputs{moved}.astype(options.dtype)"
-    elif is_picture:
-        inputs = f"(inputs{moved} / np.float32(255)).astype(options.dtype)"
-    else:
-        inputs = "inputs.astype(np.int32)"
-    labels = "labels.astype(np.int64)" if model.classes else "labels.astype(options.dtype)"
-    returned = [f"return {inputs}, {labels}"]
-    if len(returned[0]) > WIDTH - 4:
-        returned = [f"inputs = {inputs}", f"return inputs, {labels}"]
-    lines = ["\n".join(["def arrays(inputs, labels):", *indented(returned)])]
-    if model.data.augmentation is None or model.has_accuracy:
-        lines.append(BATCHES.strip())
     match model.data.augmentation:
         case RandomPositions():
-            lines.append(RANDOM_BLOCKS.format(length=model.input_shape[0]).strip())
+            made = _as_arrays(model, channels_last, "yield", "tokens[places]", "tokens[places + 1]")
+            return [_with(made, RANDOM_BLOCKS.format(length=model.input_shape[0]))]
         case Augmentation(shift=shift, flip=flip):
             size = model.input_shape[1]
             flips = {"drawn": DRAWN, "flip": FLIP} if flip else {"drawn": NOT_DRAWN, "flip": ""}
             given = {"shift": int(shift * size + 1e-9), "size": size}
-            lines.append(AUGMENTED.format(**flips, **given).strip())
-    return lines
+            arrays = ["def arrays(inputs, labels):"]
+            arrays += indented(_as_arrays(model, channels_last, "return", "inputs", "labels"))
+            batches = _with(["yield arrays(inputs[chosen], labels[chosen])"], BATCHES)
+            return ["\n".join(arrays), batches, AUGMENTED.format(**flips, **given).strip()]
+    made = _as_arrays(model, channels_last, "yield", "inputs[chosen]", "labels[chosen]")
+    return [_with(made, BATCHES)]
+
+
+def _with(last: list[str], text: str) -> str:
+    """Return a function whose loop ends with these statements."""
+    return "\n".join([text.strip(), *indented(indented(last))])
+
+
+def _as_arrays(model: Model, channels_last: bool, verb: str, inputs: str, labels: str) -> list[str]:
+    """Return the statements that give a batch of examples in the dtype of the program.
+
+    verb: return or yield. inputs, labels: expressions of the examples.
+    """
+    is_picture = len(model.input_shape) == 3
+    moved = f"{inputs}.transpose(0, 2, 3, 1)" if is_picture and channels_last else inputs
+    if isinstance(model.data, NormalNumbers):
+        made = f"{moved}.astype(options.dtype)"
+    elif is_picture:
+        made = f"({moved} / np.float32(255)).astype(options.dtype)"
+    else:
+        made = f"{moved}.astype(np.int32)"
+    of_labels = f"{labels}.astype({'np.int64' if model.classes else 'options.dtype'})"
+    line = f"{verb} {made}, {of_labels}"
+    if len(line) <= WIDTH - 8:
+        return [line]
+    return [f"pictures = {made}", f"{verb} pictures, {of_labels}"]
 
 
 LOAD_CIFAR10 = '''
@@ -248,7 +264,6 @@ BATCHES = """
 def batches(inputs, labels, examples):
     for start in range(0, examples, BATCH_SIZE):
         chosen = slice(start, min(start + BATCH_SIZE, examples))
-        yield arrays(inputs[chosen], labels[chosen])
 """
 DRAWN = "flipped = random.random(BATCH_SIZE) < 0.5"
 NOT_DRAWN = "random.random(BATCH_SIZE)  # of flips, which there are none of"
@@ -275,5 +290,4 @@ def augmented(inputs, labels, epoch):
     for _ in range(BATCHES):
         starts = random.integers(0, len(tokens) - {length}, BATCH_SIZE)
         places = starts[:, None] + np.arange({length})
-        yield arrays(tokens[places], tokens[places + 1])
 '''

@@ -177,7 +177,7 @@ def python_training_program(training: Training, data: PythonData, program: Pytho
         "\n".join(program.before_imports),
         "\n".join([*(f"import {name}" for name in sorted(standard)), "from pathlib import Path"]),
         "\n".join(sorted(["import numpy as np", *program.imports], key=_import_order)),
-        "\n".join(constants(training)),
+        "\n".join(constants(training, data)),
         "\n".join([*arguments(training, data), *program.setup]),
         *program.definitions,
         *data.functions,
@@ -208,13 +208,13 @@ REPORT = (
 PRINT_ACCURACY = 'print(f"accuracy: {right / TEST:.1%}")'
 
 
-def constants(training: Training) -> list[str]:
+def constants(training: Training, data: PythonData) -> list[str]:
     """Return the statements that name the sizes of an epoch."""
     sizes = {"BATCH_SIZE": training.batch_size, "BATCHES": training.batches}
     if training.model.has_accuracy:
         sizes["TEST"] = training.test_examples
     lines = [f"{', '.join(sizes)} = {', '.join(map(str, sizes.values()))}"]
-    if training.is_augmented or training.data is None:
+    if training.is_augmented or data.path is None:
         lines.append(f"SEED = {training.seed}  # of the examples")
     return lines
 
@@ -224,7 +224,7 @@ def arguments(training: Training, data: PythonData) -> list[str]:
     weights = f'Path(__file__).with_name("{training.weights}")'
     add = "parser.add_argument"
     given: list[tuple[str, dict[str, Any]]] = [
-        ('"--initial"', {"type": "Path", "default": weights}),
+        ('"--initial"', {"default": weights}),
         ('"--dtype"', {"choices": '("float32", "float64")', "default": '"float32"'}),
         ('"--epochs"', {"type": "int", "default": EPOCHS}),
     ]

@@ -261,6 +261,7 @@ def flux():
     [
         "test_conformance.py",
         "test_programs.py",
+        "test_training_programs.py",
         "test_planted_faults.py",
         "test_planted_small_faults.py",
         "test_timed_faults.py",
