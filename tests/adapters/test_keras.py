@@ -47,8 +47,9 @@ def test_it_agrees_with_the_reference():
 
 
 @pytest.mark.long
-def test_its_programs_agree_with_the_reference():
-    suite("keras", "tests/adapters/test_programs.py")
+@pytest.mark.parametrize("file", ["test_programs.py", "test_training_programs.py"])
+def test_its_programs_agree_with_the_reference(file):
+    suite("keras", f"tests/adapters/{file}", "-m", "not long")
 
 
 @pytest.mark.parametrize(
