@@ -46,18 +46,14 @@ def test_it_agrees_with_the_reference():
     suite("keras", "tests/adapters/test_conformance.py", "-k", "agrees_with_the_reference")
 
 
-@pytest.mark.long
-def test_its_programs_agree_with_the_reference():
-    suite("keras", "tests/adapters/test_programs.py")
-
-
 def test_its_programs_train_as_the_reference_does():
     suite("keras", "tests/adapters/test_training_programs.py", "-k", "lenet5 or gpt_char")
 
 
 @pytest.mark.long
-def test_the_program_of_each_model_trains_as_the_reference_and_its_row_do():
-    suite("keras", "tests/adapters/test_training_programs.py")
+@pytest.mark.parametrize("file", ["test_programs.py", "test_training_programs.py"])
+def test_its_programs_agree_with_the_reference(file):
+    suite("keras", f"tests/adapters/{file}", "-m", "not long")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ others.
 
 import gc
 import os
+import re
 import runpy
+import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import replace
@@ -218,39 +220,6 @@ def test_the_losses_are_the_rows(run, adapter, adapter_name, name, tmp_path):
     np.testing.assert_allclose(found, case.row_losses(), rtol=ROW_BOUND, atol=0)
 
 
-@pytest.mark.long
-def test_the_losses_of_a_variants_program_are_its_rows(run, adapter_name, tmp_path):
-    """Of each variant that a CPU has and a program, in this process: not those of its environment
-    alone, nor of another backend.
-    """
-    adapter = adapters.get(adapter_name)
-    variants = [
-        name
-        for name, variant in adapter.variants.items()
-        if "cpu" in variant.devices and not variant.environment and has_program(adapter, name)
-    ]
-    assert "idiomatic" in variants
-    for variant in variants:
-        directory = tmp_path / variant
-        directory.mkdir()
-        model = small(models.get("lenet5"))
-        case = Case(adapter, adapter_name, model, directory, variant)
-        found = run(case.program, "--epochs", "1")
-        np.testing.assert_allclose(found, case.row_losses(), rtol=ROW_BOUND, atol=0)
-
-
-def has_program(adapter, variant):
-    """Return whether a variant has one, in the process of the idiomatic variant."""
-    if adapter.of_variant(variant) is not adapter:
-        return False
-    training = Training(models.get("lenet5"), variant, "cpu", 2, 4, 4, 4, 0, None, "w", "d")
-    try:
-        adapter.training_program(training)
-    except NotImplementedError:
-        return False
-    return True
-
-
 def test_the_code_of_a_tuned_variant_is_named(adapter, adapter_name):
     if "tuned" not in adapter.variants:
         pytest.skip(f"{adapter_name} has no tuned variant")
@@ -259,3 +228,34 @@ def test_the_code_of_a_tuned_variant_is_named(adapter, adapter_name):
         adapter.training_program(training)
     root = Path(__file__).parents[2]
     assert (root / str(error.value).rpartition(" ")[2]).is_file()
+
+
+WRONG = {("torch", "compile", "lenet")}
+"""Rows that a run does not rank: of batches of 4, TorchInductor 2.13 computes other gradients."""
+
+
+def variants_with_programs(adapter):
+    """Yield the variants that can run here, and that a program in Python can be written for."""
+    for name, variant in adapter.variants.items():
+        is_available = adapter.of_variant(name).available("cpu") is None
+        if "cpu" in variant.devices and is_available and adapter.program_suffix == ".py":
+            yield name
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["lenet", "text_lstm"])
+def test_a_program_of_each_variant_has_the_references_losses(adapter, adapter_name, name, tmp_path):
+    """In a process of its own, as its user starts it."""
+    for variant in variants_with_programs(adapter):
+        if (adapter_name, variant, name) in WRONG:
+            continue
+        directory = tmp_path / variant
+        directory.mkdir()
+        with suppress(NotImplementedError):
+            case = Case(adapter, adapter_name, small(models.get(name)), directory, variant)
+            command = [sys.executable, case.program, "--dtype", "float64", "--epochs", "1"]
+            run = subprocess.run(command, capture_output=True, text=True)
+            assert run.returncode == 0, run.stderr
+            shown = re.search(r"losses (.*)", run.stdout)[1].split()
+            losses = case.reference_losses()
+            np.testing.assert_allclose(np.float64(shown), [*losses, losses[-1]], rtol=1e-7)
