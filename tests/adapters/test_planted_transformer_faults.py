@@ -77,12 +77,15 @@ def in_torch(fault, plant):
         wrong = lambda q, k, v, is_causal: attention(q, k, v, is_causal=is_causal, scale=1.0)  # noqa: E731
         plant.method(nn.functional, "scaled_dot_product_attention", wrong)
     elif fault == "no gradient through the last layer":
-        right = nn.Linear.forward
+        embed, right, tied = nn.Embedding.forward, nn.Linear.forward, set()
 
         def wrong(self, x):
-            is_last = self.out_features == SPEAKING.vocabulary
+            is_last = self.weight in tied
             return nn.functional.linear(x, self.weight.detach()) if is_last else right(self, x)
 
+        plant.method(
+            nn.Embedding, "forward", lambda self, x: (tied.add(self.weight), embed(self, x))[1]
+        )
         plant.method(nn.Linear, "forward", wrong)
     elif fault == "clipping by value":
         plant.part("clip", nn.utils.clip_grad_value_)
@@ -138,12 +141,19 @@ def in_keras(fault, plant):
         tri = np.tri
         plant.method(layers.np, "tri", lambda n, dtype: tri(n, k=1, dtype=dtype))
     elif fault == "no scale":
-        attend = layers.SelfAttention._compute_attention
 
-        def wrong(self, query, *rest, **options):
-            return attend(self, query * math.sqrt(query.shape[-1]), *rest, **options)
+        def unscaled(subscripts, query, key):
+            return einsum(subscripts, query * math.sqrt(query.shape[-1]), key)
 
-        plant.method(layers.SelfAttention, "_compute_attention", wrong)
+        def wrong(self, x):
+            layers.ops.einsum = lambda s, *pair: (unscaled if "nkhd->" in s else einsum)(s, *pair)
+            try:
+                return attend(self, x)
+            finally:
+                layers.ops.einsum = einsum
+
+        einsum, attend = ops.einsum, layers.SelfAttention._in_float64
+        plant.method(layers.SelfAttention, "_in_float64", wrong)
     elif fault == "no gradient through the last layer":
         call = keras.layers.ReversibleEmbedding.call
 

@@ -91,20 +91,21 @@ class SelfAttention(keras.layers.MultiHeadAttention):
         super().build(input_shape, input_shape)
 
     def call(self, sequences: Any) -> Any:
+        if self.compute_dtype == "float64":
+            return self._in_float64(sequences)
         return super().call(sequences, sequences, use_causal_mask=self.causal)
 
-    def compute_output_spec(self, sequences: Any) -> Any:
-        return keras.KerasTensor(sequences.shape, dtype=self.compute_dtype)
-
-    def _compute_attention(self, *projected: Any, **options: Any) -> Any:
-        if self.compute_dtype != "float64":
-            return super()._compute_attention(*projected, **options)
-        query, key, value, *_ = projected
+    def _in_float64(self, sequences: Any) -> Any:
+        denses = (self._query_dense, self._key_dense, self._value_dense)
+        query, key, value = (dense(sequences) for dense in denses)
         scores = ops.einsum("nqhd,nkhd->nhqk", query, key) / np.sqrt(query.shape[-1])
         if self.causal:
             length = scores.shape[-1]
             scores = ops.where(np.tri(length, dtype=bool), scores, -np.inf)
-        return ops.einsum("nhqk,nkhd->nqhd", ops.softmax(scores), value), None
+        return self._output_dense(ops.einsum("nhqk,nkhd->nqhd", ops.softmax(scores), value))
+
+    def compute_output_spec(self, sequences: Any) -> Any:
+        return keras.KerasTensor(sequences.shape, dtype=self.compute_dtype)
 
 
 class SmoothedCrossEntropy(keras.losses.CategoricalCrossentropy):
