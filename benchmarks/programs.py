@@ -1,8 +1,8 @@
 """Compare the time of an epoch in the program that `script` writes with that in the row.
 
-After each round of a run the program of each row trains two epochs in a process of its own; the
-second one's seconds are divided by those of the row's steady epoch in that round. Prints the median
-of these ratios with the smallest and the largest. Run by hand, on a quiet machine:
+After each round of a run the program of each row trains in a process of its own; the median of its
+steady epochs is divided by that of the row's in that round. Prints the median of these ratios with
+the smallest and the largest. Run by hand, on a quiet machine:
 python benchmarks/programs.py torch,jax [model ...].
 """
 
@@ -17,25 +17,27 @@ from statistics import median
 import crossbench
 
 BATCHES = {
-    "lenet": 10,
-    "mnist_cnn": 30,
+    "lenet": 5,
+    "mnist_cnn": 15,
     "mlp7_bn": 128,
-    "text_lstm": 40,
-    "gpt_char": 60,
-    "resnet_small": 10,
+    "text_lstm": 25,
+    "gpt_char": 30,
+    "resnet_small": 5,
 }
 """Batches of an epoch, by model: seconds of training at most."""
-ROUNDS = 6
+ROUNDS, EPOCHS = 6, 3
 JULIA = os.environ.get("PYTHON_JULIAPKG_EXE", "julia")
 
 
 def seconds(program):
-    """Run a program, and return the seconds of its last epoch."""
+    """Run a program, and return the median seconds of its steady epochs."""
     command = [sys.executable, program.path]
     if program.path.suffix == ".jl":
         command = [JULIA, f"--threads={program.threads}", program.path]
+    command += ["--epochs", str(1 + EPOCHS)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return float(re.findall(r"^epoch \d+: ([\d.e+-]+) s", done.stdout, re.MULTILINE)[-1])
+    found = re.findall(r"^epoch \d+: ([\d.e+-]+) s", done.stdout, re.MULTILINE)
+    return median(map(float, found[1:]))
 
 
 def ratios(frameworks, model):
@@ -47,15 +49,17 @@ def ratios(frameworks, model):
 
         def after_round(comparison):
             nonlocal rounds
-            finished = min(len(result.epochs) // 2 for result in comparison.results)
+            finished = min(len(r.epochs) // (1 + EPOCHS) for r in comparison.results)
             if finished == rounds:
                 return
             rounds = finished
             for program, result in zip(programs, comparison.results, strict=True):
-                row = result.epochs[-1].wall_seconds
+                row = median(epoch.wall_seconds for epoch in result.epochs[-EPOCHS:])
                 found[result.name].append(seconds(program) / row)
 
-        crossbench.run(frameworks, "cpu", rounds=ROUNDS, on_update=after_round, **asked)
+        crossbench.run(
+            frameworks, "cpu", rounds=ROUNDS, epochs=EPOCHS, on_update=after_round, **asked
+        )
     return found
 
 

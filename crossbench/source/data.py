@@ -113,7 +113,7 @@ def _formula(training: Training) -> str:
             raise TypeError(f"no formula makes {type(other).__name__}")
     stream, train, test, shape, classes = pictures
     chunk = max(1, synthetic.CHUNK * 32 * 32 // (shape[1] * shape[2]))
-    given = {"stream": stream, "sizes": f"{train}, {test}", "classes": classes, "chunk": chunk}
+    given = {"stream": stream, "train": train, "test": test, "classes": classes, "chunk": chunk}
     return MAKE_PICTURES.format(channels=shape[0], size=shape[1], **given)
 
 
@@ -255,9 +255,11 @@ def make_pictures(labels, random):
 
 
 def load_data():
-    for n, random in zip(({sizes}), np.random.default_rng([SEED, {stream}]).spawn(2)):
+    """Make the first pictures, {chunk} at a time: as many as are used, or a few more."""
+    sizes = ({train}, BATCHES * BATCH_SIZE), ({test}, TEST)
+    for (n, used), random in zip(sizes, np.random.default_rng([SEED, {stream}]).spawn(2)):
         labels = random.integers(0, {classes}, n, dtype=np.uint8)
-        parts = np.split(labels, range({chunk}, n, {chunk}))
+        parts = np.split(labels, range({chunk}, n, {chunk}))[: -(-used // {chunk})]
         yield np.concatenate([make_pictures(part, random) for part in parts]), labels
 '''
 BATCHES = """
