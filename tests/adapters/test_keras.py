@@ -46,10 +46,6 @@ def test_it_agrees_with_the_reference():
     suite("keras", "tests/adapters/test_conformance.py", "-k", "agrees_with_the_reference")
 
 
-def test_its_programs_train_as_the_reference_does():
-    suite("keras", "tests/adapters/test_training_programs.py", "-k", "lenet5 or gpt_char")
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("file", ["test_programs.py", "test_training_programs.py"])
 def test_its_programs_agree_with_the_reference(file):

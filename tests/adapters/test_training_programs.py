@@ -32,7 +32,8 @@ BOUND = 1e-9
 """How far the losses in float64 may be from the reference's, relative to them."""
 ROW_BOUND = 1e-5
 """How far those in float32 may be from the row's, which may round in another order."""
-LONG_MODELS = ("bignet", "gpt2_small", "resnet63", "imdb_fasttext", "resnet_small")
+SHORT = ("lenet", "mnist_cnn", "mlp7_bn", "text_lstm", "gpt_char")
+"""Models whose programs differ most, in seconds; the others are long tests."""
 
 pytestmark = pytest.mark.training_programs
 
@@ -200,8 +201,7 @@ def forget_keras_settings():
 
 
 CASES = [
-    pytest.param(name, marks=[pytest.mark.long] if name in LONG_MODELS else [])
-    for name in models.names()
+    pytest.param(name, marks=[] if name in SHORT else [pytest.mark.long]) for name in models.names()
 ]
 
 

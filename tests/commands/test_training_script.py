@@ -14,7 +14,9 @@ import crossbench
 from crossbench import adapters, cli, models
 from crossbench.inputs.errors import DataError, ProgramError, ResultsError, SpecError
 
-FAST = {"model": "mnist_mlp", "data": "synthetic", "batches": 3, "batch_size": 16}
+FAST = {"model": "mlp7_relu", "batches": 3, "batch_size": 16}
+
+ONE_BATCH = ["--model", "mlp7_relu", "--batches", "1"]
 
 
 def invoke(capsys, *words):
@@ -40,7 +42,7 @@ def run(cifar, tmp_path_factory):
     """Return a comparison of a short run of PyTorch, and its results file."""
     file = tmp_path_factory.mktemp("run") / "r.json"
     words = {"data": cifar, "batch_size": 40, "rounds": 1, "seed": 3, "json": file}
-    return crossbench.run("torch,torch:malloc,torch:tuned", **words), file
+    return crossbench.run("torch,torch:tuned", **words), file
 
 
 def printed_losses(program, *words):
@@ -73,14 +75,10 @@ def test_a_program_is_written_for_each_row_with_a_line_for_each_file(capsys, cif
 
 def test_the_losses_are_those_of_the_rows_first_epoch(run, tmp_path):
     comparison, file = run
-    programs = crossbench.script(file, out=tmp_path)
-    assert [program.path.name for program in programs] == [
-        "train_torch.py",
-        "train_torch_malloc.py",
-    ]
-    for program, row in zip(programs, comparison.results, strict=False):
-        losses = row.epochs[0].losses
-        assert printed_losses(program) == pytest.approx([*losses[:4], losses[-1]], rel=1e-6)
+    (program,) = crossbench.script(file, out=tmp_path)
+    assert program.path.name == "train_torch.py"
+    losses = comparison.results[0].epochs[0].losses
+    assert printed_losses(program) == pytest.approx([*losses[:4], losses[-1]], rel=1e-6)
 
 
 def test_rows_without_programs_are_passed_over_with_a_line_each(capsys, run, tmp_path):
@@ -119,7 +117,7 @@ def test_batch_sizes_and_threads_are_in_the_names(tmp_path):
         "train_torch_batch16_threads1.py",
         "train_torch_batch16_threads2.py",
     ]
-    assert "BATCH_SIZE, BATCHES, TEST = 8, 3," in found[0].source
+    assert "BATCH_SIZE, BATCHES = 8, 3" in found[0].source
     assert "torch.set_num_threads(1)" in found[0].source
 
 
@@ -140,7 +138,7 @@ def test_examples_that_no_formula_makes_are_written_beside_it(capsys, tmp_path):
 
 def test_no_file_is_overwritten_without_force(capsys, tmp_path):
     (tmp_path / "weights_torch.npz").write_text("mine")
-    words = ["--frameworks", "torch", "--data", "synthetic", "--batches", "1", "--out", tmp_path]
+    words = ["--frameworks", "torch", *ONE_BATCH, "--out", tmp_path]
     status, _, err = invoke(capsys, *words)
     assert status == 2
     assert err == (
@@ -151,7 +149,7 @@ def test_no_file_is_overwritten_without_force(capsys, tmp_path):
     assert (tmp_path / "weights_torch.npz").read_text() == "mine"
     assert invoke(capsys, *words, "--force")[0] == 0
     assert files(tmp_path) == ["train_torch.py", "weights_torch.npz"]
-    assert np.load(tmp_path / "weights_torch.npz")["0.weight"].shape == (16, 3, 5, 5)
+    assert "0.weight" in np.load(tmp_path / "weights_torch.npz")
 
 
 @pytest.mark.usefixtures("plugin")
@@ -169,15 +167,15 @@ def test_a_layer_that_a_framework_lacks_is_an_error_of_one_line(capsys, tmp_path
         raise NotImplementedError("unsupported layer for a program in PyTorch: Conv")
 
     monkeypatch.setattr(type(adapters.get("torch")), "training_program", lacking)
-    words = ["--frameworks", "torch", "--data", "synthetic", "--batches", "1", "--out", tmp_path]
+    words = ["--frameworks", "torch", *ONE_BATCH, "--out", tmp_path]
     status, _, err = invoke(capsys, *words)
     assert status == 2
     assert err == "crossbench: unsupported layer for a program in PyTorch: Conv\n"
 
 
 def test_a_variant_that_is_not_named_is_passed_over(capsys, tmp_path):
-    words = ["--frameworks", "torch", "--variants", "idiomatic,tuned", "--batches", "1"]
-    status, _, err = invoke(capsys, *words, "--data", "synthetic", "--out", tmp_path)
+    words = ["--frameworks", "torch", "--variants", "idiomatic,tuned", *ONE_BATCH]
+    status, _, err = invoke(capsys, *words, "--out", tmp_path)
     assert status == 0
     assert "no program for torch:tuned cpu: the code of torch:tuned is in" in err
     assert files(tmp_path) == ["train_torch.py", "weights_torch.npz"]

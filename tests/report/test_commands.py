@@ -1,11 +1,11 @@
 """Test the command lines that a page and the details name."""
 
 import shlex
+from dataclasses import replace
 
 import pytest
 from samples import comparison, result
 
-import crossbench
 from crossbench import cli
 from crossbench.report import commands
 from crossbench.report.details import all_details
@@ -40,10 +40,10 @@ def test_details_and_page_name_it():
 
 
 def test_it_writes_them(tmp_path, capsys):
-    found = crossbench.run(
-        "torch", model="mnist_mlp", data="synthetic", batches=2, batch_size=8, rounds=1
-    )
-    words = shlex.split(commands.script_command(found))[3:]
+    c = comparison(result("torch", SECONDS))
+    c.settings = replace(c.settings, model="mlp7_relu", data="auto")
+    c.data = replace(c.data, most_batches=2)
+    words = shlex.split(commands.script_command(c))[3:]
     assert cli.main([*words, "--out", str(tmp_path)]) == 0
-    assert "2 batches of 8" in capsys.readouterr().out
+    assert "2 batches of 100" in capsys.readouterr().out
     assert (tmp_path / "train_torch.py").exists()
