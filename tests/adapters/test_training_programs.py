@@ -32,8 +32,6 @@ BOUND = 1e-9
 """How far the losses in float64 may be from the reference's, relative to them."""
 ROW_BOUND = 1e-5
 """How far those in float32 may be from the row's, which may round in another order."""
-SHORT = ("lenet", "mnist_cnn", "mlp7_bn", "text_lstm", "gpt_char")
-"""Models whose programs differ most, in seconds; the others are long tests."""
 
 pytestmark = pytest.mark.training_programs
 
@@ -200,12 +198,15 @@ def forget_keras_settings():
         dtypes.BIT64_TO_BIT32_DTYPE["float64"] = "float64"
 
 
-CASES = [
-    pytest.param(name, marks=[] if name in SHORT else [pytest.mark.long]) for name in models.names()
-]
+def cases(*short):
+    """Return the models of the catalogue; all but the short ones are long tests."""
+    return [
+        pytest.param(name, marks=[] if name in short else [pytest.mark.long])
+        for name in models.names()
+    ]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", cases("lenet", "mnist_cnn", "mlp7_bn", "text_lstm", "gpt_char"))
 def test_the_losses_in_float64_are_the_references(run, adapter, adapter_name, name, tmp_path):
     model = without_dropouts(small(models.get(name)))
     case = Case(adapter, adapter_name, model, tmp_path)
@@ -213,7 +214,7 @@ def test_the_losses_in_float64_are_the_references(run, adapter, adapter_name, na
     np.testing.assert_allclose(found, case.reference_losses(), rtol=BOUND, atol=0)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", cases("lenet", "mnist_cnn"))  # the second has dropouts
 def test_the_losses_are_the_rows(run, adapter, adapter_name, name, tmp_path):
     case = Case(adapter, adapter_name, small(models.get(name)), tmp_path)
     found = run(case.program, "--epochs", "1")
