@@ -102,7 +102,8 @@ class SelfAttention(keras.layers.MultiHeadAttention):
         if self.causal:
             length = scores.shape[-1]
             scores = ops.where(np.tri(length, dtype=bool), scores, -np.inf)
-        return self._output_dense(ops.einsum("nhqk,nkhd->nqhd", ops.softmax(scores), value))
+        joined = ops.einsum("nhqk,nkhd->nqhd", ops.softmax(scores), value)
+        return self._output_dense(joined)
 
     def compute_output_spec(self, sequences: Any) -> Any:
         return keras.KerasTensor(sequences.shape, dtype=self.compute_dtype)
