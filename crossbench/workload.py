@@ -320,7 +320,8 @@ class Adapter(ABC):
     """The end of the name of a file with a program."""
 
     arrays_suffix = ".npz"
-    """That of a file with its weights or examples: of NumPy's, or .bin for the values alone."""
+    """The end of the name of a file with the weights or examples of a program: NumPy's, or .bin for
+    the values alone."""
 
     variants: Mapping[str, Variant] = {IDIOMATIC: Variant("as the framework's tutorials write it")}
     """The ways to train that `build` knows, by name; IDIOMATIC is the first."""

@@ -9,6 +9,14 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from .sources import Augmentation
 
+STREAM = 66
+"""What the seed of an epoch's random numbers has beside the seed of the run and the epoch."""
+
+
+def epoch_random(seed: int, epoch: int) -> np.random.Generator:
+    """Return the generator of the random numbers of an epoch, counted from 0."""
+    return np.random.default_rng([seed, STREAM, epoch])
+
 
 @dataclass(frozen=True)
 class Changes:

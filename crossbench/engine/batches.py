@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..data import Split
-from ..data.augmentation import augment
+from ..data.augmentation import augment, epoch_random
 from ..data.shakespeare import draw_blocks
 from ..data.sources import Augmentation, RandomPositions
 from ..models import Dropout, Model
@@ -69,7 +69,7 @@ class AugmentedBatches:
         return self.steps
 
     def __iter__(self) -> Iterator[Batch]:
-        random = np.random.default_rng([self.seed, 66, self.epoch])
+        random = epoch_random(self.seed, self.epoch)
         for step in range(self.steps):
             made = self._make(step, random)
             yield Batch(as_inputs(made.inputs), as_labels(made.labels))

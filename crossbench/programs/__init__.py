@@ -131,13 +131,10 @@ def _of_results(
     if asked:
         raise SpecError(f"{results} gives {', '.join(asked)}: leave it out, or the file")
     comparison = load(results).frozen()
-    try:
-        if layer is not None:
-            fitted = _model_of(comparison, model, results)
-            return Programs(of_parts.of_results(comparison, fitted, layer, progress))
+    if layer is None:
         return _of_rows(comparison, model, results, progress)
-    except SpecError as error:
-        raise SpecError(str(error).replace("the file", str(results), 1)) from None
+    fitted = _model_of(comparison, model, results)
+    return Programs(of_parts.of_results(comparison, fitted, layer, results, progress))
 
 
 def _of_rows(

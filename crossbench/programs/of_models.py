@@ -17,7 +17,7 @@ from ..results.settings import Data, Settings
 from ..source.arrays import write_arrays
 from ..source.training_programs import Training
 from .choice import OF_MODEL, without_programs
-from .program import Program, WriteFile, told_apart
+from .program import Program, WriteFile, file_words, told_apart
 
 
 @dataclass
@@ -46,7 +46,9 @@ def of_cells(
     skip: called for a cell that has none, with the reason. Raise SpecError where none has one.
     """
     found = Programs()
-    cells = [cell for cell in cells if cell.task == TRAIN]
+    training = (cell for cell in cells if cell.task == TRAIN)
+    # a program is the same on each GPU
+    cells = {(c.implementation, c.device_type, c.work, c.threads): c for c in training}.values()
     several_sizes = len({cell.batch_size for cell in cells}) > 1
     reasons = {}
     for cell in cells:
@@ -67,38 +69,23 @@ def of_cells(
 def _add(found: Programs, cell: Cell, examples: Examples, several_sizes: bool) -> None:
     """Add the program of a cell, and the arrays that it reads."""
     adapter = adapters.get(cell.framework)
-    model, settings, size = examples.model, examples.settings, cell.batch_size
-    ending = f"_batch{size}" if several_sizes else ""
-    training = Training(
-        model=model,
-        variant=cell.variant,
-        device=cell.device_type,
-        threads=cell.threads,
-        batch_size=size,
-        batches=examples.data.batches(size),
-        test_examples=examples.data.test_examples,
-        seed=settings.seed,
-        data=datasets.published_path(model.data, settings.data, examples.dataset),
-        weights=f"weights_{_words(cell.framework)}{adapter.arrays_suffix}",
-        examples=f"data{ending}{adapter.arrays_suffix}",
-    )
+    training = _training(cell, examples, several_sizes)
     source = adapter.training_program(training)
-    example_arrays = adapter.example_arrays(training, examples.dataset)
     found.arrays[training.weights] = partial(_write_weights, training, cell.framework)
     reads = [training.weights]
-    if example_arrays:
-        found.arrays[training.examples] = partial(write_arrays, arrays=example_arrays)
+    if arrays := adapter.example_arrays(training, examples.dataset):
+        found.arrays[training.examples] = partial(write_arrays, arrays=arrays)
         reads.append(training.examples)
     variant = "" if cell.variant == IDIOMATIC else f"_{cell.variant}"
-    name = f"train_{_words(cell.framework)}{variant}{'_gpu' if cell.on_gpu else ''}"
+    name = f"train_{file_words(cell.framework)}{variant}{'_gpu' if cell.on_gpu else ''}"
     found.programs.append(
         Program(
             framework=cell.framework,
             variant=cell.variant,
             title=cell.label,
-            model=model.name,
+            model=training.model.name,
             part=None,
-            batch_size=size,
+            batch_size=training.batch_size,
             batches=training.batches,
             threads=cell.threads,
             seconds=None,
@@ -109,9 +96,24 @@ def _add(found: Programs, cell: Cell, examples: Examples, several_sizes: bool) -
     )
 
 
-def _words(framework: str) -> str:
-    """Return the framework's name for a file, which for an adapter in a file is "FILE.py:NAME"."""
-    return Path(framework.replace(":", "_")).name.replace(".", "_")
+def _training(cell: Cell, examples: Examples, several_sizes: bool) -> Training:
+    """Return what the program of a cell does."""
+    model, settings, size = examples.model, examples.settings, cell.batch_size
+    suffix = adapters.get(cell.framework).arrays_suffix
+    ending = f"_batch{size}" if several_sizes else ""
+    return Training(
+        model=model,
+        variant=cell.variant,
+        device=cell.device_type,
+        threads=cell.threads,
+        batch_size=size,
+        batches=examples.data.batches(size),
+        test_examples=examples.data.test_examples,
+        seed=settings.seed,
+        data=datasets.published_path(model.data, settings.data, examples.dataset),
+        weights=f"weights_{file_words(cell.framework)}{suffix}",
+        examples=f"data{ending}{suffix}",
+    )
 
 
 def _write_weights(training: Training, framework: str, path: Path) -> None:

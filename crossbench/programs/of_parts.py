@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from ..results.comparison import Comparison
 from ..results.epochs import TRAIN
 from ..spec import Spec
 from .choice import OF_PART, installed, without_programs
-from .program import Program, told_apart
+from .program import Program, file_words, told_apart
 
 SLOWEST = "slowest"
 """Stands for the part that makes a row slower than the fastest one."""
@@ -64,7 +63,7 @@ IDIOMATIC_ALONE = "a program of a layer is written in the idiomatic way alone"
 def _program(framework: str, part: Part, model: Model, batch_size: int, threads: int) -> Program:
     """Return a program, its path without a folder."""
     adapter = adapters.get(framework)
-    words = [*part.name.split(", "), *re.findall(r"\w+", framework)]
+    words = [*part.name.split(", "), file_words(framework)]
     return Program(
         framework=framework,
         variant=IDIOMATIC,
@@ -81,9 +80,16 @@ def _program(framework: str, part: Part, model: Model, batch_size: int, threads:
 
 
 def of_results(
-    comparison: Comparison, model: Model, layer: str, progress: Callable[[str], None]
+    comparison: Comparison,
+    model: Model,
+    layer: str,
+    results: str | Path,
+    progress: Callable[[str], None],
 ) -> list[Program]:
-    """Return the programs of a layer in each row, or of what makes rows slower than the fastest."""
+    """Return the programs of a layer in each row, or of what makes rows slower than the fastest.
+
+    results: the file of the comparison, for messages.
+    """
     rows = [row for row in comparison.results if _may_have_program(row, progress)]
     if layer != SLOWEST:
         part = _named_part(model, layer)
@@ -91,7 +97,9 @@ def of_results(
     elif measured(comparison):
         chosen = _slow_parts(comparison, rows, progress)
     else:
-        raise SpecError("the file has no times of layers: run with --layers, or name a layer")
+        raise SpecError(
+            f"{results} has no times of layers: run with --layers, or name a layer with --layer"
+        )
     programs = []
     for row, name in chosen:
         try:
@@ -100,7 +108,7 @@ def of_results(
             progress(f"no program for {row.name}: {error}")
     if not programs:
         raise SpecError(
-            "the file has no row that a program of a layer can be written for: it must train on "
+            f"{results} has no row that a program of a layer can be written for: it must train on "
             "the CPU, in the idiomatic variant of a framework that has programs"
         )
     return told_apart(programs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -38,6 +39,11 @@ WriteFile = Callable[[Path], None]
 """Writes a new file; raises OSError where that is not possible."""
 
 
+def file_words(framework: str) -> str:
+    """Return the framework's name for a file, which for an adapter in a file is "FILE.py:NAME"."""
+    return "_".join(re.findall(r"\w+", framework))
+
+
 def told_apart(programs: list[Program]) -> list[Program]:
     """Return the programs with their batch size and threads in the name, if they have several."""
     found = []
@@ -65,9 +71,12 @@ def write_files(files: Mapping[Path, WriteFile], directory: Path, force: bool) -
         directory.mkdir(parents=True, exist_ok=True)
     for path, write in files.items():
         with _reported(path):
-            path.unlink(missing_ok=True)
+            if force:
+                path.unlink(missing_ok=True)
             try:
                 write(path)
+            except FileExistsError:
+                raise  # somebody else's
             except OSError:
                 path.unlink(missing_ok=True)
                 raise

@@ -4,6 +4,7 @@ batches.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..data import Dataset, synthetic
+from ..data.augmentation import STREAM
 from ..data.sources import (
     CIFAR10,
     IMDB,
@@ -67,7 +69,7 @@ def example_arrays(training: Training, dataset: Dataset) -> dict[str, np.ndarray
 def python_data(training: Training, channels_last: bool = False) -> PythonData:
     """Return the code for the data of a training."""
     imports: list[str] = []
-    path: str | None = f'"{training.data}"'
+    path: str | None = json.dumps(training.data, ensure_ascii=False)
     if needs_arrays(training):
         load, path = LOAD_ARRAYS, f'Path(__file__).with_name("{training.examples}")'
     elif training.data is None:
@@ -123,7 +125,7 @@ def _batches(training: Training, channels_last: bool) -> list[str]:
     match model.data.augmentation:
         case RandomPositions():
             made = _as_arrays(model, channels_last, "yield", "tokens[places]", "tokens[places + 1]")
-            return [_with(made, RANDOM_BLOCKS.format(length=model.input_shape[0]))]
+            return [_with(made, RANDOM_BLOCKS.format(stream=STREAM, length=model.input_shape[0]))]
         case Augmentation(shift=shift, flip=flip):
             size = model.input_shape[1]
             flips = {"drawn": DRAWN, "flip": FLIP} if flip else {"drawn": NOT_DRAWN, "flip": ""}
@@ -131,7 +133,11 @@ def _batches(training: Training, channels_last: bool) -> list[str]:
             arrays = ["def arrays(inputs, labels):"]
             arrays += indented(_as_arrays(model, channels_last, "return", "inputs", "labels"))
             batches = _with(["yield arrays(inputs[chosen], labels[chosen])"], BATCHES)
-            return ["\n".join(arrays), batches, AUGMENTED.format(**flips, **given).strip()]
+            return [
+                "\n".join(arrays),
+                batches,
+                AUGMENTED.format(stream=STREAM, **flips, **given).strip(),
+            ]
     made = _as_arrays(model, channels_last, "yield", "inputs[chosen]", "labels[chosen]")
     return [_with(made, BATCHES)]
 
@@ -273,7 +279,7 @@ FLIP = "        shifted[flipped] = shifted[flipped, :, :, ::-1]\n"
 AUGMENTED = '''
 def augmented(inputs, labels, epoch):
     """Shift and flip the pictures at random, anew in each epoch."""
-    random = np.random.default_rng([SEED, 66, epoch])
+    random = np.random.default_rng([SEED, {stream}, epoch])
     for start in range(0, BATCHES * BATCH_SIZE, BATCH_SIZE):
         chosen = slice(start, start + BATCH_SIZE)
         down, right = random.integers(-{shift}, {shift} + 1, (2, BATCH_SIZE))
@@ -287,7 +293,7 @@ def augmented(inputs, labels, epoch):
 RANDOM_BLOCKS = '''
 def augmented(inputs, labels, epoch):
     """Draw blocks that begin anywhere in the text, anew in each epoch."""
-    random = np.random.default_rng([SEED, 66, epoch])
+    random = np.random.default_rng([SEED, {stream}, epoch])
     tokens = inputs.reshape(-1)
     for _ in range(BATCHES):
         starts = random.integers(0, len(tokens) - {length}, BATCH_SIZE)

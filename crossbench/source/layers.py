@@ -31,16 +31,14 @@ class LayerSource:
 
     build: makes it; None where it needs no object. output: the expression of its output, in which
     {layer} is its name and {x} its input. parameters: the trained ones, by canonical name, without
-    the layer's. definitions: the classes and functions that are named. settings: statements on the
-    object that is built. changes: whether a pass changes the object. before: layers without
-    parameters that its input goes through.
+    the layer's. definitions: the classes and functions that are named. changes: whether a pass
+    changes the object. before: layers without parameters that its input goes through.
     """
 
     build: Call | None
     output: str = "{layer}({x})"
     parameters: Mapping[str, ParameterSource] = field(default_factory=dict)
     definitions: tuple[str, ...] = ()
-    settings: tuple[str, ...] = ()
     changes: bool = False
     before: tuple[Call, ...] = ()
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..models import Dropout, Model, NamedLayer, Residual
+from ..inputs.names import IDIOMATIC
+from ..models import BinaryCrossEntropy, Dropout, Model, NamedLayer, Residual
 from .data import PythonData
 from .statements import WIDTH, bracketed, call, indented, join_blocks
 
@@ -125,7 +126,7 @@ def docstring(training: Training, title: str, *notes: str) -> str:
     """Return the lines that say what a program does, without quotes."""
     model = training.model
     where = "the GPU" if training.device == "gpu" else "the CPU"
-    variant = "" if training.variant == "idiomatic" else f", variant {training.variant}"
+    variant = "" if training.variant == IDIOMATIC else f", variant {training.variant}"
     first = f"Train {model.name} in {title} on {where}{variant}."
     says = [
         f"{_sentence(model.source)} An epoch has {training.batches:,} batches of "
@@ -173,7 +174,7 @@ def python_training_program(training: Training, data: PythonData, program: Pytho
     has_accuracy = training.model.has_accuracy
     evaluation = [*program.evaluation, PRINT_ACCURACY] if has_accuracy else []
     blocks: Iterable[str] = [
-        f'"""{docstring(training, program.title, *program.notes)}\n"""',
+        f'"""{_escaped(docstring(training, program.title, *program.notes))}\n"""',
         "\n".join(program.before_imports),
         "\n".join([*(f"import {name}" for name in sorted(standard)), "from pathlib import Path"]),
         "\n".join(sorted(["import numpy as np", *program.imports], key=_import_order)),
@@ -189,9 +190,49 @@ def python_training_program(training: Training, data: PythonData, program: Pytho
     return join_blocks(block.strip() for block in blocks if block)
 
 
+def _escaped(text: str) -> str:
+    """Return a text as the literal of a docstring holds it."""
+    return text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+
+
 def _import_order(statement: str) -> tuple[bool, str]:
     """Return what sorts imports as ruff does."""
     return statement.startswith("from"), statement.lower()
+
+
+def check_variant(training: Training, written: Iterable[str], framework: str, where: str) -> None:
+    """Raise NotImplementedError for a variant that is not written as a program.
+
+    where: the path of its code, in which {variant} stands for its name.
+    """
+    if training.variant not in written:
+        path = where.format(variant=training.variant)
+        raise NotImplementedError(f"the code of {framework}:{training.variant} is in {path}")
+
+
+def prepared(training: Training) -> list[str]:
+    """Return the statements that load the examples, and bring the batches that are the same in each
+    epoch to the device.
+    """
+    made = "prepared = [to_device(batch) for batch in batches(*train, BATCHES * BATCH_SIZE)]"
+    return ["train, test = load_data()", *([] if training.is_augmented else [made])]
+
+
+def batches_of_epoch(training: Training) -> str:
+    """Return the expression of the batches of an epoch, on the device."""
+    return "map(to_device, augmented(*train, epoch))" if training.is_augmented else "prepared"
+
+
+def predicted(model: Model, outputs: str) -> str:
+    """Return the expression of the classes that outputs stand for."""
+    is_binary = isinstance(model.loss, BinaryCrossEntropy)
+    return f"({outputs}[:, 0] > 0)" if is_binary else f"{outputs}.argmax(1)"
+
+
+def cpus_note(runtime: str, threads: int) -> str:
+    """Return the sentence on a runtime whose threads no setting limits."""
+    cpus = "0" if threads == 1 else f"0-{threads - 1}"
+    return f"{runtime} uses all CPUs that the process may use: `taskset -c {cpus}` limits it."
 
 
 def environment_note(variables: Mapping[str, str]) -> str:

@@ -47,9 +47,11 @@ def test_it_agrees_with_the_reference():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("file", ["test_programs.py", "test_training_programs.py"])
-def test_its_programs_agree_with_the_reference(file):
-    suite("keras", f"tests/adapters/{file}", "-m", "not long")
+@pytest.mark.parametrize(
+    ("file", "chosen"), [("test_programs.py", "not long"), ("test_training_programs.py", "")]
+)
+def test_its_programs_agree_with_the_reference(file, chosen):
+    suite("keras", f"tests/adapters/{file}", "-m", chosen)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import pytest
 from samples import comparison, result
+from scripting import files, invoke
 from small_models import DROPPED, PLAIN, named
 
 import crossbench
-from crossbench import adapters, cli, models
+from crossbench import adapters, models
 from crossbench.engine.part_records import described
 from crossbench.inputs.errors import ProgramError, ResultsError, SpecError
 from crossbench.models.parts import parts
@@ -19,19 +20,6 @@ from crossbench.results.parts import PartResult, PartTime
 from crossbench.results.reference import Reference
 
 LENET5 = models.get("lenet5")
-
-
-def invoke(capsys, *words):
-    """Run the command in this process; return exit status, standard output and error."""
-    try:
-        status = cli.main(["script", *map(str, words)])
-    except SystemExit as stop:
-        status = stop.code
-    return status, *capsys.readouterr()
-
-
-def files(folder):
-    return sorted(path.name for path in folder.iterdir())
 
 
 def test_a_program_is_written_for_each_framework_with_a_line(capsys, tmp_path):
@@ -368,7 +356,8 @@ def test_a_run_without_layers_needs_the_name_of_one(capsys, tmp_path, results):
     status, out, err = invoke(capsys, file, *SLOWEST, "--out", tmp_path / "out")
     assert (status, out) == (2, "")
     assert err == (
-        f"crossbench: {file} has no times of layers: run with --layers, or name a layer\n"
+        f"crossbench: {file} has no times of layers: run with --layers, or name a layer with "
+        "--layer\n"
     )
     assert invoke(capsys, file, "--layer", "conv1", "--out", tmp_path / "out")[0] == 0
 

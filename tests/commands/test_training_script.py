@@ -1,6 +1,8 @@
 """`script` without a layer: the programs of rows, and the arrays that they read."""
 
+import ast
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -8,28 +10,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from samples import write_cifar
+from scripting import files, invoke
 from small_models import named
 
 import crossbench
-from crossbench import adapters, cli, models
+from crossbench import adapters, models
 from crossbench.inputs.errors import DataError, ProgramError, ResultsError, SpecError
 
 FAST = {"model": "mlp7_relu", "batches": 3, "batch_size": 16}
 
 ONE_BATCH = ["--model", "mlp7_relu", "--batches", "1"]
-
-
-def invoke(capsys, *words):
-    """Run the command in this process; return exit status, standard output and error."""
-    try:
-        status = cli.main(["script", *map(str, words)])
-    except SystemExit as stop:
-        status = stop.code
-    return status, *capsys.readouterr()
-
-
-def files(folder):
-    return sorted(path.name for path in folder.iterdir())
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +95,26 @@ def test_a_model_of_the_users_own_works_like_the_catalogues(tmp_path):
     )
     assert program.model == "plain"
     assert len(printed_losses(program)) == 3  # of two steps, and the last once more
+
+
+def test_a_path_and_a_source_with_quotes_are_text_in_the_program(cifar, tmp_path):
+    place = tmp_path / 'a"b\\c'
+    shutil.copytree(cifar, place)
+    model = replace(models.get("lenet"), source='the "\\n" of """three"""', batch_size=50)
+    (program,) = crossbench.script(model=model, frameworks="torch", data=place, out=tmp_path)
+    assert ast.get_docstring(ast.parse(program.source)).count('"""three"""') == 1
+    assert len(printed_losses(program, "--epochs", "1")) == 4
+
+
+def test_a_file_that_appears_meanwhile_is_kept(tmp_path, monkeypatch):
+    def appearing(path, arrays):
+        path.write_text("mine")
+        raise FileExistsError(17, "File exists")
+
+    monkeypatch.setattr("crossbench.programs.of_models.write_arrays", appearing)
+    with pytest.raises(ProgramError, match="cannot be written: File exists"):
+        crossbench.script(**FAST, frameworks="torch", out=tmp_path)
+    assert (tmp_path / "weights_torch.npz").read_text() == "mine"
 
 
 def test_batch_sizes_and_threads_are_in_the_names(tmp_path):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...data import Dataset, Split
-from ...data.augmentation import draw_changes
+from ...data.augmentation import draw_changes, epoch_random
 from ...data.shakespeare import draw_starts
 from ...data.sources import (
     CIFAR10,
@@ -32,8 +32,6 @@ from .source import loss_source
 
 LANGUAGE = (Text, TinyShakespeare, TokenIds)
 """Sources whose labels are token ids."""
-STREAM = 66
-"""What the seed of an epoch's random numbers has beside the seed and the epoch."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,7 @@ def _draw(training: Training, examples: Split, epoch: int) -> np.ndarray:
     (batches, batch), or the changes (examples, 3) of pictures: down, right, flipped.
     """
     augmentation, size = training.model.data.augmentation, training.batch_size
-    random = np.random.default_rng([training.seed, STREAM, epoch])
+    random = epoch_random(training.seed, epoch)
     drawn = []
     for _ in range(training.batches):
         if isinstance(augmentation, Augmentation):

@@ -11,7 +11,15 @@ from ... import models
 from ...inputs.names import IDIOMATIC, MALLOC
 from ...models.model import NamedLayer, Weights
 from ...source.statements import Call, indented, unsupported
-from ...source.training_programs import EPOCHS, SHOWN, Block, Training, docstring, grouped
+from ...source.training_programs import (
+    EPOCHS,
+    SHOWN,
+    Block,
+    Training,
+    check_variant,
+    docstring,
+    grouped,
+)
 from ...workload import MALLOC_VARIANT
 from .data import JuliaData, beside, example_arrays, julia_data
 from .source import (
@@ -42,9 +50,7 @@ def training_program(training: Training) -> str:
 
     Raises NotImplementedError for a variant or a part that it cannot have.
     """
-    if training.variant not in VARIANTS:
-        where = f"julia/src/{training.variant}.jl"
-        raise NotImplementedError(f"the code of flux:{training.variant} is in {where}")
+    check_variant(training, VARIANTS, "flux", "julia/src/{variant}.jl")
     data, chain = julia_data(training), Chain(training)
     model = chain.statements(list(training.model.named_layers()))
     train = "\n".join(_train_epoch(training))

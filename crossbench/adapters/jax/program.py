@@ -20,8 +20,11 @@ from ...source.training_programs import (
     Block,
     PythonProgram,
     Training,
+    check_variant,
+    cpus_note,
     environment_note,
     grouped,
+    predicted,
     python_training_program,
 )
 from ...workload import MALLOC_VARIANT
@@ -46,9 +49,7 @@ def training_program(training: Training) -> str:
 
     Raises NotImplementedError for a variant or a part that it cannot have.
     """
-    if training.variant not in VARIANTS:
-        where = f"crossbench/adapters/jax/{training.variant}.py"
-        raise NotImplementedError(f"the code of jax:{training.variant} is in {where}")
+    check_variant(training, VARIANTS, "jax", "crossbench/adapters/jax/{variant}.py")
     network = Network(list(training.model.named_layers()))
     factor, schedule = schedule_source(training.model.optimizer)
     rule = optimizer_source(training.model.optimizer, "matrices")
@@ -306,8 +307,7 @@ def _notes(training: Training) -> list[str]:
     """Return what the program's docstring says of its environment and of its results."""
     layers, notes = training.model.all_layers(), []
     if training.device == "cpu":
-        cpus = "0" if training.threads == 1 else f"0-{training.threads - 1}"
-        notes.append(f"XLA uses all CPUs that the process may use: `taskset -c {cpus}` limits it.")
+        notes.append(cpus_note("XLA", training.threads))
     if training.variant == MALLOC:
         notes.append(environment_note(MALLOC_VARIANT.environment))
     if training.variant == SCAN and training.is_augmented:
@@ -377,9 +377,8 @@ def _functions(training: Training) -> list[str]:
     else:
         functions.append(f"{DONATING}\n{TRAIN_STEP.strip()}")
     if training.model.has_accuracy:
-        is_binary = isinstance(training.model.loss, models.BinaryCrossEntropy)
-        predicted = "(outputs[:, 0] > 0)" if is_binary else "outputs.argmax(1)"
-        functions.append(COUNT_RIGHT.format(predicted=predicted).strip())
+        right = predicted(training.model, "outputs")
+        functions.append(COUNT_RIGHT.format(predicted=right).strip())
     return functions
 
 

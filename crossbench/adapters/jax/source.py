@@ -37,6 +37,7 @@ from ...source.statements import (
     unless,
     unsupported,
 )
+from ...source.training_programs import cpus_note
 
 SETUP = (
     'jax.config.update("jax_platforms", "cpu")',
@@ -48,10 +49,8 @@ TOTAL = "np.abs({array}).sum(dtype=float)"
 def part_program(part: Part, model: Model, batch_size: int, threads: int) -> str:
     """Return the program of a part of a training step."""
     timed = {LOSS: _loss, OPTIMIZER: _optimizer}.get(part.name, _layers)(part, batch_size)
-    cpus = "0" if threads == 1 else f"0-{threads - 1}"
-    note = f"XLA uses all CPUs that the process may use: `taskset -c {cpus}` limits it."
     return python_program(
-        heading(part, model, "JAX", batch_size, note),
+        heading(part, model, "JAX", batch_size, cpus_note("XLA", threads)),
         _imports("\n".join([*timed.definitions, *timed.setup])),
         [f"return {ARRAY}"],
         timed,

@@ -20,7 +20,11 @@ from ...source.training_programs import (
     Block,
     PythonProgram,
     Training,
+    batches_of_epoch,
+    cpus_note,
     grouped,
+    predicted,
+    prepared,
     python_training_program,
 )
 from .source import (
@@ -55,7 +59,6 @@ def training_program(training: Training) -> str:
     own = [*used, *chain.functions, _to_device(training, backend)]
     setup = [*_setup(training, backend), *(EXACT if any("exact(" in line for line in made) else ())]
     keras = import_keras("\n".join([*own, *made]))
-    prepared = "[to_device(batch) for batch in batches(*train, BATCHES * BATCH_SIZE)]"
     program = PythonProgram(
         title=f"Keras on {TITLES[backend]}",
         before_imports=_environment(training, backend),
@@ -63,8 +66,7 @@ def training_program(training: Training) -> str:
         setup=setup,
         definitions=own,
         model=[
-            "train, test = load_data()",
-            *([] if training.is_augmented else [f"prepared = {prepared}"]),
+            *prepared(training),
             "",
             *made,
         ],
@@ -371,13 +373,10 @@ def _draws(training: Training, backend: str) -> bool:
 
 
 def _epoch(training: Training, backend: str) -> list[str]:
-    prepared = "prepared"
-    if training.is_augmented:
-        prepared = "map(to_device, augmented(*train, epoch))"
     waits = backend == "tensorflow" and training.device == "gpu"
     return [
         "losses = []",
-        f"for inputs, labels in {prepared}:",
+        f"for inputs, labels in {batches_of_epoch(training)}:",
         "    losses.append(model.train_on_batch(inputs, labels))",
         *(["tf.test.experimental.sync_devices()  # the last update has ended"] * waits),
     ]
@@ -385,13 +384,11 @@ def _epoch(training: Training, backend: str) -> list[str]:
 
 def _evaluation(model: Model) -> list[str]:
     """Return the statements that find the share of the test examples that are right."""
-    is_binary = isinstance(model.loss, models.BinaryCrossEntropy)
-    predicted = "(outputs[:, 0] > 0)" if is_binary else "outputs.argmax(1)"
     return [
         "right = 0",
         "for inputs, labels in batches(*test, TEST):",
         "    outputs = model.predict_on_batch(inputs)",
-        f"    right += ({predicted} == labels).sum()",
+        f"    right += ({predicted(model, 'outputs')} == labels).sum()",
     ]
 
 
@@ -399,8 +396,7 @@ def _notes(training: Training, backend: str) -> list[str]:
     """Return the sentences on what is unusual in the program."""
     notes = []
     if backend == "jax" and training.device == "cpu":
-        cpus = "0" if training.threads == 1 else f"0-{training.threads - 1}"
-        notes.append(f"XLA uses all CPUs that it may: `taskset -c {cpus}` limits them.")
+        notes.append(cpus_note("XLA", training.threads))
     flattens = any(
         isinstance(named.layer, models.Flatten) and len(named.input_shape) == 3
         for named in training.model.all_layers()

@@ -16,8 +16,12 @@ from ...source.training_programs import (
     Block,
     PythonProgram,
     Training,
+    batches_of_epoch,
+    check_variant,
     environment_note,
     grouped,
+    predicted,
+    prepared,
     python_training_program,
     shared_blocks,
 )
@@ -55,16 +59,13 @@ def training_program(training: Training) -> str:
 
     Raises NotImplementedError for a variant or a part that it cannot have.
     """
-    if training.variant not in VARIANTS:
-        where = f"crossbench/adapters/torch/{training.variant}.py"
-        raise NotImplementedError(f"the code of torch:{training.variant} is in {where}")
+    check_variant(training, VARIANTS, "torch", "crossbench/adapters/torch/{variant}.py")
     chain = Chain(list(training.model.named_layers()))
     loss = loss_source(training.model.loss, training.model.output_shape)
     factor, schedule = schedule_source(training.model.optimizer)
     update = update_source(training.model.optimizer)
     used = definitions("\n".join([*chain.lines, *chain.functions, str(loss), *update]))
     own = [*used, *chain.functions, *factor, _to_device(training)]
-    prepared = "[to_device(batch) for batch in batches(*train, BATCHES * BATCH_SIZE)]"
     program = PythonProgram(
         title="PyTorch",
         imports=["import torch", import_nn(own)],
@@ -75,8 +76,7 @@ def training_program(training: Training) -> str:
         ],
         definitions=own,
         model=[
-            "train, test = load_data()",
-            *([] if training.is_augmented else [f"prepared = {prepared}"]),
+            *prepared(training),
             "",
             *chain.lines,
             f"model.to({_place(training)})",
@@ -222,15 +222,12 @@ def _compiled(variant: str) -> list[str]:
 
 
 def _epoch(training: Training, update: Sequence[str]) -> list[str]:
-    prepared = "prepared"
-    if training.is_augmented:
-        prepared = "map(to_device, augmented(*train, epoch))"
     is_compiled = training.variant in COMPILED_MODES
     loss = "compute_loss(inputs, labels)" if is_compiled else "loss_function(model(inputs), labels)"
     kept = "loss.detach().clone()" if training.variant == "graphs" else "loss.detach()"
     return [
         "losses = []",
-        f"for inputs, labels in {prepared}:",
+        f"for inputs, labels in {batches_of_epoch(training)}:",
         *indented(
             [
                 "optimizer.zero_grad()",
@@ -246,12 +243,10 @@ def _epoch(training: Training, update: Sequence[str]) -> list[str]:
 
 def _evaluation(training: Training) -> list[str]:
     """Return the statements that find the share of the test examples that are right."""
-    is_binary = isinstance(training.model.loss, models.BinaryCrossEntropy)
-    predicted = "(model(inputs)[:, 0] > 0)" if is_binary else "model(inputs).argmax(1)"
     return [
         "model.eval()",
         "right = 0",
         "with torch.inference_mode():",
         "    for inputs, labels in map(to_device, batches(*test, TEST)):",
-        f"        right += ({predicted} == labels).sum().item()",
+        f"        right += ({predicted(training.model, 'model(inputs)')} == labels).sum().item()",
     ]

@@ -102,7 +102,6 @@ def built(layer: LayerLines) -> list[str]:
     """Return the statements that make a layer and set its parameters."""
     source = layer.source
     lines = [source.build.assigned_to(layer.name)] if source.build else []
-    lines += [setting.format(layer=layer.name) for setting in source.settings]
     for parameter in source.parameters.values():
         lines.append(f"{layer.name}.{parameter.path}.data{parameter.index} = {parameter.value}")
     return lines

@@ -95,8 +95,10 @@ class TorchWorkload(TorchRuntime):
         self.prepare(job)
         torch = self.torch
         self.dtype = getattr(torch, job.dtype)
-        layers = list(job.model.named_layers())
-        self.module = tie(sequential(layers), layers)
+        from . import layers  # needs PyTorch
+
+        described = list(job.model.named_layers())
+        self.module = tie(sequential(described), described)
         self.module.to(self.device, self.dtype).train()
         modules = self.module.named_modules()
         self.dropouts = {p.split(".")[-1]: m for p, m in modules if isinstance(m, torch.nn.Dropout)}
@@ -108,6 +110,7 @@ class TorchWorkload(TorchRuntime):
         self.trained = list(tensors.values())
         self.criterion = criterion(job.model.loss, job.model.output_shape)
         self.description = job.model.optimizer
+        self.layers = layers
 
     def load_weights(self, weights: Weights) -> None:
         with self.torch.no_grad():
@@ -141,9 +144,7 @@ class TorchWorkload(TorchRuntime):
     def update(self) -> None:
         """Change the weights by their gradients."""
         if self.description.clip_norm is not None:
-            from .layers import clip
-
-            clip(self.trained, self.description.clip_norm)
+            self.layers.clip(self.trained, self.description.clip_norm)
         self.optimizer.step()
         if self.schedule:
             self.schedule.step()
