@@ -163,29 +163,30 @@ def loss_function(loss: models.Loss) -> Any:
     raise NotImplementedError(f"the Keras adapter does not support the loss {loss}")
 
 
-def optimizer(description: models.Optimizer) -> Any:
-    """Return the optimizer, a keras.optimizers.Optimizer."""
+def optimizer(description: models.Optimizer, has_embedding: bool) -> Any:
+    """Return the optimizer, a keras.optimizers.Optimizer, of a model with or without embeddings."""
     import keras
 
-    from . import optimizers
+    from .optimizers import optimizer_class
 
+    kind = optimizer_class(type(description).__name__, has_embedding)
     # TensorFlow makes float32 of a Python float, in a float64 job too
     exact = np.float64 if keras.config.floatx() == "float64" else float
     rate = learning_rate(description, exact)
     clip = None if description.clip_norm is None else exact(description.clip_norm)
     match description:
         case models.SGD(_, momentum):
-            return optimizers.DenseSGD(rate, exact(momentum), global_clipnorm=clip)
+            return kind(rate, exact(momentum), global_clipnorm=clip)
         case models.Adam(_, beta1, beta2, epsilon):
             betas = exact(beta1), exact(beta2)
-            return optimizers.DenseAdam(rate, *betas, epsilon, global_clipnorm=clip)
+            return kind(rate, *betas, epsilon, global_clipnorm=clip)
         case models.AdamW(_, beta1, beta2, epsilon, decay):
             betas = exact(beta1), exact(beta2)
-            return optimizers.DenseAdamW(rate, exact(decay), *betas, epsilon, global_clipnorm=clip)
+            return kind(rate, exact(decay), *betas, epsilon, global_clipnorm=clip)
         case models.RMSprop(_, rho, epsilon):
-            return optimizers.DenseRMSprop(rate, rho, epsilon=epsilon, global_clipnorm=clip)
+            return kind(rate, rho, epsilon=epsilon, global_clipnorm=clip)
         case models.Adadelta(_, rho, epsilon):
-            return optimizers.DenseAdadelta(rate, rho, epsilon, global_clipnorm=clip)
+            return kind(rate, rho, epsilon, global_clipnorm=clip)
     raise NotImplementedError(f"the Keras adapter does not support the optimizer {description}")
 
 

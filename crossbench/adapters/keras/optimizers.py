@@ -89,3 +89,12 @@ class DenseAdamW(DenseGradients, AdamW):
 
 class DenseRMSprop(DenseGradients, RMSprop):
     """Make each gradient a dense one."""
+
+
+def optimizer_class(name: str, has_embedding: bool) -> Any:
+    """Return the optimizer of this name for a model with or without embeddings.
+
+    Dense gradients where all are dense already made a step of text_lstm 1.05 times as long.
+    """
+    name = f"Dense{name}" if has_embedding else name
+    return globals().get(name) or getattr(keras.optimizers, name)

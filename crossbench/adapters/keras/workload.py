@@ -52,7 +52,8 @@ class KerasWorkload(Workload):
         keras.utils.set_random_seed(SEED)
         self.keras, self.job = keras, job
         self.model, layers = network(job.model)
-        self.optimizer = optimizer(job.model.optimizer)
+        kinds = {type(named.layer) for named in job.model.all_layers()}
+        self.optimizer = optimizer(job.model.optimizer, models.Embedding in kinds)
         loss = loss_function(job.model.loss)
         self.model.compile(self.optimizer, loss, jit_compile=self.jit_compile)
         self.variables = {
