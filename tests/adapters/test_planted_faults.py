@@ -164,7 +164,8 @@ def plant_in_keras(fault, plant):
         summed = lambda _: SparseCategoricalCrossentropy(from_logits=True, reduction="sum")  # noqa: E731
         plant.part("loss_function", summed)
     else:
-        wrong = lambda d: keras.optimizers.SGD(d.learning_rate, 0.9, nesterov=True)  # noqa: E731
+        nesterov = keras.optimizers.SGD
+        wrong = lambda d, _: nesterov(d.learning_rate, 0.9, nesterov=True)  # noqa: E731
         plant.part("optimizer", wrong)
 
 

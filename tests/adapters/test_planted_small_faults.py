@@ -235,8 +235,8 @@ def in_keras(fault, plant):
     elif fault in ("a weight decay of 1e-6", "gradients clipped at 10"):
         name, value = ("weight_decay", 1e-6) if "decay" in fault else ("global_clipnorm", 10.0)
 
-        def changed(description):
-            found = optimizer(description)
+        def changed(*arguments):
+            found = optimizer(*arguments)
             setattr(found, name, value)
             return found
 
