@@ -62,6 +62,7 @@ def test_an_epoch_that_goes_on_is_not_taken_for_a_first_fetch_that_takes_long(ru
     assert slow.steady[0].late_seconds < 0.01
 
 
+@pytest.mark.long
 def test_a_row_computed_in_tensorfloat32_is_not_ranked(run, lenet):
     found = run("rounds,runs_on_gpu", devices="gpu", rounds=1, model=lenet)
     rounds, full = found.results

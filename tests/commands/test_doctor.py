@@ -58,6 +58,7 @@ def test_a_framework_that_agrees_has_its_deviation(capsys):
     assert "CIFAR-10" not in out  # the data has nothing to do with it
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("plugin")
 def test_each_fault_loses_its_own_line_and_the_status_is_1(capsys):
     status, out, _ = check(capsys, "wrong,raises,dies,vanished,absent,reference")

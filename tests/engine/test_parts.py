@@ -68,7 +68,11 @@ def test_gradients_are_compared_where_they_are_timed(run):
     [
         ("raises_at_pool", "RuntimeError"),
         ("dies_at_pool", "the worker process exited with status"),
-        ("goes_on_at_pool", "backward_epoch() of the adapter was not over when it returned"),
+        pytest.param(
+            "goes_on_at_pool",
+            "backward_epoch() of the adapter was not over when it returned",
+            marks=pytest.mark.long,
+        ),
         ("changing_pool", "the gradients of backward_epoch() changed after it had returned"),
     ],
 )
