@@ -23,7 +23,7 @@ BATCHES = {
     "gpt_char": 10,
     "resnet_small": 2,
 }
-"""Batches of an epoch, by model: about a second of training."""
+"""Batches of an epoch, by model: a second of training at most."""
 ROUNDS, EPOCHS = 10, 3
 JULIA = os.environ.get("PYTHON_JULIAPKG_EXE", "julia")
 

@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from .sources import Augmentation
 
 STREAM = 66
-"""What the seed of an epoch's random numbers has beside the seed of the run and the epoch."""
+"""Number that tells the random numbers of an epoch from others of the same seed."""
 
 
 def epoch_random(seed: int, epoch: int) -> np.random.Generator:

@@ -164,8 +164,10 @@ def plant_in_keras(fault, plant):
         summed = lambda _: SparseCategoricalCrossentropy(from_logits=True, reduction="sum")  # noqa: E731
         plant.part("loss_function", summed)
     else:
-        nesterov = keras.optimizers.SGD
-        wrong = lambda d, _: nesterov(d.learning_rate, 0.9, nesterov=True)  # noqa: E731
+
+        def wrong(description, _):
+            return keras.optimizers.SGD(description.learning_rate, 0.9, nesterov=True)
+
         plant.part("optimizer", wrong)
 
 

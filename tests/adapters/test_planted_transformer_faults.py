@@ -65,6 +65,8 @@ def in_torch(fault, plant):
     import torch
     from torch import nn
 
+    import crossbench.adapters.torch.layers  # noqa: F401, a part can be planted where it is loaded
+
     attention = nn.functional.scaled_dot_product_attention
     if fault == "a mask that is off by one":
 

@@ -163,13 +163,16 @@ def loss_function(loss: models.Loss) -> Any:
     raise NotImplementedError(f"the Keras adapter does not support the loss {loss}")
 
 
-def optimizer(description: models.Optimizer, has_embedding: bool) -> Any:
-    """Return the optimizer, a keras.optimizers.Optimizer, of a model with or without embeddings."""
+def optimizer(description: models.Optimizer, has_sparse: bool) -> Any:
+    """Return the optimizer, a keras.optimizers.Optimizer.
+
+    has_sparse: whether gradients are sparse, see source.has_sparse_gradients.
+    """
     import keras
 
     from .optimizers import optimizer_class
 
-    kind = optimizer_class(type(description).__name__, has_embedding)
+    kind = optimizer_class(type(description).__name__, has_sparse)
     # TensorFlow makes float32 of a Python float, in a float64 job too
     exact = np.float64 if keras.config.floatx() == "float64" else float
     rate = learning_rate(description, exact)

@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 
 from ... import models
-from ...inputs.names import IDIOMATIC
 from ...models.model import Model, NamedLayer, Weights
 from ...source.data import example_arrays, python_data
 from ...source.layers import LayerSource
@@ -31,6 +30,7 @@ from .source import (
     SWAPPED,
     channels_last,
     definitions,
+    has_sparse_gradients,
     import_keras,
     layer_source,
     loss_source,
@@ -78,13 +78,8 @@ def training_program(training: Training) -> str:
 
 
 def backend_of(variant: str) -> str:
-    """Return the name of Keras' backend in a variant that a program can be written for."""
-    if variant in (IDIOMATIC, "jit"):
-        return "tensorflow"
-    if variant in TITLES:
-        return variant
-    where = f"crossbench/adapters/keras/{variant}.py"
-    raise NotImplementedError(f"the code of keras:{variant} is in {where}")
+    """Return the name of Keras' backend in a variant."""
+    return variant if variant in TITLES else "tensorflow"
 
 
 class Chain:
@@ -342,9 +337,8 @@ def _compiled(training: Training, backend: str) -> list[str]:
     """Return the statements that compile the model, with its loss and its optimizer."""
     model = training.model
     on_tensorflow = backend == "tensorflow"
-    has_embedding = any(isinstance(named.layer, models.Embedding) for named in model.all_layers())
     number = _exact if on_tensorflow else code
-    has_sparse = on_tensorflow and has_embedding
+    has_sparse = has_sparse_gradients(model, backend)
     jit = {"jit_compile": True} if training.variant == "jit" else {}
     return [
         loss_source(model.loss).assigned_to("loss"),

@@ -411,6 +411,12 @@ def loss_source(loss: models.Loss) -> Call:
     raise unsupported("loss", loss, "Keras")
 
 
+def has_sparse_gradients(model: Model, backend: str) -> bool:
+    """Return whether the gradient of an embedding has the rows of the batch's tokens alone."""
+    kinds = {type(named.layer) for named in model.all_layers()}
+    return backend == "tensorflow" and models.Embedding in kinds
+
+
 def optimizer_source(
     optimizer: Optimizer,
     not_decaying: str,
@@ -421,7 +427,7 @@ def optimizer_source(
 
     not_decaying: the expression of the variables without weight decay, where it is for matrices
     only. number: writes a number that TensorFlow would round to float32, in float64 too.
-    has_sparse: whether gradients may have the rows of an embedding that the batch uses alone.
+    has_sparse: see has_sparse_gradients.
     """
     rate: Any = "rate" if optimizer.schedule else optimizer.learning_rate
     clip = optimizer.clip_norm

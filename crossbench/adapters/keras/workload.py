@@ -12,6 +12,7 @@ from ... import models
 from ...models.model import Model, Weights
 from ...workload import Batch, Batches, Job, Unavailable, Workload, batches_on_device, versions
 from .model import loss_function, network, optimizer, variables
+from .source import has_sparse_gradients
 
 SEED = 0
 """Seed of the dropout masks."""
@@ -52,8 +53,8 @@ class KerasWorkload(Workload):
         keras.utils.set_random_seed(SEED)
         self.keras, self.job = keras, job
         self.model, layers = network(job.model)
-        kinds = {type(named.layer) for named in job.model.all_layers()}
-        self.optimizer = optimizer(job.model.optimizer, models.Embedding in kinds)
+        has_sparse = has_sparse_gradients(job.model, self.backend)
+        self.optimizer = optimizer(job.model.optimizer, has_sparse)
         loss = loss_function(job.model.loss)
         self.model.compile(self.optimizer, loss, jit_compile=self.jit_compile)
         self.variables = {
