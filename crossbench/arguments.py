@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from .inputs.checks import LINE, OVER_0, SIZE, TRUE_OR_FALSE, Rule, integer, number, optional
-from .inputs.names import IDIOMATIC
+from .inputs.names import FLOAT32, IDIOMATIC
 from .inputs.words import number_or_auto, percentage, whole_number, whole_numbers
 from .results.epochs import TRAIN
 
@@ -78,6 +78,16 @@ class Options(TypedDict, total=False):
             "row for each task",
             default=TRAIN,
             word="train|predict|train,predict",
+        ),
+    ]
+    compute: Annotated[
+        Iterable[str],
+        Argument(
+            "what matrix multiplications and convolutions are computed in, with a row for each: "
+            "float32, tf32 on a GPU, or bfloat16, the framework's own mixed precision with float32 "
+            "weights",
+            default=FLOAT32,
+            word="float32,tf32,bfloat16",
         ),
     ]
     model: Annotated[

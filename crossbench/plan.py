@@ -1,6 +1,7 @@
 """Turns a spec into cells, each available or with a reason.
 
-A cell is a framework's variant on a device, with a number of threads, a task and a batch size.
+A cell is a framework's variant on a device, with a number of threads, a precision of its products,
+a task and a batch size.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import replace
 from . import adapters
 from .host.gpus import Gpus, find_gpus
 from .inputs.errors import SpecError
-from .inputs.names import DEVICES, MALLOC, full_name
+from .inputs.names import DEVICES, FLOAT32, MALLOC, TF32, full_name
 from .inputs.printable import printable
 from .results.cells import Cell, device_type
 from .results.epochs import Task
@@ -30,12 +31,13 @@ def make_plan(spec: Spec) -> list[Cell]:
     devices = spec.devices or (DEVICES if gpus.known else ("cpu",))
     places = [
         Cell(
-            name=_name(full_name(framework, variant), device, threads, spec),
+            name=_name(full_name(framework, variant), device, threads, compute, spec),
             framework=framework,
             variant=variant,
             title=adapters.get(framework, variant).title,
             device=device,
             threads=threads,
+            compute=compute,
             task=spec.tasks[0],
             batch_size=spec.batch_sizes[0],
             named=bool(spec.devices or (spec.frameworks and device == "cpu")),
@@ -43,6 +45,7 @@ def make_plan(spec: Spec) -> list[Cell]:
         for framework, variant in implementations
         for device in _devices(spec, framework, variant, devices)
         for threads in (spec.threads if device == "cpu" else (max(spec.threads),))
+        for compute in spec.computes
     ]
     checked = [replace(place, unavailable=_unavailable_reason(place, gpus)) for place in places]
     return [
@@ -62,12 +65,14 @@ def _devices(spec: Spec, framework: str, variant: str, devices: tuple[str, ...])
     return devices if spec.devices else usable or supported
 
 
-def _name(framework: str, device: str, threads: int, spec: Spec) -> str:
-    """Return the cell's name, with its number of threads if cells differ only by that."""
-    name = f"{framework} {device}"
-    if device != "cpu" or len(spec.threads) == 1:
-        return name
-    return f"{name}, 1 thread" if threads == 1 else f"{name}, {threads} threads"
+def _name(framework: str, device: str, threads: int, compute: str, spec: Spec) -> str:
+    """Return the cell's name, with its threads and its precision if cells differ by them."""
+    parts = [f"{framework} {device}"]
+    if device == "cpu" and len(spec.threads) > 1:
+        parts.append("1 thread" if threads == 1 else f"{threads} threads")
+    if len(spec.computes) > 1:
+        parts.append(compute)
+    return ", ".join(parts)
 
 
 def _work_name(place: str, task: Task, batch_size: int, spec: Spec) -> str:
@@ -115,15 +120,29 @@ def _unavailable_reason(cell: Cell, gpus: Gpus) -> str | None:
         )
     if cell.variant == MALLOC and platform.libc_ver()[0] != "glibc":
         return f"{cell.framework}:{MALLOC} needs glibc: it sets what glibc does with freed memory"
-    if cell.on_gpu and (reason := gpus.unavailable_reason(cell.gpu_index)):
+    if cell.on_gpu and (
+        reason := gpus.unavailable_reason(cell.gpu_index)
+        or gpus.lacks(cell.compute, cell.gpu_index)
+    ):
         return reason
-    return unavailable_reason(cell.framework, cell.variant, cell.device_type)
+    if cell.compute == TF32 and not cell.on_gpu:
+        return "tf32 is a precision of NVIDIA's GPUs, and this row is on the CPU"
+    return unavailable_reason(cell.framework, cell.variant, cell.device_type, cell.compute)
 
 
-def unavailable_reason(framework: str, variant: str, device: str) -> str | None:
-    """Return why the adapter says that it cannot run on "cpu" or "gpu", in a line; else None."""
+def unavailable_reason(
+    framework: str, variant: str, device: str, compute: str = FLOAT32
+) -> str | None:
+    """Return why the adapter says that it cannot run on "cpu" or "gpu", or compute so there, in a
+    line; else None.
+    """
+    asked = "available"
     try:
-        reason = adapters.get(framework, variant).available(device)
+        adapter = adapters.get(framework, variant)
+        reason = adapter.available(device)
+        if reason is None and compute != FLOAT32:
+            asked = "lacks"
+            reason = adapter.lacks(compute, device)
     except Exception as error:  # a third party's adapter may raise anything
-        reason = f"available() of the adapter raised {type(error).__name__}: {error}"
+        reason = f"{asked}() of the adapter raised {type(error).__name__}: {error}"
     return None if reason is None else printable(str(reason))

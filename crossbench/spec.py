@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 from . import adapters, models
 from .adapters import reference
@@ -17,11 +17,12 @@ from .host.memory import check_memory
 from .inputs import prices
 from .inputs.checks import SIZE, shown
 from .inputs.errors import SpecError
-from .inputs.names import DEVICES, IDIOMATIC, full_name
+from .inputs.names import COMPUTES, DEVICES, IDIOMATIC, Compute, full_name
 from .models import Model
 from .results.epochs import TASKS, TRAIN, Task
 from .results.settings import Settings
 
+Choice = TypeVar("Choice", bound=str)
 DATA_CHOICES = "auto, synthetic, or a directory or file"
 ALL = "all"
 """The word for all variants."""
@@ -48,6 +49,7 @@ class Spec:
     devices: tuple[str, ...] | None
     threads: tuple[int, ...]
     tasks: tuple[Task, ...]
+    computes: tuple[Compute, ...]
     model: Model
     batch_sizes: tuple[int, ...]
     batches: int | None
@@ -65,7 +67,7 @@ def make_spec(frameworks: Names = None, devices: Names = None, **options: Unpack
     named = _check_devices(devices)
     sizes = _check_batch_sizes(asked["batch_size"], model)
     check_memory(model, max(sizes) if named is None or "cpu" in named else 1)
-    tasks = _check_tasks(asked["task"])
+    tasks = _check_choices("task", asked["task"], TASKS)
     _check_targets(model, tasks, asked)
     if asked["layers"] and TRAIN not in tasks:
         raise SpecError(f"layers are parts of a training step: add {TRAIN} to task")
@@ -75,6 +77,7 @@ def make_spec(frameworks: Names = None, devices: Names = None, **options: Unpack
         devices=named,
         threads=_check_threads(asked["threads"]),
         tasks=tasks,
+        computes=_check_choices("compute", asked["compute"], COMPUTES),
         model=model,
         batch_sizes=sizes,
         **_check_limits(model, sizes, asked["batches"], asked["examples"]),
@@ -188,15 +191,15 @@ def _check_limits(
     return {"batches": None, "examples": examples}
 
 
-def _check_tasks(wanted: Any) -> tuple[Task, ...]:
-    """Return the tasks without repetitions, in the order of TASKS."""
-    names = _split_names("task", wanted, TRAIN)
+def _check_choices(argument: str, wanted: Any, known: tuple[Choice, ...]) -> tuple[Choice, ...]:
+    """Return the wanted words of the known ones without repetitions, in the order of these."""
+    names = _split_names(argument, wanted, known[0])
     for name in names:
-        if name not in TASKS:
-            raise SpecError(f"there is no task {shown(name)}: choose from {', '.join(TASKS)}")
+        if name not in known:
+            raise SpecError(f"there is no {argument} {shown(name)}: choose from {', '.join(known)}")
     if not names:
-        raise SpecError(f"name at least one task of {', '.join(TASKS)}")
-    return tuple(task for task in TASKS if task in names)
+        raise SpecError(f"name at least one {argument} of {', '.join(known)}")
+    return tuple(word for word in known if word in names)
 
 
 def _check_devices(devices: Iterable[str] | None) -> tuple[str, ...] | None:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .data import Dataset
-from .inputs.names import DEVICES, IDIOMATIC, MALLOC
+from .inputs.names import BFLOAT16, DEVICES, FLOAT32, IDIOMATIC, MALLOC, Compute
 from .models.model import Model, Weights
 from .models.parts import Part
 from .source.training_programs import Training
@@ -160,6 +160,13 @@ class Job:
     """"float32" or "float64", of inputs, weights and losses."""
     variant: str = IDIOMATIC
     """One of the adapter's `variants`."""
+    compute: Compute = FLOAT32
+    """What a float32 job computes its products in: "float32", "tf32" or "bfloat16"."""
+
+    @property
+    def is_mixed(self) -> bool:
+        """Return whether activations are bfloat16, beside float32 weights."""
+        return self.compute == BFLOAT16 and self.dtype == FLOAT32
 
 
 class DeviceArrays(Protocol):
@@ -171,8 +178,15 @@ class DeviceArrays(Protocol):
     def put(self, array: np.ndarray) -> Any:
         """Return the float32 array in memory of its own on the device, and wait for it."""
 
+    def operand(self, array: np.ndarray) -> Any:
+        """Return the float32 matrix for `multiply`, of the type in which the job's products are.
+
+        As `put`, unless the job computes in bfloat16.
+        """
+        return self.put(array)
+
     def fetch(self, array: Any, step: int = 1) -> np.ndarray:
-        """Return every step-th row of an array, on the host."""
+        """Return every step-th row of an array, on the host, in float32."""
 
     def address(self, array: Any) -> int | None:
         """Return the address of the array's memory; None if the framework does not tell."""
@@ -337,6 +351,14 @@ class Adapter(ABC):
     @abstractmethod
     def available(self, device: str) -> str | None:
         """Return None if `build` should work on "cpu" or "gpu", else why not and what to do."""
+
+    def lacks(self, compute: str, device: str) -> str | None:
+        """Return None if `build` can compute in "tf32" or "bfloat16" on the device; else why not.
+
+        bfloat16 is the mixed precision of the framework's documentation, with float32 weights and a
+        float32 optimizer.
+        """
+        return f"the adapter of {self.title} computes in float32 alone"
 
     @abstractmethod
     def installed(self) -> dict[str, str]:

@@ -25,6 +25,7 @@ class Card:
     processes: dict[int, int] = field(default_factory=dict)
     """Bytes in use on the GPU by process id."""
     fails: int | None = None
+    capability: tuple[int, int] = (9, 0)
 
 
 def install(monkeypatch, *cards, init=None, count=None):
@@ -67,6 +68,7 @@ def install(monkeypatch, *cards, init=None, count=None):
     answers = {
         "nvmlDeviceGetName": lambda card: card.name,
         "nvmlDeviceGetUUID": lambda card: card.uuid,
+        "nvmlDeviceGetCudaComputeCapability": lambda card: card.capability,
         "nvmlDeviceGetMigMode": mig_mode,
         "nvmlDeviceGetMaxMigDeviceCount": lambda card: len(card.instances),
         "nvmlDeviceGetMigDeviceHandleByIndex": mig_instance,

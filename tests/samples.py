@@ -9,17 +9,23 @@ from pathlib import Path
 import numpy as np
 
 from crossbench.data import synthetic
-from crossbench.inputs.names import IDIOMATIC, full_name
+from crossbench.inputs.names import FLOAT32, IDIOMATIC, full_name
 from crossbench.results.cells import Cell, CellResult
 from crossbench.results.comparison import SCHEMA, Comparison
 from crossbench.results.epochs import TRAIN, Epoch, SystemActivity
 from crossbench.results.machine import Machine
-from crossbench.results.parity import Parity
+from crossbench.results.parity import Parity, PrecisionParity
 from crossbench.results.settings import Data, Settings
 
 AGREES = Parity({"loss": 1e-15}, {"loss": 1e-7}, {"loss": 1e-7})
 DISAGREES = Parity({"loss": 1e-15, "gradient of conv1.weight": 0.3}, {"loss": 0.1}, {"loss": 1e-7})
-
+PRECISION = PrecisionParity(
+    {"logits": 3e-3, "gradient of dense1.weight": 4e-3},
+    {"logits": 2e-3, "gradient of dense1.weight": 3e-3},
+    {"logits": 4e-3, "gradient of dense1.weight": 5e-3},
+    {"dense1.weight": 0.0},
+    [],
+)
 
 EXAMPLES, STEPS = 1050, 10
 """Examples of an epoch, and its steps with batches of 100."""
@@ -56,6 +62,7 @@ def result(
     name=None,
     task=TRAIN,
     batch_size=100,
+    compute=FLOAT32,
 ):
     """Return a cell's result; framework: "torch" or "torch:tuned".
 
@@ -71,6 +78,7 @@ def result(
             framework.title(),
             device,
             threads,
+            compute,
             task,
             batch_size,
             named,

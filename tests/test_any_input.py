@@ -8,7 +8,7 @@ import json
 from contextlib import contextmanager
 
 from hypothesis import HealthCheck, given, settings, strategies as st
-from samples import comparison, epoch, result, write_cifar
+from samples import PRECISION, comparison, epoch, result, write_cifar
 
 import crossbench
 from crossbench import arguments
@@ -76,7 +76,9 @@ def good_results():
     cpu.peak, cpu.changes = Peak(1.0, 2.0), {10: {"conv1.weight": [1.0, None]}}
     cpu.epochs.append(epoch(4, 0.5, steps=5))
     gpu.usage = [Usage(1, 9, 0.01, 1.5, 2**30, 0.8, 2**31, 200.0, 1500.0, 1450.0, ["power cap"])]
-    return json.loads(comparison(cpu, gpu, prices={"cpu": 0.1}).encode())
+    mixed = result("torch", [9, 2, 1, 3], compute="bfloat16", name="torch cpu, bfloat16")
+    mixed.precision, mixed.test_loss, mixed.peak = PRECISION, 2.0, Peak(1.0, 2.0)
+    return json.loads(comparison(cpu, gpu, mixed, prices={"cpu": 0.1}).encode())
 
 
 GOOD = good_results()
@@ -144,7 +146,9 @@ def test_a_results_file_with_other_bytes(tmp_path, position, content):
 
 
 ARGUMENTS = {
-    **dict.fromkeys(("frameworks", "devices", "variants", "task", "baseline", "price"), WORDS),
+    **dict.fromkeys(
+        ("frameworks", "devices", "variants", "task", "compute", "baseline", "price"), WORDS
+    ),
     **dict.fromkeys(("rounds", "precision", "max_seconds", "epochs", "batch_size"), NUMBERS),
     **dict.fromkeys(("batches", "examples", "seed", "threads", "timeout"), NUMBERS),
     **dict.fromkeys(("target_accuracy", "target_loss", "trace_memory", "layers"), NUMBERS),

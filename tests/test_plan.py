@@ -62,6 +62,22 @@ def test_each_number_of_threads_is_a_cell(monkeypatch):
     assert plan.make_plan(make_spec("reference", threads=4))[0].name == "reference cpu"
 
 
+def test_each_precision_is_a_cell_or_has_its_reason(monkeypatch):
+    nvml.install(monkeypatch, Card("GPU-old", capability=(7, 5)))
+    cells = plan.make_plan(make_spec("flux,torch", "cpu,gpu", compute="bfloat16,tf32,float32"))
+    reasons = {(c.framework, c.device, c.compute): c.unavailable for c in cells}
+    assert reasons["torch", "cpu", "bfloat16"] is None
+    on_cpu = "tf32 is a precision of NVIDIA's GPUs, and this row is on the CPU"
+    assert reasons["torch", "cpu", "tf32"] == on_cpu
+    old = "bfloat16 needs a GPU of compute capability 8.0, and this one has 7.5"
+    assert reasons["torch", "gpu", "bfloat16"] == old
+    assert "Flux.jl has no mixed precision" in reasons["flux", "cpu", "bfloat16"]
+    names = [c.name for c in cells if c.framework == "torch" and c.device == "cpu"]
+    assert names == ["torch cpu, float32", "torch cpu, tf32", "torch cpu, bfloat16"]
+    (cell,) = plan.make_plan(make_spec("reference", "cpu", compute="bfloat16"))
+    assert cell.unavailable == "the adapter of NumPy reference computes in float32 alone"
+
+
 @pytest.mark.usefixtures("plugin")
 def test_hidden_gpus_are_not_planned(monkeypatch):
     nvml.install(monkeypatch, CARD)

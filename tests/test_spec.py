@@ -38,6 +38,7 @@ def test_several_tasks_and_batch_sizes():
     spec = make_spec(task="predict, train", batch_size=[2, np.int64(8)])
     assert (spec.tasks, spec.batch_sizes) == (("train", "predict"), (2, 8))
     assert make_spec(task=["predict"]).tasks == ("predict",)
+    assert make_spec(compute="bfloat16,float32").computes == ("float32", "bfloat16")
 
 
 def test_a_limit_on_the_steps_or_on_the_examples(small_model):
@@ -51,6 +52,11 @@ def test_a_limit_on_the_steps_or_on_the_examples(small_model):
     ("arguments", "message"),
     [
         ({"task": "infer"}, "there is no task 'infer': choose from train, predict"),
+        (
+            {"compute": "bf16"},
+            "there is no compute 'bf16': choose from float32, tf32, bfloat16",
+        ),
+        ({"compute": []}, "name at least one compute of float32, tf32, bfloat16"),
         ({"task": []}, "name at least one task of train, predict"),
         ({"task": 1}, "task must be names such as 'train', not 1"),
         ({"batch_size": [8, 2, 8]}, "batch_size has 8 more than once: name each batch size once"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..data import Dataset, Split
+from ..inputs.names import FLOAT32
 from ..results.epochs import TRAIN, Task
 from ..workload import Batches, Job
 from .batches import AugmentedBatches, array_batches
@@ -34,7 +35,13 @@ class Assignment:
     @property
     def proof(self) -> tuple[Any, ...]:
         """Return what the proof depends on: assignments in which this is equal share one."""
-        return self.framework, self.job.variant, self.job.device, self.job.threads, self.gpu
+        job = self.job
+        return self.framework, job.variant, job.device, job.threads, job.compute, self.gpu
+
+    @property
+    def in_float32(self) -> Assignment:
+        """Return the assignment with products in float32, by which the mathematics is proved."""
+        return replace(self, job=replace(self.job, compute=FLOAT32))
 
 
 def save_arrays(dataset: Dataset, directory: Path) -> None:

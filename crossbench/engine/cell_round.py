@@ -70,11 +70,13 @@ class CellRound:
         if is_whole and self.steps > longest:
             result.predictions = final_stats.predictions
             if not predicts:
-                result.test_accuracy = self.worker.ask("test_accuracy")
+                tested = self.worker.ask("test")
+                result.test_accuracy, result.test_loss = tested.accuracy, tested.loss
                 if reference.masked:
                     result.masked_losses = self.worker.ask("masked_losses")
         before = result.changes.setdefault(self.steps, final_stats.changes)
-        if differs := change_difference(reference, self.steps, final_stats.changes, before):
+        changes, compute = final_stats.changes, result.cell.compute
+        if differs := change_difference(reference, self.steps, changes, before, compute):
             raise WorkerFailure(f"{differs} than in an earlier round")
         if predicts:
             result.latencies.append(self.worker.ask("latency", self.number))

@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from .. import models
 from ..data.sources import Pictures, TokenIds
+from ..inputs.names import FLOAT32
 from ..models import Model
 from ..results.cells import Cell
 from ..results.parity import Parity, worst
@@ -145,7 +146,7 @@ def _prove_all(
 
 def _assignment(cell: Cell, data: Path) -> Assignment:
     """Return what the cell's worker carries out: it needs no data, since it times nothing."""
-    job = Job(PICTURES, cell.device_type, cell.threads, "float32", cell.variant)
+    job = Job(PICTURES, cell.device_type, cell.threads, FLOAT32, cell.variant, cell.compute)
     gpu = cell.gpu_index if cell.on_gpu else None
     return Assignment(cell.framework, job, data, PICTURES.batch_size, 0, parity.SEED, gpu)
 

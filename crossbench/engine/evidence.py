@@ -12,7 +12,8 @@ from itertools import islice
 
 import numpy as np
 
-from ..adapters.reference import ReferenceWorkload
+from ..adapters.reference import ReferenceWorkload, Rounding
+from ..inputs.names import BFLOAT16, FLOAT32, TF32, Compute
 from ..models import Dropout, Model, Weights
 from ..results.epochs import PREDICT, TRAIN, Task
 from ..results.reference import FIRST_EPOCH, MASKED, STEADY_EPOCH
@@ -33,8 +34,9 @@ REPETITION_INCREMENT, DISTINCT_REPETITIONS = 2**-14, 64
 the factors start again."""
 LATENCY_SCALE = STEADY_SCALE - REPETITION_INCREMENT
 """The factor in the epoch whose batches are timed one by one."""
-LATENCY_BOUND = 1e-5
-"""The largest relative difference of a batch's loss there to that in an epoch in one call."""
+LATENCY_BOUNDS: dict[Compute, float] = {FLOAT32: 1e-5, TF32: 1e-3, BFLOAT16: 1e-2}
+"""The largest relative difference of a batch's loss there to that in an epoch in one call, by
+precision: the two may be compiled apart, and then round at other places."""
 SKETCH_SIZE = 16
 """Numbers that summarize the change of a weight."""
 CHUNK_SIZE = 2**20
@@ -74,35 +76,41 @@ def has_dropouts(model: Model) -> bool:
 
 
 def reference_losses(
-    model: Model, weights: Weights, batches: Batches, task: Task, dtype: str
+    model: Model, weights: Weights, batches: Batches, task: Task, compute: Compute | None
 ) -> dict[str, list[float]]:
     """Return the NumPy reference's losses of the first steps, by the epoch that has them.
 
     batches: of the first epoch. weights: the initial ones, from which that epoch starts. To train a
-    model with dropouts, the epoch is one with given masks.
+    model with dropouts, the epoch is one with given masks. compute: what the reference rounds to;
+    None for float64.
     """
     first = first_batches(model, batches)
     scales = {FIRST_EPOCH: 1.0, STEADY_EPOCH: STEADY_SCALE}
     losses = _prediction_losses if task == PREDICT else _training_losses
+    dtype = "float64" if compute is None else FLOAT32
+    rounding = None if compute in (None, FLOAT32) else Rounding(compute, compute == BFLOAT16)
+    workload = ReferenceWorkload(Job(model, "cpu", 1, dtype), rounding)
     if task == TRAIN and has_dropouts(model):
         scales = {MASKED: 1.0}
     return {
-        name: losses(model, scale_weights(weights, scale), first, dtype)
+        name: losses(workload, scale_weights(weights, scale), first)
         for name, scale in scales.items()
     }
 
 
-def _training_losses(model: Model, weights: Weights, batches: Batches, dtype: str) -> list[float]:
-    workload = ReferenceWorkload(Job(model, "cpu", 1, dtype))
+def _training_losses(
+    workload: ReferenceWorkload, weights: Weights, batches: Batches
+) -> list[float]:
     workload.load_weights(weights)
     *before, last = batches
     return [*(workload.step(batch) for batch in before), workload.loss(last)]
 
 
-def _prediction_losses(model: Model, weights: Weights, batches: Batches, dtype: str) -> list[float]:
-    workload = ReferenceWorkload(Job(model, "cpu", 1, dtype))
+def _prediction_losses(
+    workload: ReferenceWorkload, weights: Weights, batches: Batches
+) -> list[float]:
     workload.load_weights(weights)
-    return [prediction_loss(model, workload.predict(b.inputs), b.labels) for b in batches]
+    return [prediction_loss(workload.model, workload.predict(b.inputs), b.labels) for b in batches]
 
 
 def sketch(before: np.ndarray, after: np.ndarray) -> list[float | None]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pynvml
 
+from ..inputs.names import BFLOAT16, FLOAT32, TF32, Compute
 from ..workload import DeviceArrays
 from .checked import AdapterError
 from .timing import timed
@@ -25,7 +26,7 @@ ROWS = 16
 """Rows and columns of a product where they cross it is checked."""
 PROBES = 64
 """Values of a copy that are fetched to see whether it is over."""
-MAX_PRODUCT_ERROR = 1e-6
+MAX_PRODUCT_ERROR: dict[Compute, float] = {FLOAT32: 1e-6, TF32: 2e-5, BFLOAT16: 2e-4}
 """The largest error of a product, ‖error‖ / (‖a‖ ‖b‖), a and b the sampled rows and columns."""
 MAX_LATE_SHARE, MAX_LATE_SECONDS = 0.25, 0.002
 """Share of a call's seconds, and seconds, for which the device may go on working after it returned,
@@ -51,8 +52,10 @@ PEAK_WORK = {"cpu": PeakWork(2048, 2**28, 1.5), "gpu": PeakWork(8192, 2**30, 3.0
 """The work by the type of the device; a product has 0.02 or 1.1 TFLOP."""
 
 
-def matrix_multiplication_gflops(arrays: DeviceArrays, work: PeakWork) -> float:
-    """Return the 10^9 FLOPs per second of the fastest float32 matrix multiplication.
+def matrix_multiplication_gflops(
+    arrays: DeviceArrays, work: PeakWork, compute: Compute = FLOAT32
+) -> float:
+    """Return the 10^9 FLOPs per second of the fastest matrix multiplication in a precision.
 
     Raises AdapterError where a product is wrong, or is computed after the call has returned.
     """
@@ -73,10 +76,11 @@ def matrix_multiplication_gflops(arrays: DeviceArrays, work: PeakWork) -> float:
         scale = _norm(rows) * _norm(columns)
         same_rows = found.shape == (len(rows), n)
         error = _norm(found[:, ::step] - expected) / scale if same_rows else np.inf
-        if not error <= MAX_PRODUCT_ERROR:
+        if not error <= MAX_PRODUCT_ERROR[compute]:
             raise AdapterError("multiply() of the adapter returned a product with wrong values")
 
-    seconds = _best_seconds("multiply()", arrays, arrays.multiply, inputs, check, step, work)
+    put = arrays.put if compute == FLOAT32 else arrays.operand
+    seconds = _best_seconds("multiply()", arrays, put, arrays.multiply, inputs, check, step, work)
     return 2 * n**3 / seconds / 1e9
 
 
@@ -103,7 +107,7 @@ def copy_gigabytes(arrays: DeviceArrays, work: PeakWork) -> float:
                 "copy() of the adapter returned other values than those of its source"
             )
 
-    seconds = _best_seconds("copy()", arrays, arrays.copy, inputs, check, step, work)
+    seconds = _best_seconds("copy()", arrays, arrays.put, arrays.copy, inputs, check, step, work)
     return 2 * source.nbytes / seconds / 1e9
 
 
@@ -151,6 +155,7 @@ def _norm(matrix: np.ndarray) -> float:
 def _best_seconds(
     name: str,
     arrays: DeviceArrays,
+    put: Callable[[np.ndarray], Any],
     operation: Callable[..., Any],
     inputs: Callable[[], list[np.ndarray]],
     check: Callable[[Any, list[Any]], None],
@@ -162,10 +167,10 @@ def _best_seconds(
     Each call gets new inputs, and `check` its result and these. name: of the operation, for the
     errors. step: of the rows that are fetched to see whether the call was over.
     """
-    into, seconds, late = arrays.put(inputs()[0]), list[float](), list[float]()
+    into, seconds, late = put(inputs()[0]), list[float](), list[float]()
     clock = Clock.start()
     while len(seconds) <= MIN_CALLS or clock.seconds()[0] < work.seconds:
-        on_device = [arrays.put(array) for array in inputs()]
+        on_device = [put(array) for array in inputs()]
         into, taken = timed(partial(operation, *on_device, into))
         first, again = (timed(partial(arrays.fetch, into, step))[1] for _ in range(2))
         check(into, on_device)

@@ -19,8 +19,9 @@ import psutil
 
 from .. import adapters
 from ..data.download import DataUnavailable, cache_directory
-from ..host.gpus import find_gpus
+from ..host.gpus import TF32_OVERRIDE, find_gpus
 from ..host.machine import processor_digest, usable_cpus
+from ..inputs.names import TF32
 from ..inputs.printable import printable
 from ..workload import Adapter
 from . import replies
@@ -273,7 +274,7 @@ def _environment(assignment: Assignment) -> dict[str, str]:
     """
     job, adapter = assignment.job, adapters.get(assignment.framework, assignment.job.variant)
     variant = adapters.variants(assignment.framework)[job.variant]
-    return (
+    environment = (
         adapter.environment(job.device, job.threads)
         | os.environ
         | adapter.required_environment(job.device)
@@ -282,6 +283,9 @@ def _environment(assignment: Assignment) -> dict[str, str]:
         | dict.fromkeys(THREAD_VARIABLES, str(job.threads))
         | {"TMPDIR": str(assignment.data / TEMPORARY_FOLDER)}
     )
+    if job.compute == TF32:
+        environment.pop(TF32_OVERRIDE, None)
+    return environment
 
 
 def _proof_environment(assignment: Assignment) -> dict[str, str]:

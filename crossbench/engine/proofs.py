@@ -15,7 +15,7 @@ from ..host.machine import usable_cpus
 from ..host.run_directory import no_space_error
 from ..models import Model
 from ..models.parts import Work
-from ..results.parity import Parity
+from ..results.parity import Parity, PrecisionParity
 from . import parity
 from .assignment import Assignment
 from .pool import thread_pool
@@ -89,6 +89,40 @@ def start_work_proofs(
         return found
 
     with thread_pool(min(len(assignments), max(MIN_CONCURRENT, len(usable_cpus())))) as pool:
+        try:
+            yield [pool.submit(prove, assignment) for assignment in assignments]
+        finally:
+            group.kill()
+
+
+@contextmanager
+def start_precision_proofs(
+    assignments: Sequence[Assignment], data: Path, timeout: float
+) -> Iterator[list[Future[PrecisionParity]]]:
+    """Prove how each assignment computes in its precision; at the end, kill what still runs.
+
+    Yields the proofs by assignment; where there is none, result() raises WorkerFailure.
+    """
+    computes = list(dict.fromkeys(a.job.compute for a in assignments))
+    at_once = max(MIN_CONCURRENT, len(usable_cpus()))
+    with thread_pool(len(computes) + min(len(assignments), at_once)) as pool:
+        references = {
+            compute: pool.submit(
+                parity.precision_reference,
+                assignments[0].job.model,
+                compute,
+                data / f"expected in {compute}.npz",
+            )
+            for compute in computes
+        }
+        group = WorkerGroup()
+
+        def prove(assignment: Assignment) -> PrecisionParity:
+            with group.start(assignment, timeout) as worker:
+                expected = references[assignment.job.compute].result()
+                proved: PrecisionParity = worker.ask("prove_precision", expected)
+                return proved
+
         try:
             yield [pool.submit(prove, assignment) for assignment in assignments]
         finally:

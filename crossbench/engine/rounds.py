@@ -19,6 +19,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from ..host.machine import usable_cpus
+from ..inputs.names import FLOAT32, Compute
 from ..models import Model
 from ..models.parts import Part, groups, parts
 from ..models.shortened import left_out
@@ -31,14 +32,14 @@ from ..results.reference import Reference, ReferenceLosses
 from ..results.settings import Target
 from ..results.statistics import MIN_ROUNDS
 from ..workload import Job
-from . import evidence, parity
+from . import evidence
 from .assignment import Assignment, epoch_batches
 from .cell_round import CellRound, fail_cell_on_error
 from .part_records import record_proofs
 from .peak import PEAK_WORK
 from .pool import thread_pool
 from .process import WorkerFailure, WorkerProcess, install
-from .proofs import start_proofs, start_work_proofs
+from .proofs import start_precision_proofs, start_proofs, start_work_proofs
 from .round_steps import round_steps
 
 MAX_TARGET_SECONDS = 600.0
@@ -92,7 +93,7 @@ class Measurement:
         """Return what the cell's workers carry out."""
         return Assignment(
             cell.framework,
-            Job(self.model, cell.device_type, cell.threads, "float32", cell.variant),
+            Job(self.model, cell.device_type, cell.threads, FLOAT32, cell.variant, cell.compute),
             self.data,
             cell.batch_size,
             self.comparison.data.batches(cell.batch_size),
@@ -108,6 +109,7 @@ class Measurement:
             self.save(self.comparison)
             self.install_all()
             self.prove_all()
+            self.prove_precision()
             self.prove_parts()
             for number in self.round_numbers():
                 left = [result for result in self.pending() if not result.has_round(number)]
@@ -167,17 +169,19 @@ class Measurement:
     def prove_all(self) -> None:
         """Run the proofs of all cells, several at a time; nothing is timed meanwhile.
 
-        Cells that differ in the task or the batch size alone share a proof.
+        Cells that differ in the task, the batch size or the precision alone share a proof.
         """
         unproved: dict[tuple[Any, ...], list[CellResult]] = {}
         for result in self.pending():
             if result.parity is None:
-                unproved.setdefault(self.assignments[result.name].proof, []).append(result)
+                unproved.setdefault(self.assignments[result.name].in_float32.proof, []).append(
+                    result
+                )
         if not self.pending() or (not unproved and self.comparison.reference):
             return
         self.progress("parity")
         shared = list(unproved.values())
-        assignments = [self.assignments[results[0].name] for results in shared]
+        assignments = [self.assignments[results[0].name].in_float32 for results in shared]
         started = start_proofs(assignments, [self.model], self.data, self.settings.timeout)
         with started as ((reference,), proofs):
             results_of = dict(zip(proofs, shared, strict=True))
@@ -192,17 +196,38 @@ class Measurement:
         )
         self.save(self.comparison)
 
+    def prove_precision(self) -> None:
+        """Prove how the cells compute that do not compute in float32, several at a time."""
+        unproved: dict[tuple[Any, ...], list[CellResult]] = {}
+        for result in self.pending():
+            if result.cell.compute != FLOAT32 and result.precision is None:
+                unproved.setdefault(self.assignments[result.name].proof, []).append(result)
+        if not unproved:
+            return
+        self.progress("parity of the precisions")
+        shared = list(unproved.values())
+        assignments = [self.assignments[results[0].name] for results in shared]
+        with start_precision_proofs(assignments, self.data, self.settings.timeout) as proofs:
+            results_of = dict(zip(proofs, shared, strict=True))
+            for proof in as_completed(proofs):
+                for result in results_of[proof]:
+                    with fail_cell_on_error("in the proof of its precision", result):
+                        result.precision = proof.result()
+                self.save(self.comparison)
+
     def prove_parts(self) -> None:
         """Prove the gradients of the parts of a training step, where they are asked for."""
         unproved: dict[tuple[Any, ...], list[CellResult]] = {}
         for result in self.training():
             if self.parts and not result.parts:
-                unproved.setdefault(self.assignments[result.name].proof, []).append(result)
+                unproved.setdefault(self.assignments[result.name].in_float32.proof, []).append(
+                    result
+                )
         if not unproved:
             return
         self.progress("parity of the parts")
         shared = list(unproved.values())
-        assignments = [self.assignments[results[0].name] for results in shared]
+        assignments = [self.assignments[results[0].name].in_float32 for results in shared]
         all_works = dict.fromkeys(work for part in self.parts for work in part.works)
         works = [work for work in all_works if work.model != self.model]
         with start_work_proofs(assignments, works, self.settings.timeout) as proofs:
@@ -223,23 +248,35 @@ class Measurement:
             return reference
         self.progress("losses of the first steps in the reference")
         wanted = {(a.task, a.batch_size): a for a in self.assignments.values()}
+        computes = dict.fromkeys((FLOAT32, *(r.cell.compute for r in self.comparison.results)))
         with thread_pool(max(2, len(usable_cpus()))) as pool:
-            float64, float32 = (
-                [pool.submit(self.reference_losses, a, dtype) for a in wanted.values()]
-                for dtype in parity.PRECISIONS
-            )
+            submitted = {
+                (work, compute): pool.submit(self.reference_losses, assignment, compute)
+                for work, assignment in wanted.items()
+                for compute in (None, *computes)
+            }
             losses = [
-                ReferenceLosses(*work, exact.result(), single.result())
-                for work, exact, single in zip(wanted, float64, float32, strict=True)
+                ReferenceLosses(
+                    *work,
+                    submitted[work, None].result(),
+                    submitted[work, FLOAT32].result(),
+                    {c: submitted[work, c].result() for c in computes if c != FLOAT32},
+                )
+                for work in wanted
             ]
         found = replace(reference, losses=losses)
         self.comparison.reference = found
         return found
 
-    def reference_losses(self, assignment: Assignment, dtype: str) -> dict[str, list[float]]:
-        """Return the losses that the first steps of the timed epochs must have, by epoch."""
+    def reference_losses(
+        self, assignment: Assignment, compute: Compute | None
+    ) -> dict[str, list[float]]:
+        """Return the losses that the first steps of the timed epochs must have, by epoch.
+
+        compute: what the reference rounds to; None for float64.
+        """
         weights, batches = self.model.initial_weights(assignment.seed), epoch_batches(assignment)
-        return evidence.reference_losses(self.model, weights, batches, assignment.task, dtype)
+        return evidence.reference_losses(self.model, weights, batches, assignment.task, compute)
 
     def run_round(self, number: int, results: list[CellResult]) -> None:
         """Run the first epochs of all cells, then the steady ones, interleaved.

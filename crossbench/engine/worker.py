@@ -26,7 +26,7 @@ from ..models.parts import Part, Work
 from ..results.epochs import PREDICT, Epoch, Latency, Predictions, TargetEpoch
 from ..results.machine import Peak
 from ..results.number_types import Count, NonNegative, Positive
-from ..results.parity import Parity
+from ..results.parity import Parity, PrecisionParity
 from ..results.parts import PartTime
 from ..workload import Job, Unavailable, Workload
 from . import evidence, parity, parts, replies, usage
@@ -88,6 +88,17 @@ class FinalStats:
     """The details that the start did not have: what the variant chose while it ran."""
 
 
+@dataclass(frozen=True)
+class TestFigures:
+    """Hold what the weights give for the test examples.
+
+    accuracy: a fraction; None where the model has none. loss: the mean; None if it is not finite.
+    """
+
+    accuracy: Accuracy | None
+    loss: float | None
+
+
 class Worker:
     """Answer requests: each names a public method.
 
@@ -118,6 +129,10 @@ class Worker:
     def observe(self) -> None:
         """Do what the proof compares, with the reference's first seed: it may not be known yet."""
         self.observed = parity.observe(self._build, self.assignment.job)
+
+    def prove_precision(self, expected: parity.PrecisionReference) -> PrecisionParity:
+        """Return how the job computes in its precision."""
+        return parity.prove_precision(self._build, self.assignment.job, expected)
 
     def parity(self, expected: parity.ReferenceTensors) -> Parity:
         """Return the deviations of what `observe` did, anew where the reference's seed differs."""
@@ -214,7 +229,8 @@ class Worker:
         seconds, logits = timed_items(self.workload.predict_batches())
         found = self.work.losses(logits)
         expected = self.work.losses(self.workload.predict_epoch())
-        if not np.allclose(found, expected, rtol=evidence.LATENCY_BOUND, atol=0, equal_nan=True):
+        bound = evidence.LATENCY_BOUNDS[self.assignment.job.compute]
+        if not np.allclose(found, expected, rtol=bound, atol=0, equal_nan=True):
             raise AdapterError(
                 "predict_batches() of the adapter returned other logits than predict_epoch()"
             )
@@ -235,14 +251,15 @@ class Worker:
             self.starts.load(1.0)
         self.starts.augment(number)
         epoch, _ = timed_epoch(self.work, self.gpu, 1, 0)
-        reached = self._accuracy() if what == "accuracy" else self._test_loss()
+        figures = self.test()
+        reached = figures.accuracy if what == "accuracy" else figures.loss
         return TargetEpoch(epoch.wall_seconds, epoch.cpu_seconds, reached)
 
     def peak(self, work: PeakWork) -> Peak:
         """Return the fastest matrix multiplication and copy of the framework, without a model."""
         arrays, threads = self.workload.arrays(), self.assignment.job.threads
         try:
-            product = matrix_multiplication_gflops(arrays, work)
+            product = matrix_multiplication_gflops(arrays, work, self.assignment.job.compute)
             self.workload.free_memory()
             copied = copy_gigabytes(arrays, work)
         finally:
@@ -266,22 +283,16 @@ class Worker:
         """Return the bytes that an epoch allocates; None where the framework cannot tell."""
         return self.workload.allocated()
 
-    def test_accuracy(self) -> Accuracy | None:
-        """Return the accuracy on the test examples; None where the model has none."""
-        return self._accuracy() if self.assignment.job.model.has_accuracy else None
-
-    def _accuracy(self) -> Accuracy:
-        """Return the accuracy on the test examples with the current weights, as a fraction."""
-        predictions = self.assignment.job.model.loss.predictions
-        correct = [predictions(logits) == labels for logits, labels in self._tested()]
-        return float(np.concatenate(correct).mean())
-
-    def _test_loss(self) -> float | None:
-        """Return the mean loss of the test examples with the current weights, if it is finite."""
-        model, total = self.assignment.job.model, 0.0
+    def test(self) -> TestFigures:
+        """Return what the current weights give for the test examples."""
+        model, loss, correct = self.assignment.job.model, 0.0, 0
         for logits, labels in self._tested():
-            total += len(labels) * prediction_loss(model, logits, labels)
-        return finite_or_none([total / len(load_split(self.assignment, "test"))])[0]
+            loss += len(labels) * prediction_loss(model, logits, labels)
+            if model.has_accuracy:
+                correct += int((model.loss.predictions(logits) == labels).sum())
+        examples = len(load_split(self.assignment, "test"))
+        accuracy = correct / examples if model.has_accuracy else None
+        return TestFigures(accuracy, finite_or_none([loss / examples])[0])
 
     def _tested(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the logits and the labels of the test examples, batch by batch."""

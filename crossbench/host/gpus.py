@@ -13,18 +13,25 @@ from typing import Any
 
 import pynvml
 
+from ..inputs.names import FLOAT32, Compute
+
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
+AMPERE = (8, 0)
+"""The first compute capability with products in TensorFloat-32 and in bfloat16."""
 
 
 @dataclass(frozen=True)
 class Gpu:
     """Describes a GPU, or a MIG instance (a part of a divided GPU).
 
-    uuid: its name in CUDA_VISIBLE_DEVICES. handle: NVML's handle.
+    uuid: its name in CUDA_VISIBLE_DEVICES. capability: its compute capability, such as (9, 0), None
+        if NVML does not know it. handle: NVML's handle.
     """
 
     name: str
     uuid: str
+    capability: tuple[int, int] | None
     handle: Any = field(compare=False, repr=False)
 
 
@@ -50,6 +57,16 @@ class Gpus:
             return f"there is no gpu:{index}: the last visible one is gpu:{last}"
         return self.problem or "this machine has no NVIDIA GPU, or no driver for it"
 
+    def lacks(self, compute: Compute, index: int) -> str | None:
+        """Return one line on why a GPU does not compute products in a precision; else None."""
+        if compute == FLOAT32 or index >= len(self.known):
+            return None
+        capability = self.known[index].capability
+        if capability is None or capability >= AMPERE:
+            return None
+        found, needed = (".".join(map(str, pair)) for pair in (capability, AMPERE))
+        return f"{compute} needs a GPU of compute capability {needed}, and this one has {found}"
+
     def handle(self, index: int) -> Any:
         """Return NVML's handle of a GPU; None if NVML cannot list it."""
         return self.known[index].handle if index < len(self.known) else None
@@ -65,7 +82,7 @@ class Gpus:
             VISIBLE: gpu,
             "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # indices then mean the same GPUs as NVML's
             # cuBLAS and cuDNN then never round to TensorFloat-32, whatever a framework asks for
-            "NVIDIA_TF32_OVERRIDE": "0",
+            TF32_OVERRIDE: "0",
         }
 
 
@@ -113,7 +130,10 @@ def driver_versions() -> dict[str, str]:
 
 def _gpu(handle: Any) -> Gpu:
     name, uuid = pynvml.nvmlDeviceGetName(handle), pynvml.nvmlDeviceGetUUID(handle)
-    return Gpu(str(name), str(uuid), handle)
+    capability = None
+    with suppress(pynvml.NVMLError):  # a MIG instance may not tell
+        capability = tuple(pynvml.nvmlDeviceGetCudaComputeCapability(handle))
+    return Gpu(str(name), str(uuid), capability, handle)
 
 
 def _instances(card: Gpu) -> list[Gpu]:

@@ -18,6 +18,8 @@ from ..inputs.printable import printable
 from ..results.machine import Machine
 from .gpus import find_gpus
 
+BFLOAT16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
+"""Flags of a processor with products in bfloat16: x86's, and Arm's FEAT_BF16."""
 ALLOCATOR_PREFIXES = ("MALLOC_", "TCMALLOC_", "MIMALLOC_")
 ALLOCATOR_VARIABLES = ("GLIBC_TUNABLES", "LD_PRELOAD", "DYLD_INSERT_LIBRARIES")
 """Environment variables of allocators, and those that may name one to load."""
@@ -55,6 +57,7 @@ def describe(label: str | None = None) -> Machine:
         label=label,
         page_bytes=resource.getpagesize(),
         allocator_settings=allocator_settings(),
+        bfloat16_instructions=bfloat16_instructions(),
     )
 
 
@@ -77,11 +80,27 @@ def named_for_machine(path: str | Path, label: str | None) -> Path:
 
 def processor_digest() -> str:
     """Return 16 hexadecimal digits that machines share whose processors run the same programs."""
-    known = [platform.machine(), _cpu_name()]
-    with suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        known += [line for line in lines if line.startswith(("flags", "Features"))][:1]
+    known = [platform.machine(), _cpu_name(), _cpu_flags() or ""]
     return sha256("\n".join(known).encode()).hexdigest()[:16]
+
+
+def bfloat16_instructions() -> list[str] | None:
+    """Return the processor's instructions for products in bfloat16, by their names in cpuinfo; None
+    where the system does not list them.
+    """
+    flags = _cpu_flags()
+    if flags is None:
+        return None
+    return [name for name in BFLOAT16_FLAGS if name in flags.split()]
+
+
+def _cpu_flags() -> str | None:
+    """Return the line of the processor's flags; None where the system has none."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith(("flags", "Features")):
+                return line
+    return None
 
 
 def _core(cpu: int) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .. import adapters, data as datasets
 from ..inputs.errors import SpecError
-from ..inputs.names import IDIOMATIC
+from ..inputs.names import FLOAT32, IDIOMATIC
 from ..models import Model
 from ..results.cells import Cell
 from ..results.epochs import TRAIN
@@ -48,13 +48,15 @@ def of_cells(
     found = Programs()
     training = (cell for cell in cells if cell.task == TRAIN)
     # a program is the same on each GPU
-    cells = {(c.implementation, c.device_type, c.work, c.threads): c for c in training}.values()
+    cells = {(c.implementation, c.device_type, *c.group[1:]): c for c in training}.values()
     several_sizes = len({cell.batch_size for cell in cells}) > 1
     reasons = {}
     for cell in cells:
         try:
             if reason := without_programs(cell.framework, OF_MODEL):
                 raise NotImplementedError(reason)
+            if cell.compute != FLOAT32:
+                raise NotImplementedError(f"programs compute in {FLOAT32}, not in {cell.compute}")
             _add(found, cell, examples, several_sizes)
         except NotImplementedError as error:
             reasons[cell] = str(error)

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ..inputs.names import FLOAT32
 from ..results.cells import Cell
 from ..results.comparison import Comparison
 from ..results.epochs import TRAIN
@@ -17,6 +18,7 @@ def run_command(comparison: Comparison) -> str:
     accuracy = settings.target_accuracy
     cells = [r.cell for r in comparison.results]
     words = _work(comparison, cells) | {
+        "compute": _other_than(FLOAT32, (cell.compute for cell in cells)),
         "task": _joined(cell.task for cell in cells),
         "rounds": settings.rounds or "auto",
         "precision": settings.precision and f"{100 * settings.precision:g}%",
@@ -54,6 +56,12 @@ def _work(comparison: Comparison, cells: Iterable[Cell]) -> dict[str, Any]:
         "seed": settings.seed,
         "threads": _joined(cell.threads for cell in cells),
     }
+
+
+def _other_than(default: str, values: Iterable[str]) -> str | None:
+    """Return the different values in words; None where they are the default alone."""
+    found = _joined(values)
+    return None if found == default else found
 
 
 def _joined(values: Iterable[Any]) -> str:

@@ -24,7 +24,7 @@ from .formatting import (
     percent,
     with_interval,
 )
-from .headings import allocator_words, epoch_words, gpu_words, thread_words
+from .headings import allocator_words, compute_words, epoch_words, gpu_words, thread_words
 from .layers import explanations, sums, warnings
 from .remarks import remarks
 from .sections import sections
@@ -43,7 +43,8 @@ TIME_NOTES = (
     "steady epochs of the first round. min s: the fastest of all steady epochs.",
 )
 WORK_NOTE = (
-    "deviation: ‖a - b‖ / ‖b‖ in float32 of the tensor that differs most from the reference. "
+    "deviation: ‖a - b‖ / ‖b‖ in the row's precision of the tensor that differs most from "
+    "the reference. "
     "peak MiB: on the CPU the peak of the resident memory; on a GPU the peak of the "
     "framework's allocator, including garbage not collected yet."
 )
@@ -73,7 +74,7 @@ def _hidden(comparison: Comparison, labels: list[dict[str, str]]) -> set[str]:
     """Return the headers of the columns that say the same, or nothing, of every row."""
     hidden = {
         name
-        for name in ("threads", "task", "batch size")
+        for name in ("threads", "compute", "task", "batch size")
         if len({label[name] for label in labels}) == 1
     }
     if not any(result.cell.on_gpu for result in comparison.results):
@@ -82,6 +83,8 @@ def _hidden(comparison: Comparison, labels: list[dict[str, str]]) -> set[str]:
         hidden |= {LATENCY, LATENCY_P99}
     if all(label["variant"] == IDIOMATIC for label in labels):
         hidden |= {"variant", "× idiomatic"}
+    if "compute" in hidden:
+        hidden.add("× float32")
     if not comparison.settings.trace_memory:
         hidden.add("allocated MiB")
     return hidden
@@ -95,6 +98,7 @@ def label_columns(row: Row) -> dict[str, str]:
         "device": row.device,
         "task": row.task,
         "threads": str(row.threads),
+        "compute": row.compute,
         "batch size": f"{row.batch_size:,}",
     }
 
@@ -114,6 +118,7 @@ def time_columns(row: Row, ratio: str) -> dict[str, str]:
         LATENCY_P99: with_interval(row.latency_p99_seconds, 1e3),
         ratio: with_interval(row.ratio),
         "× idiomatic": with_interval(row.idiomatic_ratio),
+        "× float32": with_interval(row.float32_ratio),
         "GPU speed-up": with_interval(row.gpu_speedup),
     }
 
@@ -128,6 +133,7 @@ def work_columns(row: Row, result: CellResult) -> dict[str, str]:
         "copy GB/s": number(row.copy_gigabytes_per_second),
         "loss": f"{_loss(losses[0])} → {_loss(losses[-1])}" if losses else EMPTY_CELL,
         "accuracy": percent(row.test_accuracy),
+        "test loss": number(row.test_loss),
         "deviation": _deviation(result),
         "peak MiB": mebibytes(row.peak_memory_bytes),
         "allocated MiB": mebibytes(row.allocated_bytes),
@@ -143,8 +149,10 @@ def _loss(value: float | None) -> str:
 def _deviation(result: CellResult) -> str:
     if result.parity is None:
         return EMPTY_CELL
-    value = worst(result.parity.float32)[1]
-    return "differs" if not result.parity.agrees or value is None else f"{value:.1e}"
+    precision = result.precision
+    value = worst(precision.observed if precision else result.parity.float32)[1]
+    differs = precision is not None and precision.disagreement(result.cell.compute) is not None
+    return "differs" if differs or not result.parity.agrees or value is None else f"{value:.1e}"
 
 
 def _heading(comparison: Comparison) -> list[str]:
@@ -153,8 +161,8 @@ def _heading(comparison: Comparison) -> list[str]:
     rounds = max((e.round for r in comparison.results for e in r.epochs), default=0)
     return [
         f"{model['name']}: {model['parameters']:,} parameters, {optimizer['type']} "
-        f"({_fields(optimizer)}), float32, {count(steady, 'steady epoch')} a round, "
-        f"{epoch_words(comparison)}",
+        f"({_fields(optimizer)}), {compute_words(comparison)}, "
+        f"{count(steady, 'steady epoch')} a round, {epoch_words(comparison)}",
         f"Data: {data.name}, {data.train_examples:,} examples to train on, "
         f"{data.test_examples:,} to test on",
         f"Machine: {machine.cpu}, {count(machine.cpus, 'CPU')}, "
@@ -326,7 +334,7 @@ def _peak_note(results: list[CellResult]) -> str:
     reached = joined([f"{number(speed)} GB/s ({device})" for device, speed in memory.items()])
     return (
         "GFLOP/s: the model's matrix multiplications and convolutions, forward and, in training, "
-        "backward. own peak: the framework's own float32 matrix multiplication, in GFLOP/s; of "
-        "peak: relative to the fastest one on the device. copy: the framework's own"
+        "backward. own peak: the framework's own matrix multiplication in the row's precision, "
+        "in GFLOP/s; of peak: relative to the fastest one on the device. copy: the framework's own"
         + (f"; the memory itself reaches {reached}." if reached else ".")
     )

@@ -17,7 +17,7 @@ def heading(comparison: Comparison, running: bool) -> str:
     shown = "median (95 % interval)" if rounds >= MIN_ROUNDS else "median [range]"
     return (
         f"{model['name']} on {comparison.data.name}: {model['parameters']:,} parameters, "
-        f"{epoch_words(comparison)}, {model['optimizer']['type']}, float32; "
+        f"{epoch_words(comparison)}, {model['optimizer']['type']}, {compute_words(comparison)}; "
         f"{machine.name}, {count(machine.cpus, 'CPU')}{gpus}; "
         f"{thread_words(comparison)}{allocator_words(comparison)}; "
         f"{count(rounds, 'interleaved round')}{_why_ended(comparison, running)}: {shown}."
@@ -56,6 +56,11 @@ def thread_words(comparison: Comparison) -> str:
     """Return the numbers of threads: "1 thread", "1 and 2 threads"."""
     numbers = sorted({r.cell.threads for r in comparison.results})
     return count(numbers[0], "thread") if len(numbers) == 1 else f"{joined(numbers)} threads"
+
+
+def compute_words(comparison: Comparison) -> str:
+    """Return the precisions of the products: "float32", "float32 and bfloat16"."""
+    return joined(dict.fromkeys(r.cell.compute for r in comparison.results))
 
 
 def allocator_words(comparison: Comparison) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..inputs.errors import ReportError
 from ..results.comparison import Comparison
-from ..results.parity import worst
+from ..results.parity import PrecisionParity, worst
 from .commands import run_command, script_command
 from .details import all_details
 from .formatting import EMPTY_CELL
@@ -111,15 +111,24 @@ def _parity(comparison: Comparison) -> list[dict[str, Any]]:
             [name, _deviation(value), _deviation(parity.float32.get(name))]
             for name, value in parity.float64.items()
         ]
+        compute, precision = result.cell.compute, result.precision
         found.append(
             {
                 "name": row_name(comparison, result),
-                "agrees": parity.agrees,
+                "agrees": parity.agrees and not (precision and precision.disagreement(compute)),
                 "worst": _deviation(worst(parity.float64)[1]),
                 "tensors": tensors,
+                "compute": compute,
+                "in_precision": _in_precision(precision) if precision else [],
             }
         )
     return found
+
+
+def _in_precision(precision: PrecisionParity) -> list[list[str]]:
+    """Return each tensor's deviation in a precision, and that of the reference's two forms."""
+    forms = (precision.observed, precision.operands, precision.everywhere)
+    return [[name, *(_deviation(form.get(name)) for form in forms)] for name in precision.observed]
 
 
 def _deviation(value: float | None) -> str:

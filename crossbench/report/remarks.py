@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from statistics import median, quantiles
 from typing import NamedTuple
 
-from ..inputs.names import MALLOC
+from ..inputs.names import BFLOAT16, MALLOC
 from ..results.cells import CellResult
 from ..results.comparison import Comparison
 from ..results.epochs import Epoch
+from ..results.parity import PRECISION_FACTOR
 from ..results.statistics import MIN_ROUNDS
-from .formatting import count
+from .formatting import count, joined
 
 MAX_LOST_SHARE = 0.1
 """Share of the row's CPUs (one per thread) that other processes or the host may use, and of the
@@ -36,6 +37,11 @@ MIN_GPU_BUSY = 0.5
 """Share of the time: a GPU that is busy for less of it waits for the host."""
 MIN_GPU_CLOCK = 0.9
 """Share of the highest mean clock of a round below which the GPU's clock has fallen."""
+
+
+MIN_BFLOAT16_GAIN = 1.3
+"""The smallest ratio of a framework's own peak in bfloat16 to that in float32, on a processor with
+such instructions. They multiply twice as many numbers."""
 
 
 class Problem(NamedTuple):
@@ -61,6 +67,8 @@ def problems(comparison: Comparison, result: CellResult) -> list[Problem]:
     return [
         *_status(comparison, result),
         *_threads(result),
+        *_bfloat16(comparison, result),
+        *_rough_biases(result),
         *_kernel(comparison, result),
         *_low_peak(comparison, result),
         *_above_peak(comparison, result),
@@ -92,6 +100,35 @@ def _threads(result: CellResult) -> Iterator[Problem]:
     if result.cpus_allowed is not None and result.cpus_allowed > cell.threads:
         cpus = count(result.cpus_allowed, "CPU")
         yield Problem(f"its threads may run on {cpus} instead of the {cell.threads} requested")
+
+
+def _bfloat16(comparison: Comparison, result: CellResult) -> Iterator[Problem]:
+    """Tell whether the processor has no products in bfloat16, or the framework not its own."""
+    cell, instructions = result.cell, comparison.machine.bfloat16_instructions
+    if cell.compute != BFLOAT16 or cell.on_gpu:
+        return
+    if instructions == []:
+        yield Problem(
+            "this processor has no products in bfloat16 (AVX512_BF16, AMX_BF16 or Arm's BF16)",
+            "they are computed in float32 after a conversion, so it can hardly be faster",
+        )
+    gain = comparison.peak_gain(result)
+    if instructions and gain is not None and gain < MIN_BFLOAT16_GAIN:
+        yield Problem(
+            f"its own matrix multiplication is {gain:.2g} times as fast in bfloat16 as in float32: "
+            f"it hardly uses this processor's instructions ({joined(instructions)})"
+        )
+
+
+def _rough_biases(result: CellResult) -> Iterator[Problem]:
+    """Tell whether gradients of biases are far from those in float64."""
+    if result.precision and (rough := result.precision.rough_biases):
+        name, largest = max(rough.items(), key=lambda item: item[1])
+        more = f", and {len(rough) - 1} more" if len(rough) > 1 else ""
+        yield Problem(
+            f"in {result.cell.compute} the {name} is {largest:.0%} from that in float64, in the "
+            f"proof{more}: more than {PRECISION_FACTOR:.0f} times the reference's, rounded alike"
+        )
 
 
 def _kernel(comparison: Comparison, result: CellResult) -> Iterator[Problem]:

@@ -9,7 +9,8 @@ from .formatting import count
 
 def row_name(comparison: Comparison, result: CellResult) -> str:
     """Return a row's name for a reader: the framework, and of the device, the number of threads,
-    the task and the batch size what rows differ in; else the cell's own name if rows share that.
+    the precision, the task and the batch size what rows differ in; else the cell's own name if rows
+    share that.
     """
     found = name_with(comparison, result, *Group._fields)
     names = [name_with(comparison, other, *Group._fields) for other in comparison.results]
@@ -22,6 +23,7 @@ def name_with(comparison: Comparison, result: CellResult, *fields: str) -> str:
     words = {
         "device": cell.device,
         "threads": count(cell.threads, "thread"),
+        "compute": cell.compute,
         "task": cell.task,
         "batch_size": f"batches of {cell.batch_size:,}",
     }

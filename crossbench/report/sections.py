@@ -10,7 +10,7 @@ from typing import Any
 
 from ..results.cells import CellResult
 from ..results.comparison import Comparison
-from ..results.epochs import TRAIN, Task
+from ..results.epochs import TRAIN
 from .formatting import (
     EMPTY_CELL,
     count,
@@ -61,7 +61,7 @@ def batch_sizes(comparison: Comparison, markdown: bool = False) -> str | None:
     several_tasks = len({r.cell.task for r in comparison.results}) > 1
     rows = [
         {
-            "framework": name_with(comparison, cells[0], "device", "threads"),
+            "framework": name_with(comparison, cells[0], "device", "threads", "compute"),
             **({"task": cells[0].cell.task} if several_tasks else {}),
             "batch size": f"{r.cell.batch_size:,}",
             "ms per step": with_interval(comparison.step_seconds(r), 1e3),
@@ -77,7 +77,7 @@ def by_batch_size(comparison: Comparison) -> list[list[CellResult]]:
     """Return the cells that differ in the batch size alone, the smallest first, as lists."""
     found: dict[tuple[Any, ...], list[CellResult]] = {}
     for r in comparison.results:
-        key = (r.cell.task, r.cell.implementation, r.cell.device, r.cell.threads)
+        key = (r.cell.implementation, r.cell.group.place)
         found.setdefault(key, []).append(r)
     return [sorted(cells, key=lambda r: r.cell.batch_size) for cells in found.values()]
 
@@ -87,11 +87,10 @@ def threads(comparison: Comparison, markdown: bool = False) -> str | None:
     scaled = [r for r in comparison.results if comparison.thread_speedup(r)]
     if not scaled:
         return None
-    kinds = dict.fromkeys((r.cell.implementation, r.cell.work) for r in scaled)
-    by_kind = [_cpu_cells(comparison, *kind) for kind in kinds]
+    by_kind = [_cpu_cells(comparison, kind) for kind in dict.fromkeys(map(_kind, scaled))]
     rows = [
         {
-            "framework": name_with(comparison, r, "task", "batch_size"),
+            "framework": name_with(comparison, r, "compute", "task", "batch_size"),
             "threads": str(r.cell.threads),
             "steady epoch s": with_interval(comparison.steady(r)),
             "speed-up": with_interval(comparison.thread_speedup(r)),
@@ -104,15 +103,14 @@ def threads(comparison: Comparison, markdown: bool = False) -> str | None:
     return "\n".join(filter(None, [grid(rows, markdown=markdown), lines(slower)]))
 
 
-def _cpu_cells(
-    comparison: Comparison, implementation: str, work: tuple[Task, int]
-) -> list[CellResult]:
-    """Return the CPU cells that differ in the number of threads alone, the fewest first."""
-    cells = [
-        r
-        for r in comparison.results
-        if (r.cell.implementation, r.cell.work, r.cell.device) == (implementation, work, "cpu")
-    ]
+def _kind(result: CellResult) -> tuple[Any, ...]:
+    """Return what cells have in common that differ in the number of threads or the device alone."""
+    return result.cell.implementation, result.cell.compute, result.cell.work
+
+
+def _cpu_cells(comparison: Comparison, kind: tuple[Any, ...]) -> list[CellResult]:
+    """Return the CPU cells of a kind, the fewest threads first."""
+    cells = [r for r in comparison.results if r.cell.device == "cpu" and _kind(r) == kind]
     return sorted(cells, key=lambda r: r.cell.threads)
 
 
@@ -122,7 +120,10 @@ def _slower_with_more_threads(comparison: Comparison, cells: list[CellResult]) -
     for fewer, more in pairwise(cells):
         ratio = comparison.paired(more, fewer)
         if ratio and ratio.is_over(1):
-            name, threads = name_with(comparison, more, "task", "batch_size"), more.cell.threads
+            name, threads = (
+                name_with(comparison, more, "compute", "task", "batch_size"),
+                more.cell.threads,
+            )
             found.append(f"{name}: {count(threads, 'thread')} are slower than {fewer.cell.threads}")
     return found
 
@@ -134,7 +135,7 @@ def cost(comparison: Comparison, markdown: bool = False) -> str | None:
         return None
     rows = [
         {
-            "framework": name_with(comparison, r, "task", "batch_size"),
+            "framework": name_with(comparison, r, "compute", "task", "batch_size"),
             "device": r.cell.device,
             "threads": str(r.cell.threads),
             "price of an hour": number(prices.get(r.cell.device_type)),
@@ -164,7 +165,7 @@ def to_target(comparison: Comparison, markdown: bool = False) -> str | None:
         cpu = sum(epoch.cpu_seconds for epoch in r.to_target)
         rows.append(
             {
-                "framework": name_with(comparison, r, "task", "batch_size"),
+                "framework": name_with(comparison, r, "compute", "task", "batch_size"),
                 "device": r.cell.device,
                 "threads": str(r.cell.threads),
                 f"seconds to {target_name(target)}": number(seconds) if met else EMPTY_CELL,
@@ -185,7 +186,7 @@ def usage(comparison: Comparison, markdown: bool = False) -> str:
     """
     rows = [
         {
-            "framework": name_with(comparison, r, "task", "batch_size"),
+            "framework": name_with(comparison, r, "compute", "task", "batch_size"),
             "device": r.cell.device,
             "cores": number(comparison.cores(r)),
             "most cores": number(_median_usage(r, "cores_peak")),

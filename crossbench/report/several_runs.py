@@ -15,7 +15,7 @@ from .details import label_columns, time_columns, work_columns
 from .formatting import count, grid, joined, lines, number, with_interval
 
 MERGED_COLUMNS = (
-    *("machine", "framework", "device", "threads", "task", "batch size"),
+    *("machine", "framework", "device", "threads", "compute", "task", "batch size"),
     *("first epoch s", "steady epoch s", "CPU s", "cores", "examples/s", "× fastest"),
     *("accuracy", "peak MiB"),
 )
@@ -101,7 +101,7 @@ def merged_table(comparisons: list[Comparison], markdown: bool = False) -> str:
                 }
             )
             rows.append({name: columns[name] for name in MERGED_COLUMNS})
-    hidden = [name for name in ("task", "batch size") if len({cells[name] for cells in rows}) == 1]
+    hidden = _same(rows, "compute", "task", "batch size")
     table = grid(rows, hidden, text_columns=3, markdown=markdown)
     return "\n\n".join([_legend(comparisons), table])
 
@@ -127,13 +127,15 @@ def merged_rows(comparisons: list[Comparison]) -> list[dict[str, Value]]:
 
 
 def mean_words(means: list[MeanRatio]) -> str:
-    """Return the geometric means in a sentence for each device, number of threads and task."""
+    """Return the geometric means in a sentence for each place."""
     sentences = []
-    places = dict.fromkeys((m.device, m.threads, m.task) for m in means)
+    places = dict.fromkeys(m.place for m in means)
+    several_computes = len({compute for _, _, compute, _ in places}) > 1
     for place in places:
-        of_place = [m for m in means if (m.device, m.threads, m.task) == place]
-        device, threads, task = place
-        where = f" ({device}, {count(threads, 'thread')}, {task})" if len(places) > 1 else ""
+        of_place = [m for m in means if m.place == place]
+        device, threads, compute, task = place
+        words = [device, count(threads, "thread"), *([compute] if several_computes else []), task]
+        where = f" ({', '.join(words)})" if len(places) > 1 else ""
         each = [f"{m.name} {with_interval(m.ratio)} (over {len(m.over)})" for m in of_place]
         sentences.append(
             f"Relative to {of_place[0].base}, the geometric means are{where}: {joined(each)}."
@@ -152,6 +154,7 @@ def mean_table(comparisons: list[Comparison], markdown: bool = False) -> str | N
             "device": m.device,
             "task": m.task,
             "threads": str(m.threads),
+            "compute": m.compute,
             "geometric mean": with_interval(m.ratio),
             "relative to": m.base,
             "over": str(len(m.over)),
@@ -164,20 +167,26 @@ def mean_table(comparisons: list[Comparison], markdown: bool = False) -> str | N
         "geometric mean: of the ratios of steady seconds in each round, then the median of the "
         f"rounds with (its 95 % bootstrap interval) or, for fewer than {MIN_ROUNDS}, [the range]."
     )
-    return "\n\n".join([grid(rows, text_columns=3, markdown=markdown), lines(notes)])
+    table = grid(rows, _same(rows, "compute"), text_columns=3, markdown=markdown)
+    return "\n\n".join([table, lines(notes)])
+
+
+def _same(rows: list[dict[str, str]], *names: str) -> list[str]:
+    """Return those of the columns that say the same of every row."""
+    return [name for name in names if len({cells[name] for cells in rows}) == 1]
 
 
 def _ratio_to_fastest(
     comparisons: list[Comparison], comparison: Comparison, result: CellResult
 ) -> Estimate | None:
-    """Return the ratio to the fastest ranked row of all with the same task and batch size."""
+    """Return the ratio to the fastest ranked row with the same precision, task and batch size."""
     if not comparison.is_ranked(result):
         return None
     same_work = (
         c.seconds(r)
         for c in comparisons
         for r in c.results
-        if r.cell.work == result.cell.work and c.is_ranked(r)
+        if r.cell.group[2:] == result.cell.group[2:] and c.is_ranked(r)
     )
     return unpaired_ratio(comparison.seconds(result), min(same_work, key=median))
 

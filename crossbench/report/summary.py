@@ -8,6 +8,7 @@ from typing import Literal
 
 from ..inputs.names import IDIOMATIC
 from ..inputs.printable import printable
+from ..results.cells import CellResult
 from ..results.comparison import Comparison
 from ..results.epochs import TRAIN
 from ..results.parity import FLOAT64_BOUND, worst
@@ -29,9 +30,11 @@ from .verdicts import MAX_NAMED, verdicts
 
 MAX_SENTENCE_CHARACTERS = 1_000
 """Characters of a sentence; real ones have some hundred."""
-TEXT_COLUMNS = ("task", "framework", "variant", "device")
+TEXT_COLUMNS = ("task", "framework", "variant", "device", "compute")
 LATENCY, LATENCY_P99 = "latency\nms", "99 % in\nms"
 """Headers of the median and the 99th percentile of the seconds that predicting a batch takes."""
+TEST_LOSS = "test\nloss"
+"""Header of the mean loss of the test examples after the epochs of training."""
 Alignment = Literal["left", "right"]
 
 
@@ -50,8 +53,8 @@ class Summary:
     fastest: list[bool]
     """For each row, whether it is the fastest of its group."""
     verdicts: list[str]
-    """Who is fastest, in a sentence for each device, number of threads and task, and which parts of
-    the training step explain it."""
+    """Who is fastest, in a sentence for each device, number of threads, precision and task, and
+    which parts of the training step explain it."""
     parity: str
     warnings: list[str]
 
@@ -71,7 +74,7 @@ def summarize(comparison: Comparison, running: bool = False) -> Summary:
     hidden = _hidden(comparison, found, cells)
     shown = [name for name in (cells[0] if cells else ()) if name not in hidden]
     ratio = printable(f"× {comparison.settings.baseline or 'fastest'}", MAX_CELL_CHARACTERS)
-    groups = [(row.device, row.threads, row.task, row.batch_size) for row in found]
+    groups = [(row.device, row.threads, row.compute, row.task, row.batch_size) for row in found]
     return Summary(
         heading=_one_line(heading(comparison, running)),
         columns=[ratio if name == "ratio" else name for name in shown],
@@ -101,8 +104,11 @@ def _cells(row: Row) -> dict[str, str]:
         "variant": row.variant,
         "device": row.device,
         "threads": str(row.threads),
+        "compute": row.compute,
         "steady epoch s": with_interval(row.steady_epoch_seconds),
         "ratio": with_interval(row.ratio),
+        "× float32": with_interval(row.float32_ratio),
+        TEST_LOSS: number(row.test_loss),
         "× idiomatic": with_interval(row.idiomatic_ratio),
         "examples\nper s": number(row.examples_per_second),
         LATENCY: milliseconds(row.latency_seconds),
@@ -118,13 +124,15 @@ def _hidden(comparison: Comparison, found: list[Row], cells: list[dict[str, str]
     """Return the headers of the columns that say the same, or nothing, of every row."""
     equal = {
         name
-        for name in ("device", "threads", "task", "batch")
+        for name in ("device", "threads", "compute", "task", "batch")
         if len({row[name] for row in cells}) == 1
     }
     model = comparison.model
     one_class_per_example = model["classes"] is not None and len(model["output_shape"]) < 2
     without = {
         "variant": all(row.variant == IDIOMATIC for row in found),
+        "× float32": all(row.float32_ratio is None for row in found),
+        TEST_LOSS: len({row.compute for row in found}) == 1,
         "× idiomatic": all(row.idiomatic_ratio is None for row in found),
         LATENCY: all(row.task == TRAIN for row in found),
         LATENCY_P99: all(row.task == TRAIN for row in found),
@@ -156,8 +164,24 @@ def _parity(comparison: Comparison) -> str:
     shortened = f" The proof has {joined(left_out)}." if left_out else ""
     return (
         f"{who} {verb} the same work as the NumPy reference: in float64 the largest deviation is "
-        f"{largest:.0e} ({FLOAT64_BOUND:.0e} is allowed).{shortened}"
+        f"{largest:.0e} ({FLOAT64_BOUND:.0e} is allowed).{shortened}{_precision(proved)}"
     )
+
+
+def _precision(proved: list[CellResult]) -> str:
+    """Return the sentences on how far the logits of other precisions than float32 are, or ""."""
+    sentences = ""
+    for compute in dict.fromkeys(r.cell.compute for r in proved):
+        found = [r.precision for r in proved if r.precision and r.cell.compute == compute]
+        if found:
+            observed, expected = (
+                max(each) for each in zip(*(p.logits for p in found), strict=True)
+            )
+            sentences += (
+                f" In {compute} their logits are at most {observed:.1e} from those in float64; the "
+                f"reference's, rounded alike, are {expected:.1e}."
+            )
+    return sentences
 
 
 def _warnings(comparison: Comparison, running: bool) -> list[str]:

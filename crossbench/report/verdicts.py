@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ..results.cells import CellResult
+from ..results.cells import CellResult, Place
 from ..results.comparison import Comparison
-from ..results.epochs import Task
 from ..results.several_runs import mean_ratios
 from ..results.statistics import MIN_ROUNDS, Estimate
 from .formatting import count, joined, with_interval
@@ -15,29 +14,25 @@ from .row_names import name_with
 MAX_NAMED = 5
 """Rows that a sentence names: the slower ones, those that were proved, those with one problem."""
 
-Place = tuple[str, int, Task]
-"""A device, a number of threads and a task; its rows differ in the framework and the batch size."""
-
 
 def verdicts(comparison: Comparison) -> list[str]:
-    """Say who is fastest in each task on each device with each number of threads.
+    """Say who is fastest in each task on each device, with each number of threads and precision.
 
     With several batch sizes the sentence is on all of them.
     """
-    places = dict.fromkeys(group[:3] for group in comparison.groups)
+    places = dict.fromkeys(group.place for group in comparison.groups)
     sentences = [line for place in places for line in _verdicts_of(comparison, place)]
     for result in comparison.results:
         if speedup := comparison.gpu_speedup(result):
-            sentences.append(
-                f"{name_with(comparison, result, 'task', 'batch_size')} is {_times(speedup)} as "
-                f"fast {_on(result.cell.device)} as on the CPU."
-            )
+            name = name_with(comparison, result, "compute", "task", "batch_size")
+            where = _on(result.cell.device)
+            sentences.append(f"{name} is {_times(speedup)} as fast {where} as on the CPU.")
     return sentences
 
 
 def _verdicts_of(comparison: Comparison, place: Place) -> list[str]:
     """Return the sentences on a place; none without two rows to compare."""
-    groups = sorted(group for group in comparison.groups if group[:3] == place)
+    groups = sorted(group for group in comparison.groups if group.place == place)
     ranked = {group.batch_size: comparison.ranked(group) for group in groups}
     compared = {size: cells for size, cells in ranked.items() if len(cells) > 1}
     if not compared:
@@ -51,10 +46,12 @@ def _verdicts_of(comparison: Comparison, place: Place) -> list[str]:
 
 def _where(comparison: Comparison, place: Place) -> str:
     """Return the device, and the threads and the task if they differ: "to train on the CPU"."""
-    device, threads, task = place
+    device, threads, compute, task = place
     where = _on(device)
     if len({group.threads for group in comparison.groups}) > 1:
         where += f" with {count(threads, 'thread')}"
+    if len({group.compute for group in comparison.groups}) > 1:
+        where += f" in {compute}"
     if len({group.task for group in comparison.groups}) > 1:
         where = f"to {task} {where}"
     return where
@@ -126,10 +123,10 @@ def _means(comparison: Comparison, place: Place) -> list[str]:
     fastest = Counter(
         ranked[0].cell.implementation
         for group in comparison.groups
-        if group[:3] == place and (ranked := comparison.ranked(group))
+        if group.place == place and (ranked := comparison.ranked(group))
     )
     ((base, _),) = fastest.most_common(1)
-    means = [m for m in mean_ratios([comparison], base) if (m.device, m.threads, m.task) == place]
+    means = [m for m in mean_ratios([comparison], base) if m.place == place]
     if not means:
         return []
     each = [f"{m.name} takes {_times(m.ratio)} (over {len(m.over)})" for m in means]

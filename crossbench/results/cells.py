@@ -8,11 +8,11 @@ from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta
 
-from ..inputs.names import IDIOMATIC, full_name
+from ..inputs.names import IDIOMATIC, Compute, full_name
 from .epochs import Epoch, Latency, Predictions, TargetEpoch, Task, Usage
 from .machine import Peak
 from .number_types import Count, NonNegative, Positive, Share
-from .parity import Parity
+from .parity import Parity, PrecisionParity
 from .parts import PartResult
 
 MAX_CHOICES = 10
@@ -33,6 +33,8 @@ class Cell:
     device: Annotated[str, Meta(pattern=r"^(cpu|gpu(:[0-9]{1,4})?)\Z")]
     """Device as the user names it: "cpu", "gpu", or "gpu:1" for the second of several."""
     threads: Positive
+    compute: Compute
+    """What its products are computed in."""
     task: Task
     batch_size: Positive
     named: bool
@@ -42,7 +44,7 @@ class Cell:
 
     @property
     def group(self) -> Group:
-        return Group(self.device, self.threads, self.task, self.batch_size)
+        return Group(self.device, self.threads, self.compute, self.task, self.batch_size)
 
     @property
     def work(self) -> tuple[Task, int]:
@@ -79,13 +81,27 @@ class Cell:
         return int(self.device.partition(":")[2] or 0)
 
 
+class Place(NamedTuple):
+    """Identify the cells that differ in the framework and the batch size alone."""
+
+    device: str
+    threads: int
+    compute: Compute
+    task: Task
+
+
 class Group(NamedTuple):
     """Identify the cells that are compared with each other: they differ in the framework alone."""
 
     device: str
     threads: int
+    compute: Compute
     task: Task
     batch_size: int
+
+    @property
+    def place(self) -> Place:
+        return Place(self.device, self.threads, self.compute, self.task)
 
 
 def device_type(device: str) -> str:
@@ -102,11 +118,15 @@ class CellResult:
     reason: str | None = None
     traceback: str | None = None
     parity: Parity | None = None
+    precision: PrecisionParity | None = None
+    """Of a cell that computes in another precision than float32; None for the others."""
     start_seconds: NonNegative | None = None
     """Wall seconds from the start of the first round's process to the data on the device."""
     epochs: list[Epoch] = field(default_factory=list)
     test_accuracy: Share | None = None
     """Accuracy on the test examples after the whole epochs of training, as a fraction."""
+    test_loss: float | None = None
+    """Mean loss of the test examples after the whole epochs of training, if it is finite."""
     predictions: Predictions | None = None
     """What the whole steady epoch predicted; None for training, and where the model has no classes.
     """

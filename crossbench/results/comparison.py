@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from ..inputs.errors import ResultsError
-from ..inputs.names import IDIOMATIC
+from ..inputs.names import FLOAT32, IDIOMATIC
 from ..inputs.printable import printable
 from . import breakdown, doubts, drawing, file
 from .cells import CellResult, Group
@@ -26,7 +26,7 @@ from .settings import Data, Settings
 from .statistics import PRECISION, Estimate, estimate, round_ratios
 from .validation import check
 
-SCHEMA = 13
+SCHEMA = 14
 PAGE_RESULTS = re.compile(rb'<script [^>]*class="crossbench-results">(.*?)</script>')
 """Where a page holds the results of a run."""
 SECONDS_PER_ROW = 60.0
@@ -232,6 +232,19 @@ class Comparison:
                 return None if other is result else self.paired(result, other)
         return None
 
+    def float32_ratio(self, result: CellResult) -> Estimate | None:
+        """Return the ratio of the cell's seconds to those of `in_float32`, paired by round."""
+        other = self.in_float32(result)
+        return self.paired(result, other) if other else None
+
+    def in_float32(self, result: CellResult) -> CellResult | None:
+        """Return the cell that differs from this one in computing in float32 alone."""
+        cell, group = result.cell, result.cell.group._replace(compute=FLOAT32)
+        for other in self.results:
+            if (other.cell.implementation, other.cell.group) == (cell.implementation, group):
+                return None if other is result else other
+        return None
+
     def gpu_speedup(self, result: CellResult) -> Estimate | None:
         """Return how many times faster a GPU cell is than its framework's CPU cell with the most
         threads, paired by round.
@@ -267,6 +280,12 @@ class Comparison:
         fewest = self._thread_cells(result)
         return speedup.scaled(fewest[0].cell.threads / result.cell.threads) if speedup else None
 
+    def peak_gain(self, result: CellResult) -> float | None:
+        """Return the ratio of the cell's own peak to that of `in_float32`."""
+        other = self.in_float32(result)
+        peak, plain = self.own_peak(result), self.own_peak(other) if other else None
+        return peak.gflops / plain.gflops if peak and plain else None
+
     def gflops(self, result: CellResult) -> float | None:
         """Return the model's 10^9 floating-point operations per second in a steady epoch."""
         examples = self.examples_per_second(result)
@@ -274,11 +293,11 @@ class Comparison:
         return examples * self.model[flops] / 1e9 if examples else None
 
     def peak(self, result: CellResult) -> Peak | None:
-        """Return the highest peak of any framework on the cell's device and threads."""
-        place = (result.cell.device, result.cell.threads)
-        peaks = [
-            r.peak for r in self.results if (r.cell.device, r.cell.threads) == place and r.peak
-        ]
+        """Return the highest peak of any framework on the cell's device and threads, in the same
+        precision.
+        """
+        place = result.cell.group[:3]
+        peaks = [r.peak for r in self.results if r.cell.group[:3] == place and r.peak]
         return reduce(Peak.highest, peaks) if peaks else None
 
     def peak_share(self, result: CellResult) -> float | None:
@@ -288,13 +307,11 @@ class Comparison:
 
     def own_peak(self, result: CellResult) -> Peak | None:
         """Return the peak that was measured for the cell, or for one of the same implementation,
-        device and threads: it depends on neither the task nor the batch size.
+        device, threads and precision: it depends on neither the task nor the batch size.
         """
-        cell = result.cell
-        place = (cell.implementation, cell.device, cell.threads)
+        place = (result.cell.implementation, result.cell.group[:3])
         for other in (result, *self.results):
-            found = other.cell
-            if other.peak and (found.implementation, found.device, found.threads) == place:
+            if other.peak and (other.cell.implementation, other.cell.group[:3]) == place:
                 return other.peak
         return None
 
@@ -387,11 +404,11 @@ class Comparison:
         """Return the ranked CPU cells that differ from this one in the threads or the device alone,
         the fewest threads first.
         """
-        key = (result.cell.implementation, result.cell.work)
+        same = (result.cell.implementation, result.cell.compute, result.cell.work)
         cells = [
             r
             for r in self.results
-            if (r.cell.implementation, r.cell.work) == key
+            if (r.cell.implementation, r.cell.compute, r.cell.work) == same
             and r.cell.device == "cpu"
             and self.is_ranked(r)
         ]

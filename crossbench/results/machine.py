@@ -27,6 +27,9 @@ class Machine:
     """Bytes of a page of memory."""
     allocator_settings: dict[str, str] = field(default_factory=dict)
     """Environment variables that set how memory is allocated, such as MALLOC_MMAP_MAX_."""
+    bfloat16_instructions: list[str] | None = None
+    """The processor's instructions for products in bfloat16, such as avx512_bf16; None where the
+    system does not list them."""
 
     @property
     def name(self) -> str:
@@ -39,7 +42,7 @@ class Peak:
     """Hold what a framework reaches on a device without a model: the two limits of the roofline."""
 
     gflops: Over0
-    """10^9 FLOPs per second of a large float32 matrix multiplication."""
+    """10^9 FLOPs per second of a large matrix multiplication, in the cell's precision."""
     copy_gigabytes: Over0
     """10^9 bytes per second of a large copy, reads and writes both counted."""
     memory_gigabytes: Over0 | None = None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Annotated
 
 from msgspec import Meta
+
+from ..inputs.names import BFLOAT16, TF32, Compute
 
 FLOAT64_BOUND = 1e-9
 """The largest deviation of a tensor from the reference's in float64, ‖a - b‖ / ‖b‖."""
@@ -27,6 +30,108 @@ float32_bound() may allow."""
 
 Deviation = Annotated[float, Meta(ge=0)] | None
 Deviations = Annotated[dict[str, Deviation], Meta(min_length=1)]
+
+
+PRODUCT_PREFIX = "output of a "
+"""How the names of a single convolution and a single matrix multiplication begin."""
+PRECISION_FACTOR, PRODUCT_FACTOR = 10.0, 2.0
+"""The largest deviation of a tensor in bfloat16 or TensorFloat-32, as a multiple of the larger one
+of the NumPy reference's two forms of that precision; and that of a single product of many terms,
+which shows a sum that is rounded on the way."""
+NOTED_BIAS_DEVIATION = 0.05
+"""The deviation of a bias' gradient in such a precision from which a remark tells of it, where it
+is also more than PRECISION_FACTOR times the reference's. It is no product but a sum over the
+examples, which JAX and TensorFlow may add up in bfloat16 on a CPU: one of JAX's in vit_cifar is off
+by 130 %."""
+LAST_PLACE = {BFLOAT16: 2.0**-7, TF32: 2.0**-10}
+"""The unit in the last place of numbers from 1 to 2: a deviation that is always allowed."""
+MIN_PRECISION_SHARE = 0.1
+"""The smallest deviation of the logits, and of the gradients, as a share of the smaller one of the
+two forms: what lies below was computed in a higher precision."""
+OPTIMIZER_BOUND = 5e-4
+"""The largest deviation of a step of the optimizer from the reference's, of the same gradients."""
+
+
+@dataclass(frozen=True)
+class PrecisionParity:
+    """Hold the deviations of each tensor, in a precision of the products, from the NumPy float64
+    reference's: ‖a - b‖ / ‖b‖ by name; None for what is not finite.
+    """
+
+    observed: Deviations
+    operands: Deviations
+    """Deviations of the reference itself, where it rounds the operands of products."""
+    everywhere: Deviations
+    """Deviations of the reference itself, where it also rounds what layers hand on."""
+    optimizer: Deviations
+    """Deviation of the optimizer's steps from the reference's, of the row's own gradients."""
+    rounded: list[str]
+    """Weights after the steps, and "losses", all of whose values are numbers of the precision."""
+
+    def disagreement(self, compute: Compute) -> str | None:
+        """Return in what it differs from the precision's rules, in a line, or None."""
+        if self.rounded:
+            more = f" and {len(self.rounded) - 1} more" if self.rounded[1:] else ""
+            return f"{self.rounded[0]}{more} are kept in {compute}, not in float32"
+        return (
+            _over(
+                compute, self.observed, {name: self.bound(name, compute) for name in self.observed}
+            )
+            or self._too_exact(compute)
+            or _over(
+                f"float32, by the row's own gradients in {compute}",
+                {f"the optimizer's step of {n}": v for n, v in self.optimizer.items()},
+                {f"the optimizer's step of {n}": OPTIMIZER_BOUND for n in self.optimizer},
+            )
+        )
+
+    def bound(self, name: str, compute: Compute) -> float:
+        """Return the largest deviation that a tensor may have.
+
+        A loss is one number, or a few, whose errors may cancel by chance: the logits' count there.
+        A bias' gradient may have any: see NOTED_BIAS_DEVIATION.
+        """
+        if name.endswith("bias"):
+            return math.inf
+        largest = self._expected(name)
+        if name.startswith("loss"):
+            largest = max(largest, self._expected("logits"))
+        if name.startswith(PRODUCT_PREFIX):
+            return PRODUCT_FACTOR * largest
+        return max(LAST_PLACE[compute], PRECISION_FACTOR * largest)
+
+    @property
+    def logits(self) -> tuple[float, float]:
+        """Return the deviation of the logits, and the larger one of the reference's two forms."""
+        return self.observed.get("logits") or 0.0, self._expected("logits")
+
+    @property
+    def rough_biases(self) -> dict[str, float]:
+        """Return the deviations of the biases' gradients that are worth a remark, by tensor."""
+        return {
+            name: value
+            for name, value in self.observed.items()
+            if name.endswith("bias")
+            and value is not None
+            and value > max(NOTED_BIAS_DEVIATION, PRECISION_FACTOR * self._expected(name))
+        }
+
+    def _expected(self, name: str) -> float:
+        """Return the larger deviation of the reference's two forms."""
+        return max(form.get(name) or 0.0 for form in (self.operands, self.everywhere))
+
+    def _too_exact(self, compute: Compute) -> str | None:
+        """Return which tensors were computed in a higher precision, or None."""
+        for start, kind in (*TENSOR_KINDS.items(), (PRODUCT_PREFIX, "products")):
+            if start.startswith("loss"):
+                continue
+            largest, *forms = (
+                max((v or 0.0 for n, v in found.items() if n.startswith(start)), default=0.0)
+                for found in (self.observed, self.operands, self.everywhere)
+            )
+            if largest < MIN_PRECISION_SHARE * min(forms):
+                return f"the {kind} are computed in a higher precision than {compute}"
+        return None
 
 
 @dataclass(frozen=True)

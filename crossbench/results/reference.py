@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..inputs.names import FLOAT32, Compute
 from .cells import Cell
 from .epochs import Task
 from .number_types import Positive
@@ -24,6 +25,12 @@ class ReferenceLosses:
     batch_size: Positive
     float64: dict[str, list[float]]
     float32: dict[str, list[float]]
+    rounded: dict[Compute, dict[str, list[float]]] = field(default_factory=dict)
+    """The losses where the reference rounds as another precision of the products does."""
+
+    def computed_in(self, compute: Compute) -> dict[str, list[float]]:
+        """Return the losses of the reference where it computes in a precision."""
+        return self.float32 if compute == FLOAT32 else self.rounded.get(compute, {})
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,8 @@ class Row:
     """Name of the framework as the tables show it."""
     device: str
     threads: int
+    compute: str
+    """What products are computed in: float32, tf32 or bfloat16."""
     task: str
     """What an epoch does: train or predict."""
     batch_size: int
@@ -52,9 +54,11 @@ class Row:
     """Steady seconds relative to those of the row `relative_to`, paired by round."""
     relative_to: str | None
     """Name of the baseline's row or of the fastest, on the same device and threads, with the same
-    task and batch size."""
+    precision, task and batch size."""
     idiomatic_ratio: Estimate | None
     """Steady seconds of a variant relative to those of its framework's idiomatic row."""
+    float32_ratio: Estimate | None
+    """Steady seconds relative to those of the same row in float32."""
     examples_per_second: float | None
     step_seconds: Estimate | None
     """Seconds of a steady epoch divided by its steps."""
@@ -90,6 +94,8 @@ class Row:
     test_accuracy: float | None
     """Share of the test examples that is predicted right after training, or, where an epoch
     predicts, share of its own examples with the initial weights."""
+    test_loss: float | None
+    """Mean loss of the test examples after training."""
     float64_deviation: float | None
     float32_deviation: float | None
     """Deviation from the reference of the tensor that differs most, ‖a - b‖ / ‖b‖."""
@@ -127,6 +133,7 @@ def row(comparison: Comparison, result: CellResult) -> Row:
         title=cell.title,
         device=cell.device,
         threads=cell.threads,
+        compute=cell.compute,
         task=cell.task,
         batch_size=cell.batch_size,
         batches=comparison.batches(result),
@@ -138,6 +145,7 @@ def row(comparison: Comparison, result: CellResult) -> Row:
         ratio=comparison.ratio(result),
         relative_to=base.name if base else None,
         idiomatic_ratio=comparison.idiomatic_ratio(result),
+        float32_ratio=comparison.float32_ratio(result),
         examples_per_second=comparison.examples_per_second(result),
         step_seconds=comparison.step_seconds(result),
         latency_seconds=comparison.latency(result),
@@ -158,6 +166,7 @@ def row(comparison: Comparison, result: CellResult) -> Row:
         first_loss=losses[0] if losses else None,
         last_loss=losses[-1] if losses else None,
         test_accuracy=comparison.accuracy(result),
+        test_loss=result.test_loss,
         float64_deviation=worst(parity.float64)[1] if parity else None,
         float32_deviation=worst(parity.float32)[1] if parity else None,
         peak_memory_bytes=result.peak_memory,

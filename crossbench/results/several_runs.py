@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..inputs.errors import ResultsError
-from .cells import CellResult, Group
+from ..inputs.names import Compute
+from .cells import CellResult, Group, Place
 from .comparison import Comparison
 from .epochs import Task
 from .statistics import Estimate, mean_ratio, unpaired_ratio
@@ -71,27 +72,35 @@ class MeanRatio:
     base: str
     device: str
     threads: int
+    compute: Compute
     task: Task
     ratio: Estimate
     over: tuple[str, ...]
 
+    @property
+    def place(self) -> Place:
+        return Place(self.device, self.threads, self.compute, self.task)
+
 
 def mean_ratios(comparisons: Sequence[Comparison], base: str | None = None) -> list[MeanRatio]:
-    """Return the mean ratio of each framework to the base, on each device, with each number of
-    threads, in each task.
+    """Return the mean ratio of each framework to the base in each place.
 
     base: a framework as --baseline takes it; None for the one that most comparisons have ranked.
     Left out where there is a single ratio.
     """
     frozen = [comparison.frozen() for comparison in comparisons]
-    found: dict[tuple[str, str, str, int, Task], dict[str, dict[int, float]]] = {}
+    found: dict[tuple[str, str, Place], dict[str, dict[int, float]]] = {}
     for label, comparison, result, other in pairs(frozen, base or common_framework(frozen)):
         cell = result.cell
-        key = (cell.label, other.cell.label, cell.device, cell.threads, cell.task)
+        key = (cell.label, other.cell.label, cell.group.place)
         if ratios := comparison.round_ratios(result, other):
             found.setdefault(key, {})[f"{label}, batches of {cell.batch_size:,}"] = ratios
     means = ((key, mean_ratio(list(each.values())), tuple(each)) for key, each in found.items())
-    return [MeanRatio(*key, ratio, over) for key, ratio, over in means if ratio and len(over) > 1]
+    return [
+        MeanRatio(name, base, *place, ratio, over)
+        for (name, base, place), ratio, over in means
+        if ratio and len(over) > 1
+    ]
 
 
 def common_framework(comparisons: Sequence[Comparison]) -> str | None:

@@ -17,6 +17,11 @@ function CrossBenchFlux.select_device(::Val{:gpu})
     return gpu_device(nothing, nothing; force = true)
 end
 
+# cuDNN may make Float16 of a convolution's operands then, which have the same 10 bits of
+# mantissa.
+CrossBenchFlux.allow_tensorfloat32(::CUDADevice) =
+    CUDA.math_mode!(CUDA.FAST_MATH; precision = :TensorFloat32)
+
 CrossBenchFlux.synchronize(::CUDADevice) = CUDA.synchronize()
 
 # It includes garbage that Julia has not collected. Without CUDA.jl's memory pool there is

@@ -13,6 +13,14 @@ select_device(::Val{D}) where {D} =
     error("the device $D needs CUDA.jl and cuDNN, which are not loaded")
 
 """
+    allow_tensorfloat32(device)
+
+Let products of Float32 be computed in TensorFloat-32, for what the process computes until
+the device is selected again. Only a GPU has it.
+"""
+function allow_tensorfloat32 end
+
+"""
     to_device(device, x) -> array on the device
 
 Return `device(x)`; raise an error if its element type is not that of `x`.

@@ -8,8 +8,17 @@ import numpy as np
 import pytest
 from small_models import SMALL_MODELS, make_labels
 
+from crossbench import models
 from crossbench.adapters import reference
-from crossbench.adapters.reference import ADAPTER, Pass, ReferenceWorkload, forward, pictures
+from crossbench.adapters.reference import (
+    ADAPTER,
+    Pass,
+    ReferenceWorkload,
+    Rounding,
+    forward,
+    pictures,
+    rounded,
+)
 from crossbench.engine.batches import ArrayBatches
 from crossbench.engine.parity import collect_tensors, proof_batches, proof_weights
 from crossbench.models import (
@@ -466,3 +475,33 @@ def test_a_large_batch_is_the_sum_of_its_parts(monkeypatch, name, dtype):
         np.testing.assert_allclose(found[:2], (alone, loss), **tolerance)
         for parameter, gradient in gradients.items():
             np.testing.assert_allclose(found[2][parameter], gradient, **tolerance)
+
+
+def test_rounding_to_bfloat16_is_to_the_nearest_value_ties_to_even():
+    step = 2.0**-7  # between 1 and 2
+    values = np.array([1 + step / 2, 1 + 3 * step / 2, 1 + 0.51 * step, -1 - 0.49 * step, 0.0])
+    expected = [1, 1 + 2 * step, 1 + step, -1, 0]
+    assert rounded(values.astype(np.float32), "bfloat16").tolist() == expected
+
+
+@pytest.mark.parametrize(("precision", "bits"), [("bfloat16", 8), ("tf32", 11)])
+def test_rounding_keeps_so_many_bits(precision, bits):
+    values = np.random.default_rng(0).normal(size=1000).astype(np.float32)
+    mantissa, _ = np.frexp(rounded(values, precision))
+    assert np.array_equal(mantissa * 2**bits, np.round(mantissa * 2**bits))
+    assert np.abs(rounded(values, precision) / values - 1).max() <= 2.0**-bits
+
+
+def test_products_are_rounded_where_it_is_asked_for():
+    model = models.get("mlp7_relu")
+    batch = next(iter(proof_batches(model, dtype="float32")))
+    logits = []
+    for rounding in (None, Rounding("bfloat16", False), Rounding("bfloat16", True)):
+        workload = ReferenceWorkload(Job(model, "cpu", 1, "float32"), rounding)
+        workload.load_weights(proof_weights(model))
+        logits.append(workload.predict(batch.inputs))
+    exact, operands, everywhere = logits
+    errors = [np.linalg.norm(found - exact) / np.linalg.norm(exact) for found in logits[1:]]
+    assert 1e-3 < errors[0] < errors[1] < 3e-2
+    assert np.array_equal(everywhere, rounded(everywhere, "bfloat16"))
+    assert not np.array_equal(operands, rounded(operands, "bfloat16"))

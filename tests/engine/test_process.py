@@ -51,7 +51,7 @@ def test_a_worker_trains_a_round_and_tests_it(worker):
     ]
     assert all(e.wall_seconds > 0 and e.cpu_seconds > 0 for e in epochs)
     assert process.ask("final_stats").peak_memory > 10_000_000
-    assert 0 <= process.ask("test_accuracy") <= 1
+    assert 0 <= process.ask("test").accuracy <= 1
 
 
 def test_the_first_steady_epoch_starts_from_other_weights(worker):

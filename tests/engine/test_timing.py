@@ -156,7 +156,7 @@ def test_steady_epochs_on_a_gpu_train_the_same_as_on_a_cpu(answering, monkeypatc
         np.testing.assert_array_equal(found.losses, expected.losses)
         assert expected.repeats == (3 if epoch else 1)
         assert (found.repeats > 1) == (epoch > 0)  # the first one is cold
-    assert on_gpu.test_accuracy() == on_cpu.test_accuracy()
+    assert on_gpu.test() == on_cpu.test()
     assert len(on_gpu.freed) == 4
     assert on_cpu.freed == []  # on a CPU nothing changes
 

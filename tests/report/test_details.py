@@ -32,6 +32,7 @@ def test_a_row_shows_every_figure():
         "copy GB/s": "–",
         "loss": "2.300 → not finite",
         "accuracy": "25.0%",
+        "test loss": "–",
         "deviation": "1.0e-07",
         "peak MiB": "1,024",
     }

@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from samples import DISAGREES, QUIET, comparison, epoch, result
+from samples import DISAGREES, PRECISION, QUIET, comparison, epoch, result
 from small_models import SPEAKING
 
 from crossbench.report.formats import html, markdown
 from crossbench.report.summary import summarize
 from crossbench.report.terminal import text
+from crossbench.results.machine import Peak
 
 FAST, EQUAL, SLOW = [9, *[2.0, 2.1] * 4], [9, *[2.05, 2.0] * 4], [9, *[4.2, 4.0] * 4]
 
@@ -278,4 +279,73 @@ def test_the_heading_says_which_epochs_are_not_whole():
         epochs[at] = replace(epochs[at], losses=[2.3] * steps)
     assert summarize(c).heading.endswith(
         " In 4 rounds the epochs are whole, in the others they take the first 5 to 7 batches."
+    )
+
+
+def test_precisions_are_compared_within_themselves_and_beside_float32():
+    half = [9, *[1.0, 1.2] * 4]
+    in_bfloat16 = result("torch", half, compute="bfloat16", name="torch cpu, bfloat16")
+    c = comparison(
+        result("torch", FAST, name="torch cpu, float32"),
+        replace(in_bfloat16, precision=PRECISION, test_loss=2.0),
+        result("jax", SLOW, name="jax cpu, float32"),
+    )
+    summary = summarize(c)
+    shown = {row[0] + row[1]: dict(zip(summary.columns, row, strict=True)) for row in summary.rows}
+    assert summary.fastest == [True, False, True]
+    assert shown["Torchbfloat16"]["× fastest"] == "1.00"
+    assert shown["Torchbfloat16"]["× float32"].startswith("0.5")
+    assert shown["Torchbfloat16"]["test\nloss"] == "2.00"
+    assert shown["Torchfloat32"]["× float32"] == "–"
+    assert "float32 and bfloat16; " in summary.heading
+    assert any("on the CPU in float32" in line for line in summary.verdicts)
+    alone = summarize(comparison(result("torch", FAST)))
+    assert not {"compute", "× float32", "test\nloss"} & set(alone.columns)
+
+
+def test_a_processor_without_bfloat16_has_a_remark():
+    in_bfloat16 = replace(result("torch", FAST, compute="bfloat16"), precision=PRECISION)
+    without = comparison(in_bfloat16)
+    machine = replace(without.machine, bfloat16_instructions=[])
+    (warning,) = [w for w in summarize(replace(without, machine=machine)).warnings if "has no" in w]
+    assert "AVX512_BF16" in warning
+    machine = replace(machine, bfloat16_instructions=["avx512_bf16"])
+    assert not any("has no" in w for w in summarize(replace(without, machine=machine)).warnings)
+
+
+def test_a_framework_that_does_not_use_the_instructions_for_bfloat16_has_a_remark():
+    peaks = {"float32": Peak(400.0, 40.0, None), "bfloat16": Peak(300.0, 40.0, None)}
+    rows = [
+        replace(result("torch", FAST, compute=c, name=c), precision=PRECISION, peak=peak)
+        for c, peak in peaks.items()
+    ]
+    found = comparison(*rows)
+
+    def warnings(instructions):
+        machine = replace(found.machine, bfloat16_instructions=instructions)
+        lines = summarize(replace(found, machine=machine)).warnings
+        return [line for line in lines if "its own matrix multiplication is" in line]
+
+    (warning,) = warnings(["avx512_bf16"])
+    assert "0.75 times as fast in bfloat16 as in float32" in warning
+    assert "(avx512_bf16)" in warning
+    assert not warnings([])
+    rows[1].peak = Peak(800.0, 40.0, None)
+    assert not warnings(["avx512_bf16"])
+
+
+def test_gradients_of_biases_that_are_far_off_have_a_remark():
+    rough = PRECISION.observed | {"gradient of b.bias": 0.44, "gradient of c.bias": 0.02}
+    row = replace(
+        result("torch", FAST, compute="bfloat16"), precision=replace(PRECISION, observed=rough)
+    )
+    (warning,) = [w for w in summarize(comparison(row)).warnings if "of b.bias" in w]
+    assert "in bfloat16 the gradient of b.bias is 44% from that in float64, in the proof" in warning
+
+
+def test_the_line_on_parity_says_how_far_the_logits_of_a_precision_are():
+    row = replace(result("torch", FAST, compute="bfloat16"), precision=PRECISION)
+    assert summarize(comparison(row)).parity.endswith(
+        "In bfloat16 their logits are at most 3.0e-03 from those in float64; the reference's, "
+        "rounded alike, are 4.0e-03."
     )

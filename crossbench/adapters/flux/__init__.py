@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...inputs.names import IDIOMATIC, MALLOC
+from ...inputs.names import BFLOAT16, IDIOMATIC, MALLOC
 from ...workload import (
     KEEP_FREED_MEMORY,
     MALLOC_VARIANT,
@@ -26,6 +26,11 @@ class FluxAdapter(Adapter):
 
     def available(self, device: str) -> str | None:
         return missing("flux", "juliacall")
+
+    def lacks(self, compute: str, device: str) -> str | None:
+        if compute == BFLOAT16:
+            return "Flux.jl has no mixed precision: its bf16 makes the weights themselves BFloat16"
+        return None
 
     def installed(self) -> dict[str, str]:
         found = versions("juliacall")

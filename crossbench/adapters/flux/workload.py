@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from ... import models
+from ...inputs.names import TF32
 from ...models.model import Model, Weights
-from ...workload import Batch, Batches, Job, Workload, versions
+from ...workload import Batch, Batches, DeviceArrays, Job, Workload, versions
 from . import julia
 
 
@@ -32,6 +33,8 @@ class FluxWorkload(Workload):
         description = json.dumps(job.model.description())
         self.device = job.device
         self.workload = self.julia.Workload(description, job.device, job.dtype)
+        if job.compute == TF32:
+            self.julia.allow_tensorfloat32(self.workload.device)
         self.julia.configure_runtime(job.threads, convolves=convolves(job.model))
 
     def load_weights(self, weights: Weights) -> None:
@@ -137,7 +140,7 @@ def _canonical(arrays: Any) -> Weights:
     return {str(name): np.asarray(array).T.copy() for name, array in dict(arrays).items()}
 
 
-class FluxArrays:
+class FluxArrays(DeviceArrays):
     """Multiply and copy Julia's arrays on a device; their axes are in reversed order.
 
     So the product of two matrices is computed as that of the transposed ones, the second first.

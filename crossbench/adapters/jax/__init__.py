@@ -40,6 +40,9 @@ class JaxAdapter(Adapter):
     def available(self, device: str) -> str | None:
         return missing("jax", "jax", "flax", "optax") or missing_plugin(device)
 
+    def lacks(self, compute: str, device: str) -> str | None:
+        return None
+
     def installed(self) -> dict[str, str]:
         return versions(*PACKAGES, *GPU_PLUGINS)
 

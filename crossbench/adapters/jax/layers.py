@@ -69,7 +69,7 @@ class PositionEmbedding(nnx.Module):
         self.embedding = nnx.Param(jnp.zeros(shape, dtype))
 
     def __call__(self, sequences: Any) -> Any:
-        return sequences + self.embedding[...]
+        return sequences + self.embedding[...].astype(sequences.dtype)
 
 
 class ClassToken(nnx.Module):
@@ -79,7 +79,7 @@ class ClassToken(nnx.Module):
         self.embedding = nnx.Param(jnp.zeros(features, dtype))
 
     def __call__(self, sequences: Any) -> Any:
-        weight = self.embedding[...]
+        weight = self.embedding[...].astype(sequences.dtype)
         token = jnp.broadcast_to(weight, (len(sequences), 1, len(weight)))
         return jnp.concatenate([token, sequences], axis=1)
 

@@ -13,8 +13,17 @@ from typing import Any
 import numpy as np
 
 from ... import models
+from ...inputs.names import TF32
 from ...models.model import NamedLayer, Weights
-from ...workload import Batch, Batches, Job, Workload, batches_on_device, versions
+from ...workload import (
+    Batch,
+    Batches,
+    DeviceArrays,
+    Job,
+    Workload,
+    batches_on_device,
+    versions,
+)
 from .model import (
     FROM_FLAX,
     TO_FLAX,
@@ -32,16 +41,18 @@ SEED = 0
 """Seed of the dropout masks."""
 
 
-class JaxArrays:
+class JaxArrays(DeviceArrays):
     """Multiply and copy arrays on a device, into memory that an earlier array gives up.
 
     Without that, each result is in memory that the kernel has to clear first: on a CPU the copy
     reached a quarter of its speed.
     """
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, device: Any, is_mixed: bool) -> None:
         import jax
         import jax.numpy as jnp
+
+        self.dtype = jnp.bfloat16 if is_mixed else jnp.float32
 
         def multiply(a: Any, b: Any, into: Any) -> Any:
             return jnp.matmul(a, b)
@@ -57,9 +68,13 @@ class JaxArrays:
         # in memory of its own: on a CPU the array's would be used
         return self.jax.device_put(array, self.device, may_alias=False).block_until_ready()
 
+    def operand(self, array: np.ndarray) -> Any:
+        return self.put(array.astype(self.dtype))
+
     def fetch(self, array: Any, step: int = 1) -> np.ndarray:
         # of a new array: this one would keep what is fetched from a GPU until a call that is timed
-        return np.asarray(array[::step] if step > 1 else self.jax.numpy.copy(array))
+        copied = array[::step] if step > 1 else self.jax.numpy.copy(array)
+        return np.asarray(copied, np.float32)
 
     def address(self, array: Any) -> int:
         return array.unsafe_buffer_pointer()
@@ -82,9 +97,10 @@ class JaxRuntime(Workload):
         import jax
 
         jax.config.update("jax_enable_x64", job.dtype == "float64")
-        # XLA's default on a GPU is TensorFloat-32, which has 10 bits of mantissa
-        jax.config.update("jax_default_matmul_precision", "highest")
-        self.jax = jax
+        # XLA's default on a GPU is TensorFloat-32
+        precision = "tensorfloat32" if job.compute == TF32 else "highest"
+        jax.config.update("jax_default_matmul_precision", precision)
+        self.jax, self.is_mixed = jax, job.is_mixed
         self.device = jax.devices(job.device)[0]
 
     def peak_memory(self) -> int | None:
@@ -93,7 +109,7 @@ class JaxRuntime(Workload):
         return (self.device.memory_stats() or {}).get("peak_bytes_in_use")
 
     def arrays(self) -> JaxArrays:
-        return JaxArrays(self.device)
+        return JaxArrays(self.device, self.is_mixed)
 
     def gpu_details(self) -> dict[str, str]:
         """Return the GPU's name and the version of CUDA; nothing on a CPU."""
@@ -119,7 +135,8 @@ class JaxWorkload(JaxRuntime):
         self.optimizer = transformation(job.model.optimizer, self._decays)
 
         def create() -> Any:
-            options = {"dtype": self.dtype, "param_dtype": self.dtype, "rngs": nnx.Rngs(SEED)}
+            dtype = jnp.bfloat16 if job.is_mixed else self.dtype
+            options = {"dtype": dtype, "param_dtype": self.dtype, "rngs": nnx.Rngs(SEED)}
             return layers.tied(sequential(job.model.named_layers(), options, self.build_layer))
 
         with self.jax.default_device(self.device):
@@ -140,7 +157,8 @@ class JaxWorkload(JaxRuntime):
         return self.nnx.split(self.module, self.nnx.Param, ...)[0]
 
     def untraced_logits(self, parameters: Any, others: Any, inputs: Any) -> Any:
-        return self.nnx.merge(self.eval_graphdef, parameters, others)(inputs)
+        module = self.nnx.merge(self.eval_graphdef, parameters, others)
+        return module(inputs).astype(self.dtype)
 
     def objective(self, graphdef: Any) -> Any:
         """Return the function of the loss of a batch in training mode.
@@ -156,7 +174,7 @@ class JaxWorkload(JaxRuntime):
             # copied, since the pass changes `others` in place
             module = self.nnx.merge(graphdef, parameters, others, copy=True)
             layers.set_masks(module, {self.dropouts[name]: mask for name, mask in masks.items()})
-            outputs = module(inputs)
+            outputs = module(inputs).astype(self.dtype)
             loss = self.loss(outputs, labels)
             _, _, _, others = self.nnx.split(module, self.nnx.Param, layers.Mask, ...)
             return loss, (others, outputs if without_loss else None)

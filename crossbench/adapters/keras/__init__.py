@@ -37,6 +37,9 @@ class KerasAdapter(Adapter):
             "KERAS_NNX_ENABLED": "false",
         }
 
+    def lacks(self, compute: str, device: str) -> str | None:
+        return None
+
     def build(self, job: Job) -> KerasWorkload:
         return import_module(f".{self.backend}", __name__).WORKLOAD(job)
 

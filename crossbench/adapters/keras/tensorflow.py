@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ...workload import Job, Unavailable
+from ...inputs.names import TF32
+from ...workload import DeviceArrays, Job, Unavailable
 from .workload import KerasWorkload
 
 
@@ -24,8 +25,7 @@ class TensorFlowWorkload(KerasWorkload):
         with suppress(RuntimeError):  # a process's first workload decides; `threads` tells
             tf.config.threading.set_intra_op_parallelism_threads(job.threads)
             tf.config.threading.set_inter_op_parallelism_threads(job.threads)
-        # TensorFloat-32 has 10 bits of mantissa; the table says float32
-        tf.config.experimental.enable_tensor_float_32_execution(False)
+        tf.config.experimental.enable_tensor_float_32_execution(job.compute == TF32)
         gpus = tf.config.list_physical_devices("GPU")
         if job.device == "cpu":
             tf.config.set_visible_devices([], "GPU")
@@ -38,14 +38,21 @@ class TensorFlowWorkload(KerasWorkload):
             tf.config.experimental.set_memory_growth(gpus[0], True)
 
     def differentiate(self, inputs: Any, labels: Any) -> tuple[float, list[Any]]:
-        loss, gradients, _ = self._differentiated(inputs, labels)
+        loss, gradients, _ = self._in_a_graph(inputs, labels)
         return float(loss), gradients
 
     def backward(self, inputs: Any, labels: Any) -> list[Any]:
+        return self._in_a_graph(inputs, labels)[1]
+
+    def _in_a_graph(self, inputs: Any, labels: Any) -> tuple[Any, list[Any], Any]:
+        """Return what `_differentiated` does, as a graph, as the training is.
+
+        In bfloat16 the same operations one by one add up gradients of biases in another way.
+        """
         if self.compiled is None:
             compiles = self.model.jit_compile
             self.compiled = self.tf.function(self._differentiated, jit_compile=compiles)
-        return self.compiled(inputs, labels)[1]
+        return self.compiled(inputs, labels)
 
     def _differentiated(self, inputs: Any, labels: Any) -> tuple[Any, list[Any], Any]:
         """Return the loss, the gradients, and the logits, which no graph then leaves out."""
@@ -88,7 +95,7 @@ class TensorFlowWorkload(KerasWorkload):
         self.tf.test.experimental.sync_devices()
 
 
-class TensorFlowArrays:
+class TensorFlowArrays(DeviceArrays):
     """Multiply and copy tensors on a workload's device; TensorFlow allocates each result."""
 
     def __init__(self, workload: TensorFlowWorkload) -> None:
@@ -97,8 +104,13 @@ class TensorFlowArrays:
     def put(self, array: np.ndarray) -> Any:
         return self._waited_for(self.workload.put(array))
 
+    def operand(self, array: np.ndarray) -> Any:
+        is_mixed = self.workload.job.is_mixed
+        dtype = self.tf.bfloat16 if is_mixed else self.tf.float32
+        return self._waited_for(self.tf.cast(self.put(array), dtype))
+
     def fetch(self, array: Any, step: int = 1) -> np.ndarray:
-        return array[::step].numpy()
+        return self.tf.cast(array[::step], self.tf.float32).numpy()
 
     def address(self, array: Any) -> int | None:
         if self.workload.job.device == "gpu":

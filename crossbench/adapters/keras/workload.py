@@ -45,7 +45,7 @@ class KerasWorkload(Workload):
         # which uses one workload at a time
         dtypes.BIT64_TO_BIT32_DTYPE["float64"] = job.dtype
         keras.config.set_floatx(job.dtype)
-        keras.config.set_dtype_policy(job.dtype)
+        keras.config.set_dtype_policy("mixed_bfloat16" if job.is_mixed else job.dtype)
         keras.config.set_epsilon(1e-7)
         keras.config.set_image_data_format("channels_last")
         # of the seeds that the dropouts draw for themselves; with a seed of its own a dropout on
@@ -146,7 +146,7 @@ class KerasWorkload(Workload):
         """Return the logits of inputs, as `_to_device` gives them, without their dropout masks."""
         if isinstance(inputs, dict):
             inputs = inputs["inputs"]
-        return np.asarray(self.model.predict_on_batch(inputs))
+        return np.asarray(self.model.predict_on_batch(inputs), self.job.dtype)
 
     def weights(self) -> Weights:
         found = self._canonical({id(v): v for v, *_ in self.variables.values()})

@@ -16,9 +16,10 @@ import numpy as np
 
 from ... import models
 from ...models.model import Model, Weights
-from ...workload import Adapter, Batch, Batches, Job, Workload, versions
+from ...workload import Adapter, Batch, Batches, DeviceArrays, Job, Workload, versions
 from . import attention, dense, norms, pictures, recurrent, sequences  # noqa: F401, they register
-from .passes import SEED, Pass, forward, forward_all
+from .passes import SEED, Outcome, Pass, forward, forward_all
+from .rounding import Rounding, rounded
 from .training import State, clip, global_norm, loss_and_gradient, update
 
 __all__ = [
@@ -27,9 +28,11 @@ __all__ = [
     "Pass",
     "ReferenceAdapter",
     "ReferenceWorkload",
+    "Rounding",
     "forward",
     "global_norm",
     "loss_and_gradient",
+    "rounded",
     "unsupported_part",
 ]
 
@@ -55,7 +58,7 @@ def unsupported_part(model: Model) -> str | None:
     return None
 
 
-class NumpyArrays:
+class NumpyArrays(DeviceArrays):
     def put(self, array: np.ndarray) -> np.ndarray:
         return array.copy()
 
@@ -74,8 +77,9 @@ class NumpyArrays:
 
 
 class ReferenceWorkload(Workload):
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, rounding: Rounding | None = None) -> None:
         self.model, self.dtype = job.model, np.dtype(job.dtype)
+        self.rounding = rounding
         self.layers, self.described = list(job.model.named_layers()), job.model.parameters
         self.near_ties = 0  # of all training passes so far; see Pass
         kinds = {type(named.layer) for named in job.model.all_layers()}
@@ -107,7 +111,7 @@ class ReferenceWorkload(Workload):
         return loss, run.gradients
 
     def predict(self, inputs: np.ndarray) -> np.ndarray:
-        return forward_all(self.layers, self._inputs(inputs), Pass(self.parameters, False))[0]
+        return self._forward(inputs, Pass(self.parameters, False, rounding=self.rounding))[0]
 
     def weights(self) -> Weights:
         return {name: array.copy() for name, array in self.parameters.items()}
@@ -115,25 +119,29 @@ class ReferenceWorkload(Workload):
     def step(self, batch: Batch) -> float:
         """Train on a batch and return its loss."""
         loss, run = self._backward(batch, self.random)
+        self.update(run.gradients)
+        for name, value in run.running.items():
+            self.parameters[name] = value.astype(self.dtype)
+        return loss
+
+    def update(self, gradients: Weights) -> None:
+        """Change the parameters by a step of the optimizer."""
         optimizer = self.model.optimizer
         rate = optimizer.rate(self.steps)
-        for name, gradient in clip(run.gradients, optimizer.clip_norm).items():
+        for name, gradient in clip(gradients, optimizer.clip_norm).items():
             step = update(optimizer, gradient, self.state.setdefault(name, {}), self.steps)
             decay = optimizer.weight_decay_of(self.described[name])
             step = rate * (step + decay * self.parameters[name])
             self.parameters[name] -= step.astype(self.dtype)
-        for name, value in run.running.items():
-            self.parameters[name] = value.astype(self.dtype)
         self.steps += 1
-        return loss
 
     def loss(self, batch: Batch) -> float:
         """Return the loss of a batch in training mode; nothing changes."""
-        run, loss = Pass(self.parameters, True), 0.0
+        run, loss = Pass(self.parameters, True, rounding=self.rounding), 0.0
         for piece, share in self._pieces(batch):
             run.masks, x = piece.masks, self._inputs(piece.inputs)
             for named in self.layers:  # keep no backward pass: it would hold every layer's input
-                x, _ = forward(named.layer, named, x, run)
+                x = run.handed_on(forward(named.layer, named, x, run)[0])
             loss += share * loss_and_gradient(self.model.loss, x, piece.labels)[0]
         return loss
 
@@ -141,8 +149,8 @@ class ReferenceWorkload(Workload):
         """Return the loss of a batch, and the pass with its gradients and running statistics."""
         total, loss = Pass(self.parameters, True, None, random), 0.0
         for piece, share in self._pieces(batch):
-            run = Pass(self.parameters, True, piece.masks, random)
-            logits, back = forward_all(self.layers, self._inputs(piece.inputs), run)
+            run = Pass(self.parameters, True, piece.masks, random, rounding=self.rounding)
+            logits, back = self._forward(piece.inputs, run)
             value, gradient = loss_and_gradient(self.model.loss, logits, piece.labels)
             back(gradient * gradient.dtype.type(share))
             loss += share * value
@@ -167,6 +175,9 @@ class ReferenceWorkload(Workload):
             labels = batch.labels[part]
             share = len(labels) / length if self.model.loss.is_mean else 1.0
             yield Batch(batch.inputs[part], labels, masks), share
+
+    def _forward(self, inputs: np.ndarray, run: Pass) -> Outcome:
+        return forward_all(self.layers, self._inputs(inputs), run)
 
     def _inputs(self, x: np.ndarray) -> np.ndarray:
         return x if x.dtype.kind == "i" else x.astype(self.dtype)

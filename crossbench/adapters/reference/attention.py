@@ -29,14 +29,14 @@ def _(layer: models.MultiHeadAttention, named: NamedLayer, x: np.ndarray, run: P
 
     def project(name: str, inputs: np.ndarray) -> np.ndarray:
         y, backs[name] = affine(
-            inputs, parameters[f"{name}_weight"], parameters.get(f"{name}_bias")
+            run, inputs, parameters[f"{name}_weight"], parameters.get(f"{name}_bias")
         )
-        return y
+        return run.handed_on(y)
 
     def project_back(name: str, dy: np.ndarray) -> np.ndarray:
-        dx, gradients = backs[name](dy)
+        dx, gradients = backs[name](run.handed_on(dy))
         run.add_gradients(named, **{f"{name}_{part}": value for part, value in gradients.items()})
-        return dx
+        return run.handed_on(dx)
 
     def split(values: np.ndarray) -> np.ndarray:  # batch, heads, length, features of a head
         return values.reshape(*values.shape[:2], layer.heads, -1).swapaxes(1, 2)
@@ -46,21 +46,26 @@ def _(layer: models.MultiHeadAttention, named: NamedLayer, x: np.ndarray, run: P
 
     q, k, v = (split(project(name, x)) for name in ("query", "key", "value"))
     scale = attention_scale(q.shape[-1])
-    scores = q @ k.swapaxes(2, 3) * x.dtype.type(scale)
+    q, k, v = run.operands(q, k, v)
+    scores = run.handed_on(q @ k.swapaxes(2, 3) * x.dtype.type(scale))
     if layer.causal:
         scores[..., causal_mask(scores.shape[-1])] = -np.inf
     exponentials = np.exp(scores - scores.max(-1, keepdims=True))
     shares = exponentials / exponentials.sum(-1, keepdims=True)
+    shares = run.handed_on(shares)
+    (weights,) = run.operands(shares)
+    joined = run.handed_on(weights @ v)
 
     def backward(dy: np.ndarray) -> np.ndarray:
-        djoined = split(project_back("output", dy))
-        dshares = djoined @ v.swapaxes(2, 3)
-        dscores = shares * (dshares - (dshares * shares).sum(-1, keepdims=True))
-        dscores *= x.dtype.type(scale)
+        (djoined,) = run.operands(split(project_back("output", dy)))
+        dshares = run.handed_on(djoined @ v.swapaxes(2, 3))
+        # the sum is that of dshares * shares, as FlashAttention computes it (Dao et al., 2022)
+        dscores = shares * (dshares - (djoined * joined).sum(-1, keepdims=True))
+        (dscores,) = run.operands(dscores * x.dtype.type(scale))
         return (
             project_back("query", join(dscores @ k))
             + project_back("key", join(dscores.swapaxes(2, 3) @ q))
-            + project_back("value", join(shares.swapaxes(2, 3) @ djoined))
+            + project_back("value", join(weights.swapaxes(2, 3) @ djoined))
         )
 
-    return project("output", join(shares @ v)), backward
+    return project("output", join(joined)), backward

@@ -15,7 +15,7 @@ from .passes import Outcome, Pass, forward, forward_all, sum_float64
 @forward.register
 def _(layer: models.Dense, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
     parameters = run.parameters(named)
-    y, back = affine(x, parameters["weight"], parameters.get("bias"))
+    y, back = affine(run, x, parameters["weight"], parameters.get("bias"))
 
     def backward(dy: np.ndarray) -> np.ndarray:
         dx, gradients = back(dy)
@@ -26,21 +26,22 @@ def _(layer: models.Dense, named: NamedLayer, x: np.ndarray, run: Pass) -> Outco
 
 
 def affine(
-    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None
+    run: Pass, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None
 ) -> tuple[np.ndarray, Callable[[np.ndarray], tuple[np.ndarray, Weights]]]:
     """Return x @ weight' + bias over the last axis, and its backward pass: the gradient of x, and
     those of the "weight" and, unless it is None, of the "bias".
     """
-    rows = x.reshape(-1, x.shape[-1])  # a product of many small matrices is slow in NumPy
+    # a product of many small matrices is slow in NumPy
+    rows, matrix = run.operands(x.reshape(-1, x.shape[-1]), weight)
 
     def backward(dy: np.ndarray) -> tuple[np.ndarray, Weights]:
-        drows = dy.reshape(-1, dy.shape[-1])
+        (drows,) = run.operands(dy.reshape(-1, dy.shape[-1]))
         gradients = {"weight": drows.T @ rows}
         if bias is not None:
-            gradients["bias"] = sum_float64(drows, (0,))
-        return (drows @ weight).reshape(x.shape), gradients
+            gradients["bias"] = sum_float64(dy.reshape(-1, dy.shape[-1]), (0,))
+        return (drows @ matrix).reshape(x.shape), gradients
 
-    y = (rows @ weight.T).reshape(*x.shape[:-1], -1)
+    y = (rows @ matrix.T).reshape(*x.shape[:-1], -1)
     return y if bias is None else y + bias, backward
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ... import models
 from ...models.model import NamedLayer, Weights
+from .rounding import Rounding
 
 Backward = Callable[[np.ndarray], np.ndarray]
 """Maps the output's gradient to the input's, and adds the parameters' to Pass.gradients."""
@@ -32,6 +33,7 @@ class Pass:
     running: the running statistics after the pass, by full name.
     near_ties: how many windows of max-pools had near ties: two values so close that a framework may
         give the gradient to either.
+    rounding: what is rounded; None for nothing.
     """
 
     weights: Weights
@@ -41,6 +43,17 @@ class Pass:
     gradients: Weights = field(default_factory=dict)
     running: Weights = field(default_factory=dict)
     near_ties: int = 0
+    rounding: Rounding | None = None
+
+    def operands(self, *arrays: np.ndarray) -> list[np.ndarray]:
+        """Return the operands of a product, in the precision in which it is computed."""
+        if self.rounding is None:
+            return list(arrays)
+        return [self.rounding.operand(array) for array in arrays]
+
+    def handed_on(self, array: np.ndarray) -> np.ndarray:
+        """Return what a layer hands on, in the precision in which it does."""
+        return array if self.rounding is None else self.rounding.handed_on(array)
 
     def parameters(self, named: NamedLayer) -> Weights:
         """Return the layer's parameters by their short name ("weight")."""
@@ -54,7 +67,7 @@ class Pass:
 
     def add_to(self, name: str, gradient: np.ndarray) -> None:
         """Add to the gradient of a parameter, which another layer may have added to before."""
-        before = self.gradients.get(name)
+        gradient, before = self.handed_on(gradient), self.gradients.get(name)
         self.gradients[name] = gradient if before is None else before + gradient
 
 
@@ -71,11 +84,12 @@ def forward_all(layers: Iterable[NamedLayer], x: np.ndarray, run: Pass) -> Outco
     backwards = []
     for named in layers:
         x, backward = forward(named.layer, named, x, run)
+        x = run.handed_on(x)
         backwards.append(backward)
 
     def back(dy: np.ndarray) -> np.ndarray:
         for backward in reversed(backwards):
-            dy = backward(dy)
+            dy = run.handed_on(backward(dy))
         return dy
 
     return x, back

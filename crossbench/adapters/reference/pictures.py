@@ -16,10 +16,11 @@ BLOCK_VALUES = 2**19
 @forward.register
 def _(layer: models.Conv, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
     (sh, sw), (ph, pw), (kh, kw) = layer.stride, layer.padding, layer.kernel
-    padded = np.pad(x, ((0, 0), (0, 0), (ph, ph), (pw, pw)))
+    (operand,) = run.operands(x)
+    padded = np.pad(operand, ((0, 0), (0, 0), (ph, ph), (pw, pw)))
     patches = sliding_window_view(padded, (kh, kw), (2, 3))[:, :, ::sh, ::sw]
     parameters = run.parameters(named)
-    kernel = parameters["weight"]
+    (kernel,) = run.operands(parameters["weight"])
     height, width = patches.shape[2:4]
     blocks = _blocks(len(x), patches[:1].size)
     y = np.empty((len(x), height, width, layer.features), x.dtype)
@@ -28,9 +29,12 @@ def _(layer: models.Conv, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcom
 
     def backward(dy: np.ndarray) -> np.ndarray:
         dpadded, dkernel = np.zeros_like(padded), np.zeros_like(kernel)
+        (doperand,) = run.operands(dy)
         for block in blocks:
-            dkernel += np.tensordot(dy[block], patches[block], ((0, 2, 3), (0, 2, 3)))
-            dpatches = np.tensordot(dy[block], kernel, ((1,), (0,)))  # batch, h, w, channel, kh, kw
+            dkernel += np.tensordot(doperand[block], patches[block], ((0, 2, 3), (0, 2, 3)))
+            dpatches = np.tensordot(
+                doperand[block], kernel, ((1,), (0,))
+            )  # batch, h, w, channel, kh, kw
             for i in range(kh):
                 for j in range(kw):
                     window = dpadded[block, :, i : i + sh * height : sh, j : j + sw * width : sw]

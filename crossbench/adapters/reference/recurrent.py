@@ -22,7 +22,7 @@ def _(layer: models.LSTM | models.GRU, named: NamedLayer, x: np.ndarray, run: Pa
     directions = []
     for suffix in suffixes:
         weights = [parameters[f"{name}{suffix}"] for name in ("weight_ih", "weight_hh", "bias")]
-        directions.append(run_cell(x[:, ::-1] if suffix else x, *weights))
+        directions.append(run_cell(run, x[:, ::-1] if suffix else x, *weights))
 
     def backward(dy: np.ndarray) -> np.ndarray:
         dx = np.zeros_like(x)
@@ -42,14 +42,16 @@ RecurrentBackward = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def _lstm(
-    x: np.ndarray, ih: np.ndarray, hh: np.ndarray, bias: np.ndarray
+    run: Pass, x: np.ndarray, ih: np.ndarray, hh: np.ndarray, bias: np.ndarray
 ) -> tuple[np.ndarray, RecurrentBackward]:
+    xs, ih, hh = run.operands(x, ih, hh)
     h = c = np.zeros((len(x), hh.shape[1]), x.dtype)
     steps = []
     for t in range(x.shape[1]):
-        i, f, g, o = np.split(x[:, t] @ ih.T + h @ hh.T + bias, 4, 1)
+        (operand,) = run.operands(h)
+        i, f, g, o = np.split(xs[:, t] @ ih.T + operand @ hh.T + bias, 4, 1)
         i, f, g, o = sigmoid(i), sigmoid(f), np.tanh(g), sigmoid(o)
-        before, c = (h, c), f * c + i * g
+        before, c = (operand, c), f * c + i * g
         h = o * np.tanh(c)
         steps.append((before, (i, f, g, o), c))
 
@@ -67,10 +69,11 @@ def _lstm(
                 dh * tanh_c * o * (1 - o),
             )
             dgates = np.concatenate(gates, 1)
-            dx[:, t] = dgates @ ih
-            dih += dgates.T @ x[:, t]
-            dhh += dgates.T @ h_before
             dbias += dgates.sum(0)
+            (dgates,) = run.operands(dgates)
+            dx[:, t] = dgates @ ih
+            dih += dgates.T @ xs[:, t]
+            dhh += dgates.T @ h_before
             dh, dc = dgates @ hh, dc * f
         return dx, dih, dhh, dbias
 
@@ -78,13 +81,15 @@ def _lstm(
 
 
 def _gru(
-    x: np.ndarray, ih: np.ndarray, hh: np.ndarray, bias: np.ndarray
+    run: Pass, x: np.ndarray, ih: np.ndarray, hh: np.ndarray, bias: np.ndarray
 ) -> tuple[np.ndarray, RecurrentBackward]:
+    xs, ih, hh = run.operands(x, ih, hh)
     h = np.zeros((len(x), hh.shape[1]), x.dtype)
     steps = []
     for t in range(x.shape[1]):
-        from_x = np.split(x[:, t] @ ih.T + bias, 3, 1)
-        from_h = np.split(h @ hh.T, 3, 1)
+        (operand,) = run.operands(h)
+        from_x = np.split(xs[:, t] @ ih.T + bias, 3, 1)
+        from_h = np.split(operand @ hh.T, 3, 1)
         r, z = (sigmoid(a + b) for a, b in zip(from_x[:2], from_h[:2], strict=True))
         n = np.tanh(from_x[2] + r * from_h[2])
         steps.append((h, r, z, n, from_h[2]))
@@ -99,10 +104,11 @@ def _gru(
             dr = dn * new_from_h * r * (1 - r)
             dgates = np.concatenate((dr, dz, dn), 1)
             dfrom_h = np.concatenate((dr, dz, dn * r), 1)
-            dx[:, t] = dgates @ ih
-            dih += dgates.T @ x[:, t]
-            dhh += dfrom_h.T @ before
             dbias += dgates.sum(0)
+            dgates, dfrom_h, before_operand = run.operands(dgates, dfrom_h, before)
+            dx[:, t] = dgates @ ih
+            dih += dgates.T @ xs[:, t]
+            dhh += dfrom_h.T @ before_operand
             dh = dh * z + dfrom_h @ hh
         return dx, dih, dhh, dbias
 

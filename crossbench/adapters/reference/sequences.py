@@ -34,7 +34,7 @@ def _(layer: models.OneHot, named: NamedLayer, x: np.ndarray, run: Pass) -> Outc
 
 @forward.register
 def _(layer: models.Unembedding, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
-    y, back = affine(x, run.weights[TIED_WEIGHT], None)
+    y, back = affine(run, x, run.weights[TIED_WEIGHT], None)
 
     def backward(dy: np.ndarray) -> np.ndarray:
         dx, gradients = back(dy)

@@ -30,6 +30,9 @@ class TorchAdapter(Adapter):
             return f"torch {version} is built without CUDA: install a CUDA build of torch"
         return None
 
+    def lacks(self, compute: str, device: str) -> str | None:
+        return None
+
     def installed(self) -> dict[str, str]:
         return versions("torch")
 

@@ -35,7 +35,8 @@ class CompiledWorkload(TorchWorkload):
         if self.has_loss:
             return self.compiled(inputs, labels, masks)
         # without a loss of their own: a compiler leaves out what does not change the loss
-        return self.criterion(self.compiled_logits(inputs, masks), labels)
+        with self.autocast():
+            return self.criterion(self.compiled_logits(inputs, masks), labels)
 
     def infer(self, inputs: Any) -> Any:
         return self.compiled_inference(inputs)

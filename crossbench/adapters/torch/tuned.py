@@ -199,11 +199,12 @@ class Replica:
     def __init__(self, workload: TunedWorkload, seed: int) -> None:
         self.seed, self.generator = seed, torch.Generator(workload.device)
         self.parameters = workload.trained
-        self.criterion = workload.criterion
+        self.criterion, self.autocast = workload.criterion, workload.autocast
         tensors = [*workload.module.parameters(), *workload.module.buffers()]
         self.module = copy.deepcopy(workload.module, {id(tensor): tensor for tensor in tensors})
-        # oneDNN has no float64: there the same modules compute in the layout of the whole batch
-        if workload.dtype == torch.float32:
+        # oneDNN has no float64, and none of its own layout in bfloat16: there the same modules
+        # compute in the layout of the whole batch
+        if workload.dtype == torch.float32 and not workload.is_mixed:
             use_blocked_layout(self.module)
         self.dropouts: dict[str, PieceDropout] = {}
         for path, module in list(self.module.named_modules()):
@@ -221,7 +222,8 @@ class Replica:
         for inputs, labels, masks in pieces:
             for name, dropout in self.dropouts.items():
                 dropout.mask = masks.get(name)
-            loss = self.criterion(self.module(inputs), labels) * (len(labels) / size)
+            with self.autocast():  # of this thread
+                loss = self.criterion(self.module(inputs), labels) * (len(labels) / size)
             gradients = torch.autograd.grad(loss, self.parameters)
             total = _sums(total, gradients) if total else list(gradients)
             losses.append(loss.detach())

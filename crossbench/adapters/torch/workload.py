@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...inputs.names import TF32
 from ...models.model import Weights
-from ...workload import Batch, Batches, Job, Workload, batches_on_device
+from ...workload import Batch, Batches, DeviceArrays, Job, Workload, batches_on_device
 from .model import canonical_parts, criterion, optimizer, schedule, sequential, tie
 
 if TYPE_CHECKING:
@@ -21,17 +22,21 @@ SEED = 0
 """Seed of the dropout masks."""
 
 
-class TorchArrays:
-    def __init__(self, device: torch.device) -> None:
+class TorchArrays(DeviceArrays):
+    def __init__(self, device: torch.device, is_mixed: bool) -> None:
         import torch
 
         self.torch, self.device = torch, device
+        self.dtype = torch.bfloat16 if is_mixed else torch.float32
 
     def put(self, array: np.ndarray) -> torch.Tensor:
         return self._waited_for(self.torch.tensor(array, device=self.device))
 
+    def operand(self, array: np.ndarray) -> torch.Tensor:
+        return self._waited_for(self.put(array).to(self.dtype))
+
     def fetch(self, array: torch.Tensor, step: int = 1) -> np.ndarray:
-        return array[::step].cpu().numpy()
+        return array[::step].float().cpu().numpy()
 
     def address(self, array: torch.Tensor) -> int:
         return array.data_ptr()
@@ -56,12 +61,11 @@ class TorchRuntime(Workload):
         import torch
 
         torch.set_num_threads(job.threads)
-        # TensorFloat-32 has 10 bits of mantissa; the table says float32
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False
+        for backend in (torch.backends.cuda.matmul, torch.backends.cudnn):
+            backend.allow_tf32 = job.compute == TF32
         # have cuDNN try its convolutions and take the fastest, as XLA and CUDA.jl do
         torch.backends.cudnn.benchmark = True
-        self.torch = torch
+        self.torch, self.is_mixed = torch, job.is_mixed
         self.device = torch.device("cuda" if job.device == "gpu" else "cpu")
 
     def wait(self) -> None:
@@ -80,7 +84,7 @@ class TorchRuntime(Workload):
         return self.torch.get_num_threads()
 
     def arrays(self) -> TorchArrays:
-        return TorchArrays(self.device)
+        return TorchArrays(self.device, self.is_mixed)
 
     def gpu_details(self) -> dict[str, str]:
         """Return the GPU's name and the versions of CUDA and cuDNN; nothing on a CPU."""
@@ -165,12 +169,12 @@ class TorchWorkload(TorchRuntime):
     def predict_epoch(self) -> np.ndarray:
         with self._inference():
             logits = self.torch.stack([self.infer(inputs) for inputs, *_ in self.batches])
-            return logits.cpu().numpy()
+            return logits.to(self.dtype).cpu().numpy()
 
     def predict_batches(self) -> Iterator[np.ndarray]:
         for inputs, *_ in self.batches:
             with self._inference():
-                logits = self.infer(inputs).cpu().numpy()
+                logits = self.infer(inputs).to(self.dtype).cpu().numpy()
             yield logits
 
     def infer(self, inputs: Any) -> torch.Tensor:
@@ -195,7 +199,7 @@ class TorchWorkload(TorchRuntime):
 
     def predict(self, inputs: np.ndarray) -> np.ndarray:
         with self._inference():
-            return self.module(self._tensor(inputs)).cpu().numpy()
+            return self.module(self._tensor(inputs)).to(self.dtype).cpu().numpy()
 
     def weights(self) -> Weights:
         return {n: t.detach()[rows].cpu().numpy().copy() for n, (t, rows) in self.tensors.items()}
@@ -220,7 +224,14 @@ class TorchWorkload(TorchRuntime):
 
     def loss(self, inputs: Any, labels: Any, masks: Mapping[str, Any]) -> torch.Tensor:
         """Return the loss of a batch in training."""
-        return self.criterion(self._logits(inputs, masks), labels)
+        with self.autocast():
+            return self.criterion(self._logits(inputs, masks), labels)
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Return the context in which products are computed in bfloat16, if the job asks for it."""
+        if not self.is_mixed:
+            return nullcontext()
+        return self.torch.autocast(self.device.type, self.torch.bfloat16)
 
     def _logits(self, inputs: torch.Tensor, masks: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Return the logits in training; without masks each dropout draws its own."""
@@ -238,7 +249,7 @@ class TorchWorkload(TorchRuntime):
         """Have the module predict, and train again afterwards."""
         self.module.eval()
         try:
-            with self.torch.inference_mode():
+            with self.torch.inference_mode(), self.autocast():
                 yield
         finally:
             self.module.train()

@@ -17,6 +17,11 @@ from .examples import (
     proof_weights as proof_weights,
 )
 from .expected import ReferenceTensors as ReferenceTensors, compute_reference as compute_reference
+from .precision import (
+    PrecisionReference as PrecisionReference,
+    precision_reference as precision_reference,
+    prove_precision as prove_precision,
+)
 from .tensors import (
     PRECISIONS as PRECISIONS,
     collect_tensors as collect_tensors,

@@ -37,6 +37,14 @@ def run_workload(build: Callable[[Job], Workload], job: Job, seed: int = SEED) -
 def collect_tensors(workload: Workload, model: Model, seed: int, dtype: str) -> Weights:
     """Return all tensors that are compared, by name, of a workload of the proof's model."""
     weights, batches = proof_weights(model, seed), proof_batches(model, seed, dtype)
+    tensors = collect_untrained(workload, weights, batches, dtype)
+    return tensors | train_from_both(workload, model, weights, batches, dtype)
+
+
+def collect_untrained(
+    workload: Workload, weights: Weights, batches: ArrayBatches, dtype: str
+) -> Weights:
+    """Load the weights, place the batches, and return what the workload computes of them."""
     workload.load_weights(cast(weights, dtype))
     whole = concatenate(batches)
     loss, gradients = workload.loss_and_gradients(whole)
@@ -45,7 +53,7 @@ def collect_tensors(workload: Workload, model: Model, seed: int, dtype: str) -> 
     workload.place(batches)
     tensors["logits of an epoch"] = workload.predict_epoch()
     tensors["logits of single batches"] = np.stack(list(workload.predict_batches()))
-    return tensors | train_from_both(workload, model, weights, batches, dtype)
+    return tensors
 
 
 def train_from_both(

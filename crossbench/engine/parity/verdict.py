@@ -85,10 +85,10 @@ def full_float32(build: Callable[[Job], Workload], job: Job) -> dict[str, float 
 
     A GPU may round their operands to TensorFloat-32, which the other float32 tensors do not reveal.
     """
-    return {name: _output_deviation(build, job, model) for name, model in PRECISION_MODELS.items()}
+    return {name: output_deviation(build, job, model) for name, model in PRECISION_MODELS.items()}
 
 
-def _output_deviation(build: Callable[[Job], Workload], job: Job, model: Model) -> float | None:
+def output_deviation(build: Callable[[Job], Workload], job: Job, model: Model) -> float | None:
     random = np.random.default_rng(SEED)
     inputs = random.normal(size=(BATCH_SIZE, *model.input_shape)).astype(np.float32)
     shapes = {name: parameter.shape for name, parameter in model.parameters.items()}

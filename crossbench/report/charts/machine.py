@@ -44,6 +44,7 @@ def roofline(comparison: Comparison) -> Chart | None:
     cells = []
     intensities = set[float]()
     for result, gflops, peak in found:
+        compute = result.cell.compute
         flops_per_byte = intensity(comparison.model, result.cell.batch_size)
         intensities.add(flops_per_byte)
         limit = _limit(peak, flops_per_byte)
@@ -54,7 +55,7 @@ def roofline(comparison: Comparison) -> Chart | None:
             [row_name(comparison, result), number(gflops), number(limit), percent(gflops / limit)]
         )
         ridge = peak.gflops / peak.copy_gigabytes
-        place = f"{result.cell.device}, {count(result.cell.threads, 'thread')}"
+        place = f"{result.cell.device}, {count(result.cell.threads, 'thread')}, {compute}"
         for at in (min(ridge, flops_per_byte) / 4, ridge, 4 * max(ridge, flops_per_byte)):
             edge = {"place": place, "FLOP per byte": at, "GFLOP/s": _limit(peak, at)}
             edges[place, at] = edge

@@ -34,12 +34,16 @@ def several(comparisons: list[Comparison]) -> Chart | None:
         return None
     values: Values = []
     cells: list[list[str]] = []
-    several_works = len({r.cell.work for c in comparisons for r in c.results}) > 1
+    cells_of_all = [r.cell for c in comparisons for r in c.results]
+    several_works = len({cell.work for cell in cells_of_all}) > 1
+    several_computes = len({cell.compute for cell in cells_of_all}) > 1
     for label, comparison, result, other in pairs(comparisons, base):
         ratio = comparison.paired(result, other)
         if ratio is None:
             continue
         where = f"{label}, {result.cell.device}, {count(result.cell.threads, 'thread')}"
+        if several_computes:
+            where += f", {result.cell.compute}"
         if several_works:
             where += f", {result.cell.task}, batches of {result.cell.batch_size:,}"
         values.append(labels(comparison, result) | {"row": where, **bounds(ratio)})

@@ -1,0 +1,66 @@
+"""What the proof of a precision accepts, and what it says of the rest."""
+
+from dataclasses import replace
+
+import pytest
+from samples import PRECISION, comparison, result
+
+from crossbench.results.reference import Reference, ReferenceLosses
+
+FORMS = {"logits": 3e-3, "gradient of w": 4e-3}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({}, None),
+        ({"observed": {"logits": 0.5, "gradient of w": 4e-3}}, "logits differs by 5.0e-01"),
+        (
+            {"observed": {"logits": 1e-7, "gradient of w": 4e-3}},
+            "the logits are computed in a higher precision than bfloat16",
+        ),
+        (
+            {"observed": {"logits": 3e-3, "gradient of w": 1e-6}},
+            "the gradients are computed in a higher precision than bfloat16",
+        ),
+        ({"observed": {**FORMS, "gradient of b.bias": 1.3}}, None),
+        (
+            {"observed": {**FORMS, "gradient of b.bias": None}},
+            "gradient of b.bias is not finite",
+        ),
+        ({"observed": {**FORMS, "gradient of v": 0.3}}, "gradient of v differs by 3.0e-01"),
+        ({"optimizer": {"w": 2e-3}}, "the optimizer's step of w differs by 2.0e-03"),
+        ({"rounded": ["w", "b"]}, "w and 1 more are kept in bfloat16, not in float32"),
+        ({"observed": {"logits": None, "gradient of w": 4e-3}}, "logits is not finite"),
+    ],
+)
+def test_what_disagrees_is_named(change, words):
+    both = FORMS | {"gradient of b.bias": 4e-3, "gradient of v": 4e-3}
+    honest = replace(
+        PRECISION, observed=FORMS, operands=both, everywhere=both, optimizer={"w": 0.0}
+    )
+    found = replace(honest, **change).disagreement("bfloat16")
+    assert found is None if words is None else words in found
+
+
+def test_an_unproved_precision_is_not_ranked():
+    r = result("torch", [1, 1.0], compute="bfloat16")
+    assert comparison(r).doubt(r) == "it was not proved to compute in bfloat16"
+
+
+def test_losses_of_the_timed_run_are_neither_too_far_nor_too_exact():
+    losses = {"first epoch": [2.3] * 3, "steady epoch": [2.3] * 3}
+    rounded = {name: [2.302] * 3 for name in losses}
+    reference = Reference(
+        [], False, [ReferenceLosses("train", 100, losses, losses, {"bfloat16": rounded})]
+    )
+
+    def doubt(loss, compute="bfloat16"):
+        r = replace(result("torch", [1, 1.0], compute=compute), precision=PRECISION)
+        r.epochs = [replace(epoch, losses=[loss] * epoch.steps) for epoch in r.epochs]
+        return replace(comparison(r), reference=reference).own_doubt(r)
+
+    assert doubt(2.3015) is None
+    assert "the loss of step 1 (first epoch) is 2.33" in doubt(2.33)
+    assert "its losses are too exact" in doubt(2.300001)
+    assert "the loss of step 1" in doubt(2.3015, compute="float32")
