@@ -171,6 +171,7 @@ def to_target(comparison: Comparison, markdown: bool = False) -> str | None:
                 f"seconds to {target_name(target)}": number(seconds) if met else EMPTY_CELL,
                 "CPU s": number(cpu) if met else EMPTY_CELL,
                 "epochs": str(len(r.to_target)) if r.to_target else EMPTY_CELL,
+                "steps": integer(len(r.to_target) * comparison.batches(r) or None),
                 target.what: target_value(target, reached),
                 "": "" if met or not r.to_target else f"given up after {number(seconds)} s",
             }

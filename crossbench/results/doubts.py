@@ -20,9 +20,10 @@ MIN_TIMED_LOSS_BOUND = 1e-5
 """The largest relative error of a loss in the first steps: this bound, or FLOAT32_FACTOR times the
 error of the reference's own float32, whichever is larger, as near ties in a max-pool move the loss.
 In bfloat16 it is off by 2e-4."""
-MIN_ROUNDED_LOSS_BOUND = 1e-3
+MIN_ROUNDED_LOSS_BOUND = 1e-2
 """The same where products are computed in bfloat16 or TensorFloat-32: of a mean over examples the
-errors cancel in part, by chance."""
+errors cancel in part, by chance, and an optimizer that divides by the size of a gradient makes a
+whole step of its rounding (text_lstm, whose optimizer is RMSprop: 0.3 % after a step)."""
 MIN_ERROR_SHARE = 0.01
 """The smallest error of any loss in the first steps there, as a share of the reference's largest
 with the same rounding."""
