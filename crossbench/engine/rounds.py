@@ -22,7 +22,7 @@ from ..host.machine import usable_cpus
 from ..inputs.names import FLOAT32, Compute
 from ..models import Model
 from ..models.parts import Part, groups, parts
-from ..models.shortened import left_out
+from ..models.shortened import in_whole_model, left_out
 from ..results.cells import Cell, CellResult
 from ..results.comparison import Comparison
 from ..results.doubts import over_peak
@@ -190,9 +190,11 @@ class Measurement:
                     with fail_cell_on_error("in parity", result):
                         (result.parity,) = proof.result()
                 self.save(self.comparison)
-            rounding_only = reference.result().rounding_only
+            proved = reference.result().rounding_only
         self.comparison.reference = Reference(
-            rounding_only, evidence.has_dropouts(self.model), left_out=left_out(self.model)
+            in_whole_model(self.model, proved),
+            evidence.has_dropouts(self.model),
+            left_out=left_out(self.model),
         )
         self.save(self.comparison)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -132,7 +132,7 @@ class Model(Checked):
 
     def all_layers(self) -> Iterator[NamedLayer]:
         """Yield the layers in order, each followed by its inner layers."""
-        return _with_inner_layers(self.named_layers())
+        return with_inner_layers(self.named_layers())
 
     @property
     def output_shape(self) -> Shape:
@@ -234,10 +234,10 @@ def _name_layers(
         shape = named.output_shape
 
 
-def _with_inner_layers(layers: Iterator[NamedLayer]) -> Iterator[NamedLayer]:
+def with_inner_layers(layers: Iterable[NamedLayer]) -> Iterator[NamedLayer]:
     for named in layers:
         yield named
-        yield from _with_inner_layers(iter(named.body + named.shortcut))
+        yield from with_inner_layers(named.body + named.shortcut)
 
 
 def _as_dict(description: Any) -> dict[str, Any]:

@@ -5,11 +5,13 @@ run trains the whole model.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from ..data.sources import Pictures
 from . import Embedding, Layer, Model, Unembedding
+from .model import with_inner_layers
 
 MAX_EMBEDDING_ROWS, MAX_TIED_ROWS = 50_000, 2_000
 """Rows of an embedding at most: a row that no example uses does nothing. Fewer where the last layer
@@ -62,15 +64,44 @@ def _with_smaller_pictures(model: Model) -> Model:
 
 def without_repetitions(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
     """Return the layers with at most MAX_EQUAL_BLOCKS of equal blocks that follow one another."""
+    return _without_repetitions(layers)[0]
+
+
+def _without_repetitions(layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], list[int]]:
+    """Return the layers that are kept, and for each layer the place among them of its equal."""
     kept: list[Layer] = []
+    places: list[int] = []
     for layer in layers:
+        places.append(len(kept))
         kept.append(layer)
         for size in range(1, len(kept) // (MAX_EQUAL_BLOCKS + 1) + 1):
             blocks = [kept[len(kept) - n * size :][:size] for n in range(1, MAX_EQUAL_BLOCKS + 2)]
             if all(block == blocks[0] for block in blocks):
                 del kept[-size:]
+                places = [at if at < len(kept) else at - size for at in places]
                 break
-    return tuple(kept)
+    return tuple(kept), places
+
+
+def in_whole_model(model: Model, parameters: Iterable[str]) -> list[str]:
+    """Return the parameters of the model that those of its proof stand for, by full name."""
+    standing = _stands_for(model)
+    split = (parameter.rpartition(".") for parameter in parameters)
+    return [f"{layer}.{name}" for proved, _, name in split for layer in standing[proved]]
+
+
+def _stands_for(model: Model) -> dict[str, list[str]]:
+    """Return the layers of the model that each layer of its proof stands for, by name."""
+    smaller = list(shortened(model).named_layers())
+    _, places = _without_repetitions(model.layers)
+    if len(smaller) == len(model.layers):
+        places = list(range(len(smaller)))
+    found: dict[str, list[str]] = {}
+    for named, place in zip(model.named_layers(), places, strict=True):
+        pairs = zip(with_inner_layers([smaller[place]]), with_inner_layers([named]), strict=True)
+        for proved, layer in pairs:
+            found.setdefault(proved.name, []).append(layer.name)
+    return found
 
 
 def left_out(model: Model) -> list[str]:

@@ -43,6 +43,11 @@ def grid(
     )
 
 
+def equal_columns(rows: list[dict[str, str]], *names: str) -> list[str]:
+    """Return those of the columns that say the same of every row."""
+    return [name for name in names if len({cells[name] for cells in rows}) == 1]
+
+
 def draw(headers: list[str], rows: list[list[str]], alignment: Sequence[str], layout: str) -> str:
     """Return a table. layout: "simple" (plain text), "pipe" (Markdown) or "html".
 
@@ -130,6 +135,13 @@ def number(value: float | None) -> str:
         return f"{value:,.0f}"
     digits = 2 if size >= 1 or size == 0 else 3 if size >= 0.1 else 4
     return f"{value:.{digits}f}"
+
+
+def loss(value: float | None) -> str:
+    """Return a loss with the four decimals in which rows of different precisions may differ."""
+    if value is None:
+        return EMPTY_CELL
+    return f"{value:.4f}" if abs(value) < EXPONENT_FROM else f"{value:.4e}"
 
 
 def milliseconds(seconds: Estimate | None) -> str:

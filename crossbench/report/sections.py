@@ -14,6 +14,7 @@ from ..results.epochs import TRAIN
 from .formatting import (
     EMPTY_CELL,
     count,
+    equal_columns,
     grid,
     integer,
     lines,
@@ -176,8 +177,10 @@ def to_target(comparison: Comparison, markdown: bool = False) -> str | None:
                 "": "" if met or not r.to_target else f"given up after {number(seconds)} s",
             }
         )
-    hidden = () if any(row[""] for row in rows) else ("",)
-    return grid(rows, hidden, markdown=markdown)
+    hidden = equal_columns(rows, "device", "threads")
+    if not any(row[""] for row in rows):
+        hidden.append("")
+    return grid(rows, hidden, text_columns=1 if "device" in hidden else 2, markdown=markdown)
 
 
 def usage(comparison: Comparison, markdown: bool = False) -> str:

@@ -12,7 +12,7 @@ from ..results.rows import Value, as_dict, estimate_fields, row
 from ..results.several_runs import Change, MeanRatio, by_work, changes, mean_ratios
 from ..results.statistics import MIN_ROUNDS, Estimate, unpaired_ratio
 from .details import label_columns, time_columns, work_columns
-from .formatting import count, grid, joined, lines, number, with_interval
+from .formatting import count, equal_columns, grid, joined, lines, number, with_interval
 
 MERGED_COLUMNS = (
     *("machine", "framework", "device", "threads", "compute", "task", "batch size"),
@@ -101,7 +101,7 @@ def merged_table(comparisons: list[Comparison], markdown: bool = False) -> str:
                 }
             )
             rows.append({name: columns[name] for name in MERGED_COLUMNS})
-    hidden = _same(rows, "compute", "task", "batch size")
+    hidden = equal_columns(rows, "compute", "task", "batch size")
     table = grid(rows, hidden, text_columns=3, markdown=markdown)
     return "\n\n".join([_legend(comparisons), table])
 
@@ -167,13 +167,8 @@ def mean_table(comparisons: list[Comparison], markdown: bool = False) -> str | N
         "geometric mean: of the ratios of steady seconds in each round, then the median of the "
         f"rounds with (its 95 % bootstrap interval) or, for fewer than {MIN_ROUNDS}, [the range]."
     )
-    table = grid(rows, _same(rows, "compute"), text_columns=3, markdown=markdown)
+    table = grid(rows, equal_columns(rows, "compute"), text_columns=3, markdown=markdown)
     return "\n\n".join([table, lines(notes)])
-
-
-def _same(rows: list[dict[str, str]], *names: str) -> list[str]:
-    """Return those of the columns that say the same of every row."""
-    return [name for name in names if len({cells[name] for cells in rows}) == 1]
 
 
 def _ratio_to_fastest(

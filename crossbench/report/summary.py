@@ -16,6 +16,7 @@ from ..results.rows import Row, rows
 from .formatting import (
     MAX_CELL_CHARACTERS,
     joined,
+    loss,
     mebibytes,
     milliseconds,
     number,
@@ -108,7 +109,7 @@ def _cells(row: Row) -> dict[str, str]:
         "steady epoch s": with_interval(row.steady_epoch_seconds),
         "ratio": with_interval(row.ratio),
         "× float32": with_interval(row.float32_ratio),
-        TEST_LOSS: number(row.test_loss),
+        TEST_LOSS: loss(row.test_loss),
         "× idiomatic": with_interval(row.idiomatic_ratio),
         "examples\nper s": number(row.examples_per_second),
         LATENCY: milliseconds(row.latency_seconds),

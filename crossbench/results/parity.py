@@ -48,8 +48,10 @@ LAST_PLACE = {BFLOAT16: 2.0**-7, TF32: 2.0**-10}
 MIN_PRECISION_SHARE = 0.1
 """The smallest deviation of the logits, and of the gradients, as a share of the smaller one of the
 two forms: what lies below was computed in a higher precision."""
-OPTIMIZER_BOUND = 5e-4
-"""The largest deviation of a step of the optimizer from the reference's, of the same gradients."""
+OPTIMIZER_BOUND = 2.5e-4
+"""The largest deviation of a step of the optimizer from the reference's, of the same gradients:
+honest rows of all models lie below 1.7e-4, a momentum in bfloat16 is off by 1e-3, and RMSprop's
+mean of squares by 4e-4."""
 
 
 @dataclass(frozen=True)

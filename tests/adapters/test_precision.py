@@ -15,7 +15,18 @@ from crossbench.inputs.names import BFLOAT16, FLOAT32
 from crossbench.workload import Job
 
 THREADS = 2
-MODELS = {"lenet": models.get("lenet"), "mlp7_relu": models.get("mlp7_relu")}
+MODEL = models.get("mnist_mlp")
+EACH_MODEL = pytest.mark.parametrize(
+    "model",
+    [
+        MODEL,
+        *(
+            pytest.param(models.get(name), marks=pytest.mark.long)
+            for name in ("lenet", "mlp7_relu")
+        ),
+    ],
+    ids=lambda model: model.name,
+)
 
 
 @pytest.fixture(scope="module")
@@ -45,22 +56,21 @@ def proof(build, model, references):
     return parity.prove_precision(build, job, references(model))
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_the_mixed_precision_of_the_framework_is_proved(mixed, name, references):
-    found = proof(mixed.build, MODELS[name], references)
+@EACH_MODEL
+def test_the_mixed_precision_of_the_framework_is_proved(mixed, model, references):
+    found = proof(mixed.build, model, references)
     assert found.disagreement(BFLOAT16) is None
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_a_row_in_float32_is_not_one_in_bfloat16(mixed, name, references):
-    found = proof(lambda job: mixed.build(replace(job, compute=FLOAT32)), MODELS[name], references)
+@EACH_MODEL
+def test_a_row_in_float32_is_not_one_in_bfloat16(mixed, model, references):
+    found = proof(lambda job: mixed.build(replace(job, compute=FLOAT32)), model, references)
     assert "are computed in a higher precision than bfloat16" in found.disagreement(BFLOAT16)
 
 
 def test_a_row_in_bfloat16_is_not_one_in_float32(mixed, expected):
-    model = MODELS["lenet"]
-    job = Job(model, "cpu", THREADS, FLOAT32, compute=BFLOAT16)
-    assert "in float32" in parity.prove(mixed.build, job, expected(model)).disagreement
+    job = Job(MODEL, "cpu", THREADS, FLOAT32, compute=BFLOAT16)
+    assert "in float32" in parity.prove(mixed.build, job, expected(MODEL)).disagreement
 
 
 class Wrong:
@@ -119,6 +129,7 @@ def change_variables(workload, weights):
             variable.assign(rounded(np.asarray(variable), BFLOAT16))
 
 
+@EACH_MODEL
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -126,12 +137,13 @@ def change_variables(workload, weights):
         (round_state, "the optimizer's step of"),
     ],
 )
-def test_weights_and_the_optimizers_state_must_be_in_float32(mixed, change, words, references):
+def test_weights_and_the_optimizers_state_must_be_in_float32(
+    mixed, model, change, words, references
+):
     def build(job):
         return Wrong(mixed.build(job), change)
 
-    for model in MODELS.values():
-        assert words in proof(build, model, references).disagreement(BFLOAT16)
+    assert words in proof(build, model, references).disagreement(BFLOAT16)
 
 
 CHUNK = 8
@@ -212,5 +224,5 @@ def loss_in_bfloat16(framework, plant):
 )
 def test_sums_and_losses_must_be_in_float32(mixed, plant, fault, words, references):
     fault(plant.framework, plant)
-    found = proof(mixed.build, MODELS["lenet"], references).disagreement(BFLOAT16)
+    found = proof(mixed.build, MODEL, references).disagreement(BFLOAT16)
     assert re.search(words, found)

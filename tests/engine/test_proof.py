@@ -10,7 +10,7 @@ from crossbench import models
 from crossbench.adapters.reference import ReferenceWorkload, global_norm
 from crossbench.engine import parity
 from crossbench.models import Dense, Embedding, ReLU, Residual, Unembedding
-from crossbench.models.shortened import left_out, shortened, without_repetitions
+from crossbench.models.shortened import in_whole_model, left_out, shortened, without_repetitions
 from crossbench.report.summary import summarize
 from crossbench.results.reference import Reference
 from crossbench.workload import Job
@@ -57,6 +57,20 @@ def test_blocks_that_differ_are_all_kept():
     assert without_repetitions((ReLU(),) * 4) == (ReLU(),) * 2
     inner = (Residual(body=(Dense(3),)),)
     assert without_repetitions(inner * 3 + dense) == inner * 2 + dense
+
+
+def test_a_parameter_of_the_proof_stands_for_those_of_the_equal_layers_that_are_left_out():
+    resnet = models.get("resnet63")
+    names = {name.rpartition(".")[0] for name in resnet.parameters}
+    proved = {name.rpartition(".")[0] for name in shortened(resnet).parameters}
+    found = [in_whole_model(resnet, [f"{layer}.bias"]) for layer in sorted(proved)]
+    assert sorted(name for each in found for name in each) == sorted(f"{n}.bias" for n in names)
+    whole = {named.name: named.layer for named in resnet.all_layers()}
+    for named in shortened(resnet).all_layers():
+        if named.name in proved:
+            for name in in_whole_model(resnet, [f"{named.name}.weight"]):
+                assert whole[name.removesuffix(".weight")] == named.layer
+    assert in_whole_model(models.get("lenet"), ["conv1.bias"]) == ["conv1.bias"]
 
 
 def test_what_the_proof_leaves_out_is_said():

@@ -295,7 +295,7 @@ def test_precisions_are_compared_within_themselves_and_beside_float32():
     assert summary.fastest == [True, False, True]
     assert shown["Torchbfloat16"]["× fastest"] == "1.00"
     assert shown["Torchbfloat16"]["× float32"].startswith("0.5")
-    assert shown["Torchbfloat16"]["test\nloss"] == "2.00"
+    assert shown["Torchbfloat16"]["test\nloss"] == "2.0000"
     assert shown["Torchfloat32"]["× float32"] == "–"
     assert "float32 and bfloat16; " in summary.heading
     assert any("on the CPU in float32" in line for line in summary.verdicts)

@@ -32,9 +32,8 @@ def _(layer: models.Conv, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcom
         (doperand,) = run.operands(dy)
         for block in blocks:
             dkernel += np.tensordot(doperand[block], patches[block], ((0, 2, 3), (0, 2, 3)))
-            dpatches = np.tensordot(
-                doperand[block], kernel, ((1,), (0,))
-            )  # batch, h, w, channel, kh, kw
+            # batch, h, w, channel, kh, kw
+            dpatches = np.tensordot(doperand[block], kernel, ((1,), (0,)))
             for i in range(kh):
                 for j in range(kw):
                     window = dpadded[block, :, i : i + sh * height : sh, j : j + sw * width : sw]
