@@ -1,6 +1,6 @@
 """Turns a spec into cells, each available or with a reason.
 
-A cell is a framework's variant on a device, with a number of threads, a precision of its products,
+A cell is a framework's variant on a device, with a number of threads, a precision,
 a task and a batch size.
 """
 

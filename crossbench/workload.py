@@ -161,7 +161,8 @@ class Job:
     variant: str = IDIOMATIC
     """One of the adapter's `variants`."""
     compute: Compute = FLOAT32
-    """What a float32 job computes its products in: "float32", "tf32" or "bfloat16"."""
+    """What a float32 job computes its matrix multiplications and convolutions in:
+    "float32", "tf32" or "bfloat16"."""
 
     @property
     def is_mixed(self) -> bool:
@@ -179,7 +180,7 @@ class DeviceArrays(Protocol):
         """Return the float32 array in memory of its own on the device, and wait for it."""
 
     def operand(self, array: np.ndarray) -> Any:
-        """Return the float32 matrix for `multiply`, of the type in which the job's products are.
+        """Return the float32 matrix for `multiply`, of the type in which the job multiplies.
 
         As `put`, unless the job computes in bfloat16.
         """

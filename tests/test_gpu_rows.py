@@ -77,7 +77,7 @@ def test_a_row_computed_in_tensorfloat32_is_not_ranked(run, lenet):
 def test_the_bound_tells_float32_from_tensorfloat32(plugin):
     def deviations(name):
         build = adapters.get(name).build
-        return parity.full_float32(build, Job(None, "gpu", 1, "float32")).values()
+        return parity.single_deviations(build, Job(None, "gpu", 1, "float32")).values()
 
     assert max(deviations("runs_on_gpu")) < 1e-6
     assert min(deviations("rounds")) > 1e-4

@@ -40,7 +40,7 @@ class Assignment:
 
     @property
     def in_float32(self) -> Assignment:
-        """Return the assignment with products in float32, by which the mathematics is proved."""
+        """Return the assignment in float32, by which the mathematics is proved."""
         return replace(self, job=replace(self.job, compute=FLOAT32))
 
 

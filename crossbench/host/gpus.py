@@ -18,7 +18,7 @@ from ..inputs.names import FLOAT32, Compute
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
 AMPERE = (8, 0)
-"""The first compute capability with products in TensorFloat-32 and in bfloat16."""
+"""The first compute capability that multiplies in TensorFloat-32 and in bfloat16."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Gpus:
         return self.problem or "this machine has no NVIDIA GPU, or no driver for it"
 
     def lacks(self, compute: Compute, index: int) -> str | None:
-        """Return one line on why a GPU does not compute products in a precision; else None."""
+        """Return one line on why a GPU does not multiply in a precision; else None."""
         if compute == FLOAT32 or index >= len(self.known):
             return None
         capability = self.known[index].capability

@@ -19,7 +19,7 @@ from ..results.machine import Machine
 from .gpus import find_gpus
 
 BFLOAT16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
-"""Flags of a processor with products in bfloat16: x86's, and Arm's FEAT_BF16."""
+"""Flags of a processor that multiplies in bfloat16: x86's, and Arm's FEAT_BF16."""
 ALLOCATOR_PREFIXES = ("MALLOC_", "TCMALLOC_", "MIMALLOC_")
 ALLOCATOR_VARIABLES = ("GLIBC_TUNABLES", "LD_PRELOAD", "DYLD_INSERT_LIBRARIES")
 """Environment variables of allocators, and those that may name one to load."""
@@ -85,8 +85,8 @@ def processor_digest() -> str:
 
 
 def bfloat16_instructions() -> list[str] | None:
-    """Return the processor's instructions for products in bfloat16, by their names in cpuinfo; None
-    where the system does not list them.
+    """Return the processor's instructions that multiply in bfloat16, by their names in
+    cpuinfo; None where the system does not list them.
     """
     flags = _cpu_flags()
     if flags is None:

@@ -59,7 +59,7 @@ def thread_words(comparison: Comparison) -> str:
 
 
 def compute_words(comparison: Comparison) -> str:
-    """Return the precisions of the products: "float32", "float32 and bfloat16"."""
+    """Return the precisions of the rows: "float32", "float32 and bfloat16"."""
     return joined(dict.fromkeys(r.cell.compute for r in comparison.results))
 
 

@@ -103,14 +103,15 @@ def _threads(result: CellResult) -> Iterator[Problem]:
 
 
 def _bfloat16(comparison: Comparison, result: CellResult) -> Iterator[Problem]:
-    """Tell whether the processor has no products in bfloat16, or the framework not its own."""
+    """Tell whether the processor cannot multiply in bfloat16, or the framework hardly does."""
     cell, instructions = result.cell, comparison.machine.bfloat16_instructions
     if cell.compute != BFLOAT16 or cell.on_gpu:
         return
     if instructions == []:
         yield Problem(
-            "this processor has no products in bfloat16 (AVX512_BF16, AMX_BF16 or Arm's BF16)",
-            "they are computed in float32 after a conversion, so it can hardly be faster",
+            "this processor cannot multiply in bfloat16 (it lacks AVX512_BF16, AMX_BF16 and Arm's "
+            "BF16)",
+            "it converts to float32 and back, so the row can hardly be faster",
         )
     gain = comparison.peak_gain(result)
     if instructions and gain is not None and gain < MIN_BFLOAT16_GAIN:
@@ -126,8 +127,8 @@ def _rough_biases(result: CellResult) -> Iterator[Problem]:
         name, largest = max(rough.items(), key=lambda item: item[1])
         more = f", and {len(rough) - 1} more" if len(rough) > 1 else ""
         yield Problem(
-            f"in {result.cell.compute} the {name} is {largest:.0%} from that in float64, in the "
-            f"proof{more}: more than {PRECISION_FACTOR:.0f} times the reference's, rounded alike"
+            f"in {result.cell.compute} the {name} is off by {largest:.0%} in the proof{more}, more "
+            f"than {PRECISION_FACTOR:.0f} times as far as the reference's with the same rounding"
         )
 
 

@@ -121,11 +121,9 @@ def _slower_with_more_threads(comparison: Comparison, cells: list[CellResult]) -
     for fewer, more in pairwise(cells):
         ratio = comparison.paired(more, fewer)
         if ratio and ratio.is_over(1):
-            name, threads = (
-                name_with(comparison, more, "compute", "task", "batch_size"),
-                more.cell.threads,
-            )
-            found.append(f"{name}: {count(threads, 'thread')} are slower than {fewer.cell.threads}")
+            name = name_with(comparison, more, "compute", "task", "batch_size")
+            threads = count(more.cell.threads, "thread")
+            found.append(f"{name}: {threads} are slower than {fewer.cell.threads}")
     return found
 
 

@@ -180,7 +180,7 @@ def _precision(proved: list[CellResult]) -> str:
             )
             sentences += (
                 f" In {compute} their logits are at most {observed:.1e} from those in float64; the "
-                f"reference's, rounded alike, are {expected:.1e}."
+                f"reference's with the same rounding are {expected:.1e}."
             )
     return sentences
 

@@ -34,7 +34,7 @@ class Cell:
     """Device as the user names it: "cpu", "gpu", or "gpu:1" for the second of several."""
     threads: Positive
     compute: Compute
-    """What its products are computed in."""
+    """What its matrix multiplications and convolutions are computed in."""
     task: Task
     batch_size: Positive
     named: bool

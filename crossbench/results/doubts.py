@@ -21,7 +21,7 @@ MIN_TIMED_LOSS_BOUND = 1e-5
 error of the reference's own float32, whichever is larger, as near ties in a max-pool move the loss.
 In bfloat16 it is off by 2e-4."""
 MIN_ROUNDED_LOSS_BOUND = 1e-2
-"""The same where products are computed in bfloat16 or TensorFloat-32: of a mean over examples the
+"""The same in bfloat16 and TensorFloat-32: of a mean over examples the
 errors cancel in part, by chance, and an optimizer that divides by the size of a gradient makes a
 whole step of its rounding (text_lstm, whose optimizer is RMSprop: 0.3 % after a step)."""
 MIN_ERROR_SHARE = 0.01
@@ -56,8 +56,9 @@ def change_difference(
     """Return how our change of the weights in an epoch differs from theirs, or None.
 
     The text is to be continued with "than in". Only the sizes of the changes are compared for
-    models with dropouts, of which each framework draws its own masks, and where products are
-    rounded: mlp7_relu, which has noise to learn, changed by 54 % otherwise in JAX than in PyTorch.
+    models with dropouts, of which each framework draws its own masks, and in other
+    precisions than float32: mlp7_relu, which has noise to learn, changed by 54 % otherwise in JAX
+    than in PyTorch.
     """
     names = [name for name in theirs if name in ours and name not in reference.rounding_only]
     for name in names:

@@ -28,7 +28,7 @@ class Machine:
     allocator_settings: dict[str, str] = field(default_factory=dict)
     """Environment variables that set how memory is allocated, such as MALLOC_MMAP_MAX_."""
     bfloat16_instructions: list[str] | None = None
-    """The processor's instructions for products in bfloat16, such as avx512_bf16; None where the
+    """The processor's instructions that multiply in bfloat16, such as avx512_bf16; None where the
     system does not list them."""
 
     @property

@@ -56,15 +56,16 @@ mean of squares by 4e-4."""
 
 @dataclass(frozen=True)
 class PrecisionParity:
-    """Hold the deviations of each tensor, in a precision of the products, from the NumPy float64
+    """Hold the deviations of each tensor, in a row's precision, from the NumPy float64
     reference's: ‖a - b‖ / ‖b‖ by name; None for what is not finite.
     """
 
     observed: Deviations
     operands: Deviations
-    """Deviations of the reference itself, where it rounds the operands of products."""
+    """Deviations of the reference itself, where it rounds the operands of matrix
+    multiplications and convolutions."""
     everywhere: Deviations
-    """Deviations of the reference itself, where it also rounds what layers hand on."""
+    """Deviations of the reference itself, where it also rounds activations and gradients."""
     optimizer: Deviations
     """Deviation of the optimizer's steps from the reference's, of the row's own gradients."""
     rounded: list[str]
@@ -81,7 +82,7 @@ class PrecisionParity:
             )
             or self._too_exact(compute)
             or _over(
-                f"float32, by the row's own gradients in {compute}",
+                f"float32, with the row's own gradients in {compute}",
                 {f"the optimizer's step of {n}": v for n, v in self.optimizer.items()},
                 {f"the optimizer's step of {n}": OPTIMIZER_BOUND for n in self.optimizer},
             )
@@ -124,7 +125,10 @@ class PrecisionParity:
 
     def _too_exact(self, compute: Compute) -> str | None:
         """Return which tensors were computed in a higher precision, or None."""
-        for start, kind in (*TENSOR_KINDS.items(), (PRODUCT_PREFIX, "products")):
+        for start, kind in (
+            *TENSOR_KINDS.items(),
+            (PRODUCT_PREFIX, "single matrix multiplications and convolutions"),
+        ):
             if start.startswith("loss"):
                 continue
             largest, *forms = (

@@ -26,7 +26,7 @@ class ReferenceLosses:
     float64: dict[str, list[float]]
     float32: dict[str, list[float]]
     rounded: dict[Compute, dict[str, list[float]]] = field(default_factory=dict)
-    """The losses where the reference rounds as another precision of the products does."""
+    """The losses by precision, where the reference rounds as that precision does."""
 
     def computed_in(self, compute: Compute) -> dict[str, list[float]]:
         """Return the losses of the reference where it computes in a precision."""

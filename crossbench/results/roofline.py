@@ -9,8 +9,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..inputs.names import BFLOAT16, FLOAT32, TF32, Compute
+
 VALUE_BYTES = 4
-"""Bytes of a float32."""
+"""Bytes of a float32: of a weight and its gradient in every precision."""
+ACTIVATION_BYTES: dict[Compute, int] = {FLOAT32: VALUE_BYTES, TF32: VALUE_BYTES, BFLOAT16: 2}
+"""Bytes of an activation, by precision."""
 ACTIVATION_ACCESSES = 5
 """How often an activation is moved: written and read forward, read again backward, and its gradient
 written and read."""
@@ -22,14 +26,15 @@ GRADIENT_WEIGHT_ACCESSES = 4
 """The same without the optimizer."""
 
 
-def training_bytes(model: dict[str, Any], batch_size: float) -> float:
+def training_bytes(model: dict[str, Any], batch_size: float, compute: Compute = FLOAT32) -> float:
     """Return the bytes that one example moves in a training step, if no tensor stays in a cache.
 
     model: Model.description(). The activations are the inputs of all layers; Flatten moves nothing.
     """
     activations = sum(math.prod(layer["input_shape"]) for layer in _leaves(model["layers"]))
     weights = model["trained_parameters"] / batch_size
-    return VALUE_BYTES * (ACTIVATION_ACCESSES * activations + WEIGHT_ACCESSES * weights)
+    moved = ACTIVATION_BYTES[compute] * ACTIVATION_ACCESSES * activations
+    return moved + VALUE_BYTES * WEIGHT_ACCESSES * weights
 
 
 def part_bytes(model: dict[str, Any]) -> tuple[float, float]:
@@ -41,9 +46,9 @@ def part_bytes(model: dict[str, Any]) -> tuple[float, float]:
     return training_bytes(model, math.inf), VALUE_BYTES * weights
 
 
-def intensity(model: dict[str, Any], batch_size: int) -> float:
-    """Return the FLOPs of a training step for each byte that it moves."""
-    return model["training_flops"] / training_bytes(model, batch_size)
+def intensity(model: dict[str, Any], batch_size: int, compute: Compute) -> float:
+    """Return the FLOPs of a training step for each byte that it moves in a precision."""
+    return model["training_flops"] / training_bytes(model, batch_size, compute)
 
 
 def _leaves(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -36,7 +36,7 @@ class Row:
     device: str
     threads: int
     compute: str
-    """What products are computed in: float32, tf32 or bfloat16."""
+    """What matrix multiplications and convolutions are computed in: float32, tf32 or bfloat16."""
     task: str
     """What an epoch does: train or predict."""
     batch_size: int

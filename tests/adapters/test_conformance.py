@@ -64,7 +64,7 @@ def test_it_agrees_with_the_reference(adapter, device, model_name, lenet, expect
 
 def test_one_convolution_and_one_product_are_full_float32(adapter, device):
     """Not TensorFloat-32: the proof asks for it on a GPU, where it is the default of some."""
-    found = parity.full_float32(adapter.build, Job(None, device, THREADS, "float32"))
+    found = parity.single_deviations(adapter.build, Job(None, device, THREADS, "float32"))
     assert set(found) == {"convolution", "matrix multiplication"}
     assert max(found.values()) < FULL_FLOAT32_BOUND
     assert min(found.values()) > 1e-9  # float64 in disguise would be nearer

@@ -160,7 +160,10 @@ def test_the_bytes_of_a_step_are_counted_from_the_description():
     lenet = models.get("lenet").description()
     inputs = 3 * 32**2 + 2 * 16 * 28**2 + 16 * 14**2 + 2 * 8 * 10**2 + 200 + 120 + 84
     assert training_bytes(lenet, 1000) == 4 * (5 * inputs + 6 * 39.558)
-    assert intensity(lenet, 1000) == lenet["training_flops"] / training_bytes(lenet, 1000)
+    for compute, moved in (("float32", 4), ("tf32", 4), ("bfloat16", 2)):
+        expected = moved * 5 * inputs + 4 * 6 * 39.558
+        assert training_bytes(lenet, 1000, compute) == expected
+        assert intensity(lenet, 1000, compute) == lenet["training_flops"] / expected
     resnet = models.get("resnet63").description()
     assert training_bytes(resnet, 64) > training_bytes(lenet, 1000)
 

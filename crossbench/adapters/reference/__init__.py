@@ -141,7 +141,7 @@ class ReferenceWorkload(Workload):
         for piece, share in self._pieces(batch):
             run.masks, x = piece.masks, self._inputs(piece.inputs)
             for named in self.layers:  # keep no backward pass: it would hold every layer's input
-                x = run.handed_on(forward(named.layer, named, x, run)[0])
+                x = run.activation(forward(named.layer, named, x, run)[0])
             loss += share * loss_and_gradient(self.model.loss, x, piece.labels)[0]
         return loss
 

@@ -31,12 +31,12 @@ def _(layer: models.MultiHeadAttention, named: NamedLayer, x: np.ndarray, run: P
         y, backs[name] = affine(
             run, inputs, parameters[f"{name}_weight"], parameters.get(f"{name}_bias")
         )
-        return run.handed_on(y)
+        return run.activation(y)
 
     def project_back(name: str, dy: np.ndarray) -> np.ndarray:
-        dx, gradients = backs[name](run.handed_on(dy))
+        dx, gradients = backs[name](run.activation(dy))
         run.add_gradients(named, **{f"{name}_{part}": value for part, value in gradients.items()})
-        return run.handed_on(dx)
+        return run.activation(dx)
 
     def split(values: np.ndarray) -> np.ndarray:  # batch, heads, length, features of a head
         return values.reshape(*values.shape[:2], layer.heads, -1).swapaxes(1, 2)
@@ -47,18 +47,18 @@ def _(layer: models.MultiHeadAttention, named: NamedLayer, x: np.ndarray, run: P
     q, k, v = (split(project(name, x)) for name in ("query", "key", "value"))
     scale = attention_scale(q.shape[-1])
     q, k, v = run.operands(q, k, v)
-    scores = run.handed_on(q @ k.swapaxes(2, 3) * x.dtype.type(scale))
+    scores = run.activation(q @ k.swapaxes(2, 3) * x.dtype.type(scale))
     if layer.causal:
         scores[..., causal_mask(scores.shape[-1])] = -np.inf
     exponentials = np.exp(scores - scores.max(-1, keepdims=True))
     shares = exponentials / exponentials.sum(-1, keepdims=True)
-    shares = run.handed_on(shares)
+    shares = run.activation(shares)
     (weights,) = run.operands(shares)
-    joined = run.handed_on(weights @ v)
+    joined = run.activation(weights @ v)
 
     def backward(dy: np.ndarray) -> np.ndarray:
         (djoined,) = run.operands(split(project_back("output", dy)))
-        dshares = run.handed_on(djoined @ v.swapaxes(2, 3))
+        dshares = run.activation(djoined @ v.swapaxes(2, 3))
         # the sum is that of dshares * shares, as FlashAttention computes it (Dao et al., 2022)
         dscores = shares * (dshares - (djoined * joined).sum(-1, keepdims=True))
         (dscores,) = run.operands(dscores * x.dtype.type(scale))

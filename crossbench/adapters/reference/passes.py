@@ -46,14 +46,14 @@ class Pass:
     rounding: Rounding | None = None
 
     def operands(self, *arrays: np.ndarray) -> list[np.ndarray]:
-        """Return the operands of a product, in the precision in which it is computed."""
+        """Return the operands of a matrix multiplication or convolution in its precision."""
         if self.rounding is None:
             return list(arrays)
         return [self.rounding.operand(array) for array in arrays]
 
-    def handed_on(self, array: np.ndarray) -> np.ndarray:
-        """Return what a layer hands on, in the precision in which it does."""
-        return array if self.rounding is None else self.rounding.handed_on(array)
+    def activation(self, array: np.ndarray) -> np.ndarray:
+        """Return an activation, or a gradient, in the precision in which it is stored."""
+        return array if self.rounding is None else self.rounding.activation(array)
 
     def parameters(self, named: NamedLayer) -> Weights:
         """Return the layer's parameters by their short name ("weight")."""
@@ -67,7 +67,7 @@ class Pass:
 
     def add_to(self, name: str, gradient: np.ndarray) -> None:
         """Add to the gradient of a parameter, which another layer may have added to before."""
-        gradient, before = self.handed_on(gradient), self.gradients.get(name)
+        gradient, before = self.activation(gradient), self.gradients.get(name)
         self.gradients[name] = gradient if before is None else before + gradient
 
 
@@ -84,12 +84,12 @@ def forward_all(layers: Iterable[NamedLayer], x: np.ndarray, run: Pass) -> Outco
     backwards = []
     for named in layers:
         x, backward = forward(named.layer, named, x, run)
-        x = run.handed_on(x)
+        x = run.activation(x)
         backwards.append(backward)
 
     def back(dy: np.ndarray) -> np.ndarray:
         for backward in reversed(backwards):
-            dy = run.handed_on(backward(dy))
+            dy = run.activation(backward(dy))
         return dy
 
     return x, back

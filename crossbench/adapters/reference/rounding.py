@@ -1,4 +1,4 @@
-"""Round numbers to the precision in which products are computed: bfloat16 and TensorFloat-32."""
+"""Round to bfloat16 and TensorFloat-32, as the operands of matrix multiplications are."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-MANTISSA_BITS = {"bfloat16": 7, "tf32": 10}
+from ...inputs.names import BFLOAT16, TF32, Compute
+
+MANTISSA_BITS = {BFLOAT16: 7, TF32: 10}
 """Bits of the mantissa, by the precision; float32 has 23."""
 
 
-def rounded(array: np.ndarray, precision: str) -> np.ndarray:
+def rounded(array: np.ndarray, precision: Compute) -> np.ndarray:
     """Return a float32 array rounded to the precision, to the nearest value, ties to even."""
     dropped = 23 - MANTISSA_BITS[precision]
     bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
@@ -23,16 +25,17 @@ def rounded(array: np.ndarray, precision: str) -> np.ndarray:
 class Rounding:
     """Say what a training step rounds, and to which precision; sums are in float32.
 
-    everywhere: the operands of products, what layers hand on in both directions, and gradients;
-    else the operands alone. A framework's mixed precision rounds at least these and at most those.
+    everywhere: round activations and gradients as well as the operands of matrix multiplications
+    and convolutions; else the operands alone. A framework's mixed precision rounds at least the
+    operands, and at most all of these.
     """
 
-    precision: str
+    precision: Compute
     everywhere: bool
 
     def operand(self, array: np.ndarray) -> np.ndarray:
         return rounded(array, self.precision)
 
-    def handed_on(self, array: np.ndarray) -> np.ndarray:
+    def activation(self, array: np.ndarray) -> np.ndarray:
         is_rounded = self.everywhere and array.dtype.kind == "f"
         return rounded(array, self.precision) if is_rounded else array

@@ -228,7 +228,7 @@ class TorchWorkload(TorchRuntime):
             return self.criterion(self._logits(inputs, masks), labels)
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Return the context in which products are computed in bfloat16, if the job asks for it."""
+        """Return torch.autocast to bfloat16, if the job asks for it; else no context."""
         if not self.is_mixed:
             return nullcontext()
         return self.torch.autocast(self.device.type, self.torch.bfloat16)

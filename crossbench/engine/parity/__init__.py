@@ -30,8 +30,8 @@ from .tensors import (
 )
 from .verdict import (
     Observation as Observation,
-    full_float32 as full_float32,
     judge as judge,
     observe as observe,
     prove as prove,
+    single_deviations as single_deviations,
 )

@@ -1,8 +1,8 @@
-"""What a workload computes where its products are in bfloat16 or TensorFloat-32, and how far that
-is from float64.
+"""Prove how a workload computes in bfloat16 or TensorFloat-32: how far it is from float64, beside
+the reference with the same rounding.
 
 Its weights, its losses and its optimizer stay in float32. The steps of the optimizer are compared
-with the reference's from the workload's own gradients, where the products do not matter.
+with the reference's from the workload's own gradients, so that other rounding does not matter.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .differences import compare, norm
 from .examples import SEED, STEPS, proof_batches, proof_weights
 from .expected import rounding_only_gradients
 from .tensors import GRADIENT_PREFIX, LOSSES_NAME, cast, collect_untrained
-from .verdict import PRECISION_MODELS, output_deviation
+from .verdict import single_deviations
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class PrecisionReference:
     """Hold the reference's float64 tensors by name, what differences from them are divided by, and
     the deviations of the reference itself where it rounds as a precision does.
 
-    The tensors are in a file that several processes map. operands: where it rounds the operands of
-    products alone. everywhere: where it rounds also what layers hand on.
+    The tensors are in a file that several processes map. operands, everywhere: by what it
+    rounds, see Rounding.
     """
 
     file: Path
@@ -95,10 +95,8 @@ def prove_precision(
 
 def product_deviations(build: Callable[[Job], Workload], job: Job) -> dict[str, float | None]:
     """Return how far a convolution and a matrix multiplication of many terms are from float64."""
-    return {
-        f"{PRODUCT_PREFIX}{name}": output_deviation(build, job, model)
-        for name, model in PRECISION_MODELS.items()
-    }
+    found = single_deviations(build, job)
+    return {f"{PRODUCT_PREFIX}{name}": deviation for name, deviation in found.items()}
 
 
 def precision_model(model: Model) -> Model:

@@ -53,7 +53,7 @@ def observe(build: Callable[[Job], Workload], job: Job, seed: int = SEED) -> Obs
     return Observation(
         seed,
         {dtype: run_workload(build, replace(job, dtype=dtype), seed) for dtype in PRECISIONS},
-        full_float32(build, job) if job.device == "gpu" else {},
+        single_deviations(build, job) if job.device == "gpu" else {},
         dropout.probe(build, job),
     )
 
@@ -80,15 +80,16 @@ def prove(build: Callable[[Job], Workload], job: Job, reference: ReferenceTensor
     return judge(observe(build, job, reference.seed), reference)
 
 
-def full_float32(build: Callable[[Job], Workload], job: Job) -> dict[str, float | None]:
-    """Return how far a float32 convolution and matrix multiplication are from float64, by name.
+def single_deviations(build: Callable[[Job], Workload], job: Job) -> dict[str, float | None]:
+    """Return how far a convolution and a matrix multiplication are from float64, by name.
 
-    A GPU may round their operands to TensorFloat-32, which the other float32 tensors do not reveal.
+    In float32 a GPU may round their operands to TensorFloat-32, which the other tensors do not
+    reveal.
     """
-    return {name: output_deviation(build, job, model) for name, model in PRECISION_MODELS.items()}
+    return {name: _output_deviation(build, job, model) for name, model in PRECISION_MODELS.items()}
 
 
-def output_deviation(build: Callable[[Job], Workload], job: Job, model: Model) -> float | None:
+def _output_deviation(build: Callable[[Job], Workload], job: Job, model: Model) -> float | None:
     random = np.random.default_rng(SEED)
     inputs = random.normal(size=(BATCH_SIZE, *model.input_shape)).astype(np.float32)
     shapes = {name: parameter.shape for name, parameter in model.parameters.items()}

@@ -45,7 +45,7 @@ def roofline(comparison: Comparison) -> Chart | None:
     intensities = set[float]()
     for result, gflops, peak in found:
         compute = result.cell.compute
-        flops_per_byte = intensity(comparison.model, result.cell.batch_size)
+        flops_per_byte = intensity(comparison.model, result.cell.batch_size, compute)
         intensities.add(flops_per_byte)
         limit = _limit(peak, flops_per_byte)
         points.append(
