@@ -69,7 +69,9 @@ def test_training_and_prediction_are_cells_of_their_own(run, tmp_path):
     assert found.gflops(predict) / found.examples_per_second(predict) == pytest.approx(
         found.model["forward_flops"] / 1e9
     )
-    assert [r.peak is not None for r in found.results].count(True) == 1
+    # where another process disturbs the measurement, its problem is kept instead
+    peaks = [r.peak or r.peak_problem for r in found.results]
+    assert [peak is not None for peak in peaks].count(True) == 1
     assert crossbench.load(file).rows() == found.rows()
 
 
