@@ -1,8 +1,8 @@
 """Measure the overhead of an adapter over a hand-written training loop, by batch size: in small
 steps the cost of the calls dominates.
 
-Epochs of the LeNet alternate between the two in one process and are compared in pairs: a ratio of 1
-is no overhead. Run by hand: python benchmarks/adapter_overhead.py torch|jax|flux|keras [rounds].
+Epochs of the LeNet alternate between the two in one process and are compared in pairs: a ratio of
+1 is no overhead. Run by hand: python benchmarks/adapter_overhead.py NAME [rounds].
 """
 
 import os
@@ -129,6 +129,45 @@ def flux_by_hand(weights, batches):
     return lambda: np.array(epoch())
 
 
+LUX_BY_HAND = """
+using Lux, Optimisers, Zygote
+using Random: Xoshiro
+function by_hand(weights, inputs, labels)
+    model = Chain(
+        Conv((5, 5), 3 => 16, relu), MaxPool((2, 2)),
+        Conv((5, 5), 16 => 8, relu), MaxPool((2, 2)),
+        FlattenLayer(), Dense(200 => 120), Dense(120 => 84), Dense(84 => 10),
+    )
+    ps, st = Lux.setup(Xoshiro(0), model)
+    foreach(copyto!, Optimisers.trainables(ps), weights)
+    state = Training.TrainState(model, ps, st, Momentum(0.01, 0.9))
+    onehot(y) = y' .== 0:9
+    data = [(Array{Float32}(x), onehot(y)) for (x, y) in zip(inputs, labels)]
+    return () -> ((losses, state) = epoch!(state, data); losses)
+end
+function epoch!(state, data)
+    losses = Float32[]
+    loss_function = CrossEntropyLoss(; logits = Val(true))
+    for (x, y) in data
+        _, loss, _, state =
+            Training.single_train_step!(AutoZygote(), loss_function, (x, y), state)
+        push!(losses, loss)
+    end
+    return losses, state
+end
+"""
+
+
+def lux_by_hand(weights, batches):
+    from juliacall import Main
+
+    Main.seval(LUX_BY_HAND)
+    # Lux flips its kernels, and its axes are W, H, I, O and W, H, C, N; a dense weight is (out, in)
+    lux_weights = [w[:, :, ::-1, ::-1].T if w.ndim == 4 else w for w in weights.values()]
+    epoch = Main.by_hand(lux_weights, [x.T for x, _ in batches], [y for _, y in batches])
+    return lambda: np.array(epoch())
+
+
 def keras_by_hand(weights, batches):
     import keras
     from keras import layers
@@ -171,7 +210,7 @@ def main(name, rounds=15):
         workload.place(ArrayBatches(inputs, labels))
         pairs = list(zip(inputs, labels, strict=True))
         by_hand = {"torch": torch_by_hand, "jax": jax_by_hand, "flux": flux_by_hand,
-                   "keras": keras_by_hand}[name](weights, pairs)  # fmt: skip
+                   "lux": lux_by_hand, "keras": keras_by_hand}[name](weights, pairs)  # fmt: skip
         # warms both up, too; rounding grows with the steps
         np.testing.assert_allclose(workload.train_epoch()[:5], by_hand()[:5], rtol=1e-4)
         ratios = [seconds(workload.train_epoch) / seconds(by_hand) for _ in range(rounds)]

@@ -105,7 +105,8 @@ def _framework_names() -> list[str]:
 
 def _not_installed_reason(name: str) -> str | None:
     try:
-        return adapters.get(name).available("cpu")
+        adapter = adapters.get(name)
+        return adapter.available("cpu") or adapter.left_out()
     except SpecError as error:  # a third party's adapter that cannot be imported
         return str(error)
 

@@ -353,6 +353,14 @@ class Adapter(ABC):
     def available(self, device: str) -> str | None:
         """Return None if `build` should work on "cpu" or "gpu", else why not and what to do."""
 
+    def left_out(self) -> str | None:
+        """Return why a run that names no frameworks leaves this one out; None if it takes part.
+
+        One that `install` would download takes part only when it is there: nobody waits for what
+        they did not ask for.
+        """
+        return None
+
     def lacks(self, compute: str, device: str) -> str | None:
         """Return None if `build` can compute in "tf32" or "bfloat16" on the device; else why not.
 

@@ -7,8 +7,8 @@ the ResNet there: its own figures cannot be compared with these.
 
     python scripts/sciml_simple_networks.py [BATCHES [ROUNDS]]
 
-BATCHES: the most steps of an epoch (100). ROUNDS: 6. With three frameworks it takes more than an
-hour, most of it for the start of the processes.
+BATCHES: the most steps of an epoch (100). ROUNDS: 6. It takes more than an hour, most of it for the
+start of the processes.
 """
 
 import sys
@@ -17,6 +17,7 @@ import tabulate
 
 import crossbench
 
+FRAMEWORKS = ("torch", "jax", "flux", "lux")
 MLP = {"train": [32, 128, 512, 2048], "predict": [2, 8, 32, 128, 512, 2048]}
 NETWORKS = {
     "mlp7_relu": MLP,
@@ -32,6 +33,7 @@ for model, sizes in NETWORKS.items():
     for task, batch_size in sizes.items():
         try:
             run = crossbench.run(
+                FRAMEWORKS,
                 model=model,
                 task=task,
                 batch_size=batch_size,

@@ -5,6 +5,7 @@ from importlib import import_module
 
 from crossbench import adapters
 from crossbench.engine import parity
+from crossbench.in_julia.workload import JuliaWorkload
 from crossbench.results.parity import FLOAT64_BOUND, Parity
 from crossbench.workload import Job
 
@@ -51,17 +52,17 @@ class Plant:
         self.monkeypatch.setattr(owner, name, wrong)
 
     def in_julia(self, change):
-        """Have each workload of Flux changed by this function in Julia, as it is built."""
-        original = self.package.FluxWorkload.__init__
+        """Have each workload in Julia changed by this function there, as it is built."""
+        original = JuliaWorkload.__init__
 
         def build(self, job):
             original(self, job)
             import juliacall
 
-            juliacall.Main.seval("using Flux")
+            juliacall.Main.seval(f"using {', '.join(self.packages.registered)}")
             juliacall.Main.seval(change)(self.workload)
 
-        self.method(self.package.FluxWorkload, "__init__", build)
+        self.method(JuliaWorkload, "__init__", build)
 
 
 def with_other_weights(build, change):

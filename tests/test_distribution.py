@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from crossbench import adapters
-from crossbench.adapters.flux.julia import find
+from crossbench.in_julia.julia import find
 from crossbench.workload import versions
 
 ROOT = Path(__file__).parents[1]
 NOT_SHIPPED = ("__pycache__", "Manifest")
 """What Python and Julia leave in the directories, by how the names begin."""
-UUID = "7f360163-1a0c-4bf2-b053-227e0fb651c1"
-"""Of the Julia package CrossBenchFlux."""
+UUID = "10c16237-2804-42d3-a0ba-0666891c59df"
+"""Of the Julia package CrossBenchJulia."""
 RUN = ["-m", "crossbench", "--devices", "cpu", "--data", "synthetic"]
 RUN += ["--batches", "2", "--batch-size", "100", "--rounds", "1"]
 """The arguments of a short run of the main job."""
@@ -71,7 +71,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
         for name in names
         if not name.startswith(NOT_SHIPPED) and not Path(directory).name.startswith(NOT_SHIPPED)
     }
-    assert "crossbench/julia/src/CrossBenchFlux.jl" in package
+    for name in ("Julia", "Flux", "Lux"):
+        assert f"crossbench/julia/CrossBench{name}/src/CrossBench{name}.jl" in package
     assert {name for name in contents(wheel) if ".dist-info/" not in name} == package
 
 
@@ -131,7 +132,7 @@ def test_the_main_job_runs(run):
 RESOLVED = """
 from juliapkg import deps
 _, packages = deps.find_requirements()
-(package,) = [package for package in packages if package.name == "CrossBenchFlux"]
+(package,) = [package for package in packages if package.name == "CrossBenchJulia"]
 print(package.dev, package.uuid, package.path)
 """
 
@@ -142,12 +143,12 @@ def test_the_julia_package_is_the_wheels(run):
         pytest.skip("juliapkg is not installed")
     dev, uuid, path = run("-c", RESOLVED).splitlines()[-1].split(maxsplit=2)
     assert (dev, uuid) == ("True", UUID)
-    assert Path(path) == run.site / "crossbench" / "julia"
+    assert Path(path) == run.site / "crossbench" / "julia" / "CrossBenchJulia"
     assert f'uuid = "{UUID}"' in (Path(path) / "Project.toml").read_text()
 
 
 INSTALL = "from crossbench.adapters import get; get('flux').install('cpu')"
-DEVELOP = "import Pkg; Pkg.develop(path=ARGS[1])"
+DEVELOP = "import Pkg; Pkg.develop([Pkg.PackageSpec(; path) for path in ARGS])"
 
 
 @pytest.fixture
@@ -161,15 +162,18 @@ def julia(run, tmp_path):
     project = tmp_path / "project"
     if given := os.environ.get("PYTHON_JULIACALL_PROJECT"):  # juliapkg is bypassed
         shutil.copytree(given, project)
-        package = run.site / "crossbench" / "julia"
-        words = ["--startup-file=no", f"--project={project}", "-e", DEVELOP, str(package)]
+        packages = [
+            str(run.site / "crossbench" / "julia" / name)
+            for name in ("CrossBenchJulia", "CrossBenchFlux")
+        ]
+        words = ["--startup-file=no", f"--project={project}", "-e", DEVELOP, *packages]
         subprocess.run([found[0], *words], check=True, capture_output=True)
         return {"PYTHON_JULIACALL_PROJECT": str(project)}
     variables = {"PYTHON_JULIAPKG_PROJECT": str(project)}
     try:
         run("-c", INSTALL, **variables)
     except AssertionError as error:
-        if "CrossBenchFlux" in str(error).rpartition("Traceback")[0]:
+        if "CrossBench" in str(error).rpartition("Traceback")[0]:
             raise  # the package itself, not what it needs
         pytest.skip(f"Julia's packages are not available: {str(error).splitlines()[-1]}")
     return variables

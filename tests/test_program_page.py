@@ -31,7 +31,7 @@ def program(framework):
     return adapter.training_program(training)
 
 
-@pytest.mark.parametrize("framework", ["torch", "jax", "keras", "flux"])
+@pytest.mark.parametrize("framework", ["torch", "jax", "keras", "flux", "lux"])
 def test_a_program_on_the_page_is_current(framework):
     pattern = rf"<!-- not run: the program in {framework}, .*? -->\n```\w+\n(.*?)```\n"
     (shown,) = re.findall(pattern, PAGE.read_text(), re.DOTALL)

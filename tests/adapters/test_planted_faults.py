@@ -141,6 +141,23 @@ def plant_in_flux(fault, plant):
     plant.in_julia(change)
 
 
+def plant_in_lux(fault, plant):
+    """Into each workload as it is built: its fields can be changed."""
+    change = {
+        "a wrong flatten order": """w -> (w.model = Chain(map(w.model.layers) do l
+            l isa FlattenLayer || return l
+            WrappedFunction(x -> reshape(permutedims(x, (2, 1, 3, 4)), :, size(x, 4)))
+        end))""",
+        "a double softmax": """w -> (w.loss = (model, ps, st, (x, y)) -> begin
+            outputs, st = model(x, ps, st)
+            CrossEntropyLoss(; logits = Val(true))(softmax(outputs), y), st, (;)
+        end)""",
+        "a summed loss": "w -> (w.loss = CrossEntropyLoss(; logits = Val(true), agg = sum))",
+        "a wrong momentum form": "w -> (w.rule = Optimisers.Nesterov(w.rule.eta, 0.9))",
+    }[fault]
+    plant.in_julia(change)
+
+
 def plant_in_keras(fault, plant):
     import keras
     from keras.losses import SparseCategoricalCrossentropy
@@ -180,6 +197,7 @@ PLANT = {
     "torch": plant_in_torch,
     "jax": plant_in_jax,
     "flux": plant_in_flux,
+    "lux": plant_in_lux,
     "keras": plant_in_keras,
 }
 
@@ -280,6 +298,21 @@ def regression_in_flux(fault, plant):
     plant.in_julia(change)
 
 
+def regression_in_lux(fault, plant):
+    change = {
+        "a GELU by tanh": """w -> (w.model = Chain(map(w.model.layers) do l
+            l.activation === Lux.NNlib.gelu_erf || return l
+            Dense(l.in_dims => l.out_dims, Lux.NNlib.gelu_tanh)
+        end))""",
+        "the sum of the squared errors": "w -> (w.loss = MSELoss(; agg = sum))",
+        "half of the squared errors": """w -> (w.loss = (model, ps, st, data) -> begin
+            value, st, _ = MSELoss()(model, ps, st, data)
+            value / 2, st, (;)
+        end)""",
+    }[fault]
+    plant.in_julia(change)
+
+
 def regression_in_keras(fault, plant):
     import keras
     from keras.losses import MeanSquaredError
@@ -307,6 +340,7 @@ PLANT_REGRESSION = {
     "torch": regression_in_torch,
     "jax": regression_in_jax,
     "flux": regression_in_flux,
+    "lux": regression_in_lux,
     "keras": regression_in_keras,
 }
 

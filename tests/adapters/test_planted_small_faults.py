@@ -199,15 +199,25 @@ def in_jax(fault, plant):
         plant.part("module", relu6)
 
 
+IN_JULIA = {
+    "a weight decay of 1e-6": (
+        "w -> (w.rule = Optimisers.OptimiserChain(Optimisers.WeightDecay(1e-6), w.rule))"
+    ),
+    "gradients clipped at 10": (
+        "w -> (w.rule = Optimisers.OptimiserChain(Optimisers.ClipNorm(10), w.rule))"
+    ),
+    "a schedule one step ahead": (
+        "w -> (s = w.schedule; isnothing(s) || (w.schedule = t -> s(t + 1)))"
+    ),
+    "no schedule": "w -> (w.schedule = nothing)",
+}
+"""Changes of a workload in Julia, whichever framework's."""
+
+
 def in_flux(fault, plant):
     """Into each workload as it is built: its fields can be changed."""
     change = {
-        "a weight decay of 1e-6": "w -> (w.rule = OptimiserChain(WeightDecay(1e-6), w.rule))",
-        "gradients clipped at 10": "w -> (w.rule = OptimiserChain(ClipNorm(10), w.rule))",
-        "a schedule one step ahead": (
-            "w -> (s = w.schedule; isnothing(s) || (w.schedule = t -> s(t + 1)))"
-        ),
-        "no schedule": "w -> (w.schedule = nothing)",
+        **IN_JULIA,
         "a ReLU that ends at 6": """w -> (w.model = Chain(map(w.model.layers) do l
             hasproperty(l, :σ) && l.σ === relu || return l
             l isa Dense ? Dense(l.weight, l.bias, relu6) :
@@ -216,6 +226,21 @@ def in_flux(fault, plant):
     }.get(fault)
     if change is None:
         pytest.skip("Flux has no switch for it")
+    plant.in_julia(change)
+
+
+def in_lux(fault, plant):
+    """Into each workload as it is built: its fields can be changed."""
+    change = {
+        **IN_JULIA,
+        "a ReLU that ends at 6": """w -> (w.model = Chain(map(w.model.layers) do l
+            hasproperty(l, :activation) && l.activation === relu || return l
+            fields = (n === :activation ? relu6 : getfield(l, n) for n in fieldnames(typeof(l)))
+            Base.typename(typeof(l)).wrapper(fields...)
+        end))""",
+    }.get(fault)
+    if change is None:
+        pytest.skip("Lux has no switch for it")
     plant.in_julia(change)
 
 
@@ -303,6 +328,7 @@ PLANT = {
     "torch": in_torch,
     "jax": in_jax,
     "flux": in_flux,
+    "lux": in_lux,
     "keras": in_keras,
 }
 
@@ -396,6 +422,17 @@ def draws_in_flux(fault, plant):
     )
 
 
+def draws_in_lux(fault, plant):
+    if fault not in ("another rate", "one for the batch"):
+        pytest.skip("Lux' own Dropout has no switch for it")
+    change = {"another rate": "Dropout(l.p + 0.01)", "one for the batch": "Dropout(l.p; dims = 1)"}
+    plant.in_julia(
+        "w -> (w.model = Chain(map(w.model.layers) do l\n"
+        f"    l isa Dropout ? {change[fault]} : l\n"
+        "end))"
+    )
+
+
 def draws_in_keras(fault, plant):
     import keras
 
@@ -443,6 +480,7 @@ DRAWS = {
     "torch": draws_in_torch,
     "jax": draws_in_jax,
     "flux": draws_in_flux,
+    "lux": draws_in_lux,
     "keras": draws_in_keras,
 }
 

@@ -12,6 +12,7 @@ from planting import Plant, over_the_bound
 from small_models import SMALL_MODELS
 
 from crossbench import models
+from crossbench.in_julia.workload import JuliaWorkload
 from crossbench.models import Optimizer, Unembedding
 
 SPEAKING = SMALL_MODELS["speaking"]
@@ -185,8 +186,8 @@ def in_keras(fault, plant):
         plant.method(optimizers.DenseGradients, "_clip_gradients", clip)
 
 
-WRONG_LAYERS = """
-module WrongLayers
+WRONG_FLUX_LAYERS = """
+module WrongFluxLayers
 using CrossBenchFlux: CrossBenchFlux
 using CrossBenchFlux.Flux: Flux, Optimisers
 using CrossBenchFlux.NNlib: dot_product_attention, make_causal_mask
@@ -223,10 +224,60 @@ end
 attention!(w, off, factor) =
     replace!(w, CrossBenchFlux.SelfAttention, l -> Attention(l.attention, off, factor))
 unembedding!(w) = replace!(w, CrossBenchFlux.Unembedding, l -> Unembedding(l.embedding))
+end
+"""
+WRONG_LUX_LAYERS = """
+module WrongLuxLayers
+using CrossBenchLux: TiedModel, unembed
+using Lux
+using CrossBenchJulia: ignore_derivatives
+using Lux.NNlib: dot_product_attention
+
+struct Attention{A} <: LuxCore.AbstractLuxWrapperLayer{:attention}
+    attention::A
+    off::Int
+    factor::Float64
+end
+function (layer::Attention)(x, ps, st)
+    a = layer.attention
+    mask = ignore_derivatives(() -> [j <= i + layer.off for j in axes(x, 2), i in axes(x, 2)])
+    project(name) = first(getproperty(a, name)(x, getproperty(ps, name), getproperty(st, name)))
+    query = project(:q_proj) .* eltype(x)(layer.factor)
+    y, scores = dot_product_attention(query, project(:k_proj), project(:v_proj); a.nheads, mask)
+    return (first(a.out_proj(y, ps.out_proj, st.out_proj)), scores), st
+end
+
+struct WrongTied{E,B} <: LuxCore.AbstractLuxContainerLayer{(:embedding, :body)}
+    embedding::E
+    body::B
+end
+function (model::WrongTied)(x, ps, st)
+    embedded, st_embedding = model.embedding(x, ps.embedding, st.embedding)
+    y, st_body = model.body(embedded, ps.body, st.body)
+    weight = ignore_derivatives(() -> ps.embedding.weight)
+    return unembed(weight, y), (embedding = st_embedding, body = st_body)
+end
+
+replaced(f, layer) = layer
+replaced(f, layer::MultiHeadAttention) = f(layer)
+replaced(f, chain::Chain) = Chain(map(layer -> replaced(f, layer), chain.layers))
+replaced(f, skip::SkipConnection) = SkipConnection(replaced(f, skip.layers), skip.connection)
+replaced(f, tied::TiedModel) = TiedModel(tied.embedding, replaced(f, tied.body))
+attention!(w, off, factor) =
+    (w.model = replaced(layer -> Attention(layer, off, factor), w.model))
+unembedding!(w) = (w.model = WrongTied(w.model.embedding, w.model.body))
+end
+"""
+WRONG_OPTIMIZERS = """
+module WrongOptimizers
+using CrossBenchJulia: Optimisers
+
 function clip!(w, Rule)
     w.rule = Optimisers.OptimiserChain(Rule(w.clip_norm), w.rule)
     w.clip_norm = nothing
 end
+by_value!(w) = clip!(w, Optimisers.ClipGrad)
+each!(w) = clip!(w, Optimisers.ClipNorm)
 function delay!(w)
     right = w.schedule
     w.schedule = t -> right(max(0, t - 1))
@@ -235,40 +286,50 @@ end
 """
 
 
-def in_flux(fault, plant):
-    """Into each workload as it is built: its fields can be changed."""
-    module = plant.package
-    original = module.FluxWorkload.__init__
+def in_julia(name, layers):
+    """Return the function that plants faults in a framework of Julia.
 
-    def build(self, job):
-        original(self, job)
-        import juliacall
+    layers: the module, of this name, with the wrong ones.
+    """
 
-        main = juliacall.Main
-        if not main.seval("isdefined(Main, :WrongLayers)"):
-            main.seval(WRONG_LAYERS)
-        wrong = main.WrongLayers
-        if fault == "a mask that is off by one":
-            wrong.attention_b(self.workload, 1, 1.0)
-        elif fault == "no scale":
-            wrong.attention_b(self.workload, 0, math.sqrt(3))  # features of a head
-        elif fault == "no gradient through the last layer":
-            wrong.unembedding_b(self.workload)
-        elif fault == "clipping by value":
-            wrong.clip_b(self.workload, main.seval("WrongLayers.Optimisers.ClipGrad"))
-        elif fault == "a schedule that is a step late":
-            wrong.delay_b(self.workload)
-        else:
-            wrong.clip_b(self.workload, main.seval("WrongLayers.Optimisers.ClipNorm"))
+    def plant_fault(fault, plant):
+        """Into each workload as it is built: its fields can be changed."""
+        original = JuliaWorkload.__init__
 
-    plant.method(module.FluxWorkload, "__init__", build)
+        def build(self, job):
+            original(self, job)
+            import juliacall
+
+            main = juliacall.Main
+            if not main.seval("isdefined(Main, :WrongOptimizers)"):
+                main.seval("import CrossBenchJulia")
+                main.seval(WRONG_OPTIMIZERS)
+                main.seval(layers)
+            wrong, optimizers = getattr(main, name), main.WrongOptimizers
+            if fault == "a mask that is off by one":
+                wrong.attention_b(self.workload, 1, 1.0)
+            elif fault == "no scale":
+                wrong.attention_b(self.workload, 0, math.sqrt(3))  # features of a head
+            elif fault == "no gradient through the last layer":
+                wrong.unembedding_b(self.workload)
+            elif fault == "clipping by value":
+                optimizers.by_value_b(self.workload)
+            elif fault == "a schedule that is a step late":
+                optimizers.delay_b(self.workload)
+            else:
+                optimizers.each_b(self.workload)
+
+        plant.method(JuliaWorkload, "__init__", build)
+
+    return plant_fault
 
 
 PLANT = {
     "reference": in_reference,
     "torch": in_torch,
     "jax": in_jax,
-    "flux": in_flux,
+    "flux": in_julia("WrongFluxLayers", WRONG_FLUX_LAYERS),
+    "lux": in_julia("WrongLuxLayers", WRONG_LUX_LAYERS),
     "keras": in_keras,
 }
 

@@ -167,7 +167,7 @@ def run_julia(program, *words):
     return np.asarray(Main.collect(module.losses), np.float64)
 
 
-RUNNERS = {"flux": run_julia}
+RUNNERS = {"flux": run_julia, "lux": run_julia}
 
 
 @pytest.fixture

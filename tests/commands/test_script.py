@@ -23,15 +23,21 @@ LENET5 = models.get("lenet5")
 
 
 def test_a_program_is_written_for_each_framework_with_a_line(capsys, tmp_path):
-    words = ["--model", "lenet", "--frameworks", "torch,jax,flux,keras", "--layer", "conv1"]
+    words = ["--model", "lenet", "--frameworks", "torch,jax,flux,keras,lux", "--layer", "conv1"]
     status, out, err = invoke(capsys, *words, "--out", tmp_path / "new" / "folder")
     assert (status, err) == (0, "")
     folder = tmp_path / "new" / "folder"
-    assert files(folder) == ["conv1_flux.jl", "conv1_jax.py", "conv1_keras.py", "conv1_torch.py"]
+    assert files(folder) == [
+        "conv1_flux.jl",
+        "conv1_jax.py",
+        "conv1_keras.py",
+        "conv1_lux.jl",
+        "conv1_torch.py",
+    ]
     assert out.splitlines()[0] == (
         f"{folder}/conv1_torch.py: conv1 of lenet in PyTorch, batch size 1,000"
     )
-    assert len(out.splitlines()) == 4
+    assert len(out.splitlines()) == 5
     for path in folder.iterdir():
         assert "1000" in path.read_text().splitlines()[0]
 
@@ -296,7 +302,8 @@ def test_rows_without_programs_are_passed_over_with_a_line_each(capsys, tmp_path
         "torch:tuned cpu: a program of a layer is written in the idiomatic way alone",
         "reference cpu: the adapter of NumPy reference writes no programs of a layer",
         "torch gpu: a program of a layer runs on the CPU alone",
-        "gone cpu: there is no framework 'gone': choose from flux, jax, keras, reference, torch",
+        "gone cpu: there is no framework 'gone': choose from flux, jax, keras, lux, reference, "
+        "torch",
     ]
 
 

@@ -1,4 +1,4 @@
-"""Train a model in Flux.jl as fast as Flux can be made; what that means is in julia/src/tuned.jl.
+"""Train a model in Flux.jl as fast as it can be made: see julia/CrossBenchFlux/src/tuned.jl.
 
 The Julia side's TunedWorkload takes every call that the idiomatic one takes, so only its
 construction and its details differ here.

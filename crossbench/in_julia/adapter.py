@@ -1,0 +1,50 @@
+"""Adapt a framework in Julia: what is installed, what is missing, and the worker's environment."""
+
+from __future__ import annotations
+
+from ..workload import Adapter, Unavailable, missing, versions
+from . import julia
+from .julia import Packages
+
+
+class JuliaAdapter(Adapter):
+    """A base for the adapters of frameworks in Julia."""
+
+    name: str
+    """The framework's name on the command line, and that of the extra that lists juliacall."""
+
+    packages: Packages
+    """The packages in Julia that the framework needs."""
+
+    def available(self, device: str) -> str | None:
+        return missing(self.name, "juliacall")
+
+    def left_out(self) -> str | None:
+        if julia.is_installed(self.packages):
+            return None
+        return f"{self.title} is installed on the first run that names it: --frameworks {self.name}"
+
+    def installed(self) -> dict[str, str]:
+        found = versions("juliacall")
+        try:
+            executable = julia.find()
+            found["Julia"] = (
+                f"{executable[1]} ({executable[0]})" if executable else "downloaded on first use"
+            )
+        except Unavailable as reason:
+            found["Julia"] = str(reason)
+        return found
+
+    def environment(self, device: str, threads: int) -> dict[str, str]:
+        return {
+            "PYTHON_JULIACALL_THREADS": str(threads),
+            # with more than one thread Julia crashes without its own signal handlers
+            "PYTHON_JULIACALL_HANDLE_SIGNALS": "yes",
+            "PYTHON_JULIACALL_STARTUP_FILE": "no",
+        }
+
+    def to_install(self, device: str) -> str | None:
+        return julia.to_install(self.packages, device)
+
+    def install(self, device: str) -> None:
+        julia.install(self.packages, device)

@@ -1,0 +1,318 @@
+"""Write the code, in Julia, that loads the examples of a training program, and the arrays of its
+file with examples.
+
+That file has what NumPy's random numbers make, or long formulas. Published pictures and texts are
+read from the published files.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ..data import Dataset, Split
+from ..data.augmentation import draw_changes, epoch_random
+from ..data.shakespeare import draw_starts
+from ..data.sources import (
+    CIFAR10,
+    IMDB,
+    MNIST,
+    Augmentation,
+    RandomPositions,
+    Source,
+    Text,
+    TinyShakespeare,
+    TokenIds,
+)
+from ..models.model import Model
+from ..source.training_programs import EPOCHS, Training
+from .source import beside, julia_string
+
+LANGUAGE = (Text, TinyShakespeare, TokenIds)
+"""Sources whose labels are token ids."""
+
+
+@dataclass(frozen=True)
+class JuliaData:
+    """Holds the code that loads examples.
+
+    path: the expression of where the data is. functions: those that load examples, and make batches
+    of them. train and test: statements that load the examples to train on, and those to test on.
+    epoch_batches: those that make the `batches` of an epoch, where each has others.
+    """
+
+    path: str
+    functions: Sequence[str]
+    train: Sequence[str]
+    test: Sequence[str]
+    epoch_batches: Sequence[str]
+
+
+class DataDialect(ABC):
+    """Says how a framework's users cut examples into batches."""
+
+    data_loader: ClassVar[str]
+    """The function that returns batches of examples."""
+
+    @abstractmethod
+    def targets(self, model: Model, first: int = 0) -> str:
+        """Return the expression of the targets of a model's loss in `labels`.
+
+        first: the first class.
+        """
+
+
+def julia_data(dialect: DataDialect, training: Training) -> JuliaData:
+    """Return the code for the data of a training."""
+    model = training.model
+    path, load, train, test = _arrays(training) if _reads_file(training) else _published(training)
+    return JuliaData(
+        path,
+        [*load, _to_batch(dialect, model), *_augmented(dialect, training)],
+        train,
+        test if model.has_accuracy else [],
+        ["batches = augmented(train, drawn, epoch)"] if training.is_augmented else [],
+    )
+
+
+def example_arrays(training: Training, dataset: Dataset) -> dict[str, np.ndarray]:
+    """Return the arrays of the file with examples, in its order: what is drawn for each epoch, and
+    the examples that the program uses, where it does not read them from published files.
+    """
+    model = training.model
+    found: dict[str, np.ndarray] = {}
+    if training.is_augmented:
+        drawn = [_draw(training, dataset.train, epoch) for epoch in range(EPOCHS)]
+        found[DRAWN] = np.stack(drawn)
+    if not _reads_file(training):
+        return found
+    if isinstance(model.data.augmentation, RandomPositions):
+        return found | {"tokens": _as_read(model, dataset.train.inputs.reshape(-1))}
+    used = {"train": dataset.train.first(training.batches * training.batch_size)}
+    if model.has_accuracy:
+        used["test"] = dataset.test.first(training.test_examples)
+    for name, split in used.items():
+        found[f"{name}_inputs"] = _as_read(model, split.inputs)
+        found[f"{name}_labels"] = _as_read(model, split.labels, are_labels=True)
+    return found
+
+
+def _draw(training: Training, examples: Split, epoch: int) -> np.ndarray:
+    """Return what is drawn at random for an epoch: the places, from 1, at which blocks begin
+    (batches, batch), or the changes (examples, 3) of pictures: down, right, flipped.
+    """
+    augmentation, size = training.model.data.augmentation, training.batch_size
+    random = epoch_random(training.seed, epoch)
+    drawn = []
+    for _ in range(training.batches):
+        if isinstance(augmentation, Augmentation):
+            changes = draw_changes(size, examples.inputs.shape[2:], augmentation, random)
+            drawn.append(np.stack([changes.down, changes.right, changes.flipped], axis=1))
+        else:
+            drawn.append(draw_starts(examples, size, random)[None] + 1)
+    return np.concatenate(drawn).astype(np.int32)
+
+
+def _as_read(model: Model, array: np.ndarray, are_labels: bool = False) -> np.ndarray:
+    """Return an array as the program reads it; token ids count from 1."""
+    if array.dtype.kind == "f":
+        return array.astype(np.float32)
+    if model.vocabulary is None:
+        return array.astype(np.uint8)
+    is_token = not are_labels or isinstance(model.data, LANGUAGE)
+    return (array + (1 if is_token else 0)).astype(np.int32)
+
+
+def _reads_file(training: Training) -> bool:
+    """Return whether the examples are in the file that crossbench writes."""
+    return training.data is None or isinstance(training.model.data, IMDB)
+
+
+Loading = tuple[str, list[str], list[str], list[str]]
+"""The path of the data, the functions that load it, and the statements of those to train on and
+those to test on."""
+
+
+def _published(training: Training) -> Loading:
+    """Return the code that reads published data, and what is drawn for each epoch."""
+    load, train, test = _of_source(training.model.data)
+    if training.is_augmented:
+        drawn = [_draws(training.model), f"read!({beside(training.examples)}, {DRAWN})"]
+        train = [*train, *drawn]
+    return julia_string(str(training.data)), load, train, test
+
+
+def _of_source(source: Source) -> tuple[list[str], list[str], list[str]]:
+    match source:
+        case CIFAR10():
+            names = 'load_data(["data_batch_$i.bin" for i = 1:5], BATCHES * BATCH_SIZE)'
+            test = ['test = load_data(["test_batch.bin"], TEST)']
+            return [LOAD_CIFAR10], [f"train = {names}"], test
+        case MNIST():
+            train = 'train = load_data("train", BATCHES * BATCH_SIZE)'
+            return [LOAD_MNIST], [train], ['test = load_data("t10k", TEST)']
+        case Text(length=length, step=step):
+            cut = CUT_PIECES.format(length=length, last=length - 1, step=step)
+            load = LOAD_TOKENS.format(text=TEXT, characters="lowercase(text)")
+            train = "train = pieces(train_tokens, BATCHES * BATCH_SIZE)"
+            test = ["test = pieces(test_tokens, TEST)"]
+            return [load, cut], ["train_tokens, test_tokens = load_tokens()", train], test
+        case TinyShakespeare(length=length, augmentation=augmentation):
+            load = LOAD_TOKENS.format(text=TEXT, characters="text")
+            if augmentation:
+                return [load], ["train, _ = load_tokens()"], []
+            cut = CUT_BLOCKS.format(length=length)
+            train = "train = blocks(train_tokens, BATCHES * BATCH_SIZE)"
+            return [load, cut], ["train_tokens, _ = load_tokens()", train], []
+    raise TypeError(f"{type(source).__name__} is not a source of published data")
+
+
+def _arrays(training: Training) -> Loading:
+    """Return the code that reads the file with examples."""
+    model = training.model
+    lines = ["file = open(DATA)  # the arrays follow one another"]
+    if training.is_augmented:
+        lines += [_draws(model), f"read!(file, {DRAWN})"]
+    if isinstance(model.data.augmentation, RandomPositions):
+        load = []
+        lines.append("train = collect(reinterpret(Int32, read(file)))  # token ids")
+    else:
+        load = [_load_arrays(model)]
+        lines.append("train = load_data(file, BATCHES * BATCH_SIZE)")
+        lines += ["test = load_data(file, TEST)"] * model.has_accuracy
+    return beside(training.examples), load, [*lines, "close(file)"], []
+
+
+def _load_arrays(model: Model) -> str:
+    """Return the function that reads examples from a file of arrays."""
+    number = "Int32" if model.vocabulary else "UInt8" if model.classes else "Float32"
+    return LOAD_ARRAYS.format(
+        inputs=", ".join(map(str, (*model.input_shape[::-1], "examples"))),
+        labels=", ".join(map(str, (*model.label_shape[::-1], "examples"))),
+        type=number,
+    )
+
+
+def _draws(model: Model) -> str:
+    """Return the statement that makes the array of what was drawn at random."""
+    sizes = "3, BATCHES * BATCH_SIZE"
+    if isinstance(model.data.augmentation, RandomPositions):
+        sizes = "BATCH_SIZE, BATCHES"
+    made = f"{DRAWN} = Array{{Int32}}(undef, {sizes}, {EPOCHS})"
+    return f"# drawn at random for {EPOCHS} epochs; further ones repeat it\n{made}"
+
+
+def _to_batch(dialect: DataDialect, model: Model) -> str:
+    """Return the function that makes a batch of examples, in the form of the model and the loss."""
+    is_language = isinstance(model.data, LANGUAGE)
+    targets = dialect.targets(model, first=int(is_language))
+    inputs = "inputs"
+    if model.vocabulary is None:
+        inputs = "T.(inputs ./ 255.0f0)" if model.classes else "T.(inputs)"
+    return f"to_batch(inputs, labels) = ({inputs}, {targets})"
+
+
+def _augmented(dialect: DataDialect, training: Training) -> list[str]:
+    """Return the functions that make the batches of an epoch, if each epoch has others."""
+    model = training.model
+    moved = " |> device" if training.device == "gpu" else ""
+    match model.data.augmentation:
+        case RandomPositions():
+            last = model.input_shape[0] - 1
+            return [RANDOM_BLOCKS.format(last=last, moved=moved, epochs=EPOCHS)]
+        case Augmentation(flip=flip):
+            height, width = model.input_shape[1:]
+            flips = {"drawn": "down, right, flipped", "flip": FLIP} if flip else NO_FLIPS
+            changed = CHANGE.format(width=width, height=height, **flips)
+            given = {"loader": dialect.data_loader, "moved": moved, "epochs": EPOCHS}
+            return [changed, AUGMENTED.format(**given)]
+    return []
+
+
+DRAWN = "drawn"
+"""Name of the array of what was drawn at random for each epoch."""
+LOAD_CIFAR10 = '''
+"""Read CIFAR-10's binary version: a label byte, and the red, green and blue planes."""
+function load_data(names, examples)
+    bytes = reduce(vcat, [read(joinpath(DATA, name)) for name in names])
+    records = reshape(bytes, 3073, :)[:, 1:examples]
+    return reshape(records[2:end, :], 32, 32, 3, :), records[1, :]
+end
+'''
+LOAD_MNIST = '''
+"""Read a file of MNIST, which may be compressed, without its header."""
+function read_mnist(prefix, header)
+    name = first(filter(startswith("$prefix-ubyte"), readdir(DATA)))
+    return read(`gzip -dcf $(joinpath(DATA, name))`)[header+1:end]
+end
+
+function load_data(prefix, examples)
+    images = reshape(read_mnist("$prefix-images-idx3", 16), 28, 28, 1, :)
+    labels = read_mnist("$prefix-labels-idx1", 8)
+    return images[:, :, :, 1:examples], labels[1:examples]
+end
+'''
+TEXT = r'replace(read(DATA, String), "\r\n" => "\n", "\r" => "\n")'
+LOAD_TOKENS = '''
+"""Read the text as token ids; the last tenth is to test on."""
+function load_tokens()
+    text = {text}
+    characters = collect({characters})
+    tokens = Int32.(indexin(characters, sort(unique(characters))))
+    last = length(tokens) - div(length(tokens), 10)
+    return tokens[1:last], tokens[last+1:end]
+end
+'''
+CUT_PIECES = '''
+"""Cut pieces of {length} characters, each labelled with the next one."""
+function pieces(tokens, examples)
+    starts = range(1; step = {step}, length = examples)
+    return stack(tokens[i:i+{last}] for i in starts), tokens[starts.+{length}]
+end
+'''
+CUT_BLOCKS = '''
+"""Cut blocks of {length} characters, each labelled with the next one."""
+function blocks(tokens, examples)
+    used = {length} * examples
+    return reshape(tokens[1:used], {length}, :), reshape(tokens[2:used+1], {length}, :)
+end
+'''
+LOAD_ARRAYS = """
+function load_data(file, examples)
+    inputs = read!(file, Array{{{type}}}(undef, {inputs}))
+    return inputs, read!(file, Array{{{type}}}(undef, {labels}))
+end
+"""
+FLIP = "        flipped == 1 && reverse!(columns)\n"
+NO_FLIPS = {"drawn": "down, right", "flip": ""}
+CHANGE = '''
+"""Shift and flip pictures as it was drawn for them; the pixels at the edge are repeated."""
+function change(pictures, drawn)
+    changed = similar(pictures)
+    for (i, ({drawn})) in enumerate(eachcol(drawn))
+        columns = clamp.((1:{width}) .- right, 1, {width})
+        rows = clamp.((1:{height}) .- down, 1, {height})
+{flip}        changed[:, :, :, i] = pictures[columns, rows, :, i]
+    end
+    return changed
+end
+'''
+AUGMENTED = '''
+"""Return the batches of an epoch, whose pictures are changed just before their step."""
+function augmented(train, drawn, epoch)
+    examples = (train..., drawn[:, :, mod1(epoch, {epochs})])
+    loader = {loader}(examples; batchsize = BATCH_SIZE)
+    return (to_batch(change(x, d), labels){moved} for (x, labels, d) in loader)
+end
+'''
+RANDOM_BLOCKS = '''
+"""Return the batches of an epoch: blocks that begin at the places drawn for it."""
+function augmented(tokens, drawn, epoch)
+    places = ((0:{last}) .+ starts' for starts in eachcol(drawn[:, :, mod1(epoch, {epochs})]))
+    return (to_batch(tokens[at], tokens[at.+1]){moved} for at in places)
+end
+'''

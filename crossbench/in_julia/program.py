@@ -1,0 +1,252 @@
+"""Write the program, in Julia, that trains a model. Needs no Julia.
+
+How a framework makes the model, takes a step and predicts is in its adapter.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .. import models
+from ..inputs.names import MALLOC
+from ..source.statements import indented, unsupported
+from ..source.training_programs import EPOCHS, SHOWN, Training, docstring
+from ..workload import MALLOC_VARIANT
+from .chain import Chain
+from .data import DataDialect, JuliaData, julia_data
+from .source import TITLE, Imports, beside, blas_threads, code, schedule_source
+from .workload import convolves
+
+
+@dataclass(frozen=True)
+class EpochSource:
+    """Says how a framework's users train on every batch once.
+
+    summary: what the function does. function: its name. given: its arguments before the batches.
+    adjust: the statement that sets the learning rate to {rate}. step: statements that train on
+    (x, y), and find its `loss`. results: what the function returns, `losses` first.
+    """
+
+    summary: str
+    function: str
+    given: tuple[str, ...]
+    adjust: str
+    step: tuple[str, ...]
+    results: str
+
+
+class TrainingDialect(DataDialect):
+    """Says how a framework in Julia writes what is its own in the program of a training."""
+
+    title: ClassVar[str]
+    onecold: ClassVar[str]
+    """The function that returns the classes with the largest outputs."""
+
+    def __init__(self, training: Training) -> None:
+        self.training = training
+
+    @property
+    def is_on_gpu(self) -> bool:
+        return self.training.device == "gpu"
+
+    @abstractmethod
+    def imports(self) -> Imports:
+        """Return what the program may import."""
+
+    @abstractmethod
+    def chain(self) -> Chain:
+        """Return what writes the model."""
+
+    @abstractmethod
+    def clip(self, norm: str) -> str:
+        """Return the function `clip`, which scales a gradient down to a norm."""
+
+    @abstractmethod
+    def epoch(self) -> EpochSource:
+        """Return how an epoch is written."""
+
+    @abstractmethod
+    def initial_state(self) -> list[str]:
+        """Return the statements that load the weights, and make the optimizer's state."""
+
+    @abstractmethod
+    def outputs(self) -> tuple[list[str], str]:
+        """Return statements before a prediction, and the expression of the outputs of x."""
+
+    def loss(self) -> str:
+        """Return the statement that makes the loss, where the framework has not got it."""
+        return ""
+
+    def notes(self, text: str) -> list[str]:
+        """Return sentences of the heading on the statements that make the model."""
+        return []
+
+
+def training_program(dialect: TrainingDialect) -> str:
+    """Return the program that trains a model.
+
+    Raises NotImplementedError for a part that it cannot have.
+    """
+    training = dialect.training
+    data, chain = julia_data(dialect, training), dialect.chain()
+    model = chain.statements(list(training.model.named_layers()))
+    own = [*chain.definitions, *chain.functions, *_rate_and_clip(dialect)]
+    blocks = [
+        _sizes(training),
+        OPTION.strip(),
+        _constants(training, data.path),
+        "\n".join([_blas_threads(training), *_gpu(training)]),
+        *(text.strip() for text in [*own, *data.functions, dialect.loss(), _train_epoch(dialect)]),
+        "\n".join([*data.train, *_batches(dialect)]),
+        "\n".join([*model, *dialect.initial_state()]),
+        "\n".join(_epochs(dialect, data)),
+        "\n".join(_evaluation(dialect, data)),
+    ]
+    text = "\n\n".join(block for block in blocks if block) + "\n"
+    needed = dialect.imports()
+    notes = dialect.notes("\n".join([*own, *model]))
+    comment = _heading(dialect, needed.installed(text), notes)
+    return "\n\n".join([comment, "\n".join(needed.statements(text)), text])
+
+
+def _heading(dialect: TrainingDialect, installed: str, notes: Sequence[str]) -> str:
+    """Return the comment that says what the program does, and how it is started."""
+    training = dialect.training
+    variables = []
+    if training.variant == MALLOC:
+        variables = [f"{name}={value}" for name, value in MALLOC_VARIANT.environment.items()]
+    if dialect.is_on_gpu:
+        variables.append("NVIDIA_TF32_OVERRIDE=0")  # cuDNN asks nothing else
+    start = f"Start it by `julia --threads {training.threads}`, where {installed} installed"
+    if variables:
+        start += f", in the environment {' '.join(variables)}"
+    lines = docstring(training, dialect.title, f"{start}.", *notes).split("\n")
+    return "\n".join(f"# {line}".rstrip() for line in lines)
+
+
+def _sizes(training: Training) -> str:
+    """Return the statement that names the sizes of an epoch."""
+    sizes = {"BATCH_SIZE": training.batch_size, "BATCHES": training.batches}
+    if training.model.has_accuracy:
+        sizes["TEST"] = training.test_examples
+    return f"const {', '.join(sizes)} = {', '.join(map(str, sizes.values()))}"
+
+
+OPTION = '''
+"""Return the word that follows --name on the command line."""
+function option(name, default)
+    place = findfirst(==("--$name"), ARGS)
+    return isnothing(place) ? default : ARGS[place+1]
+end
+'''
+
+
+def _constants(training: Training, path: str) -> str:
+    """Return the statements that read the command line."""
+    return "\n".join(
+        [
+            f'const DATA = option("data", {path})',
+            f'const INITIAL = option("initial", {beside(training.weights)})',
+            'const T = option("dtype", "float32") == "float64" ? Float64 : Float32',
+            f'const EPOCHS = parse(Int, option("epochs", "{EPOCHS}"))',
+        ]
+    )
+
+
+def _blas_threads(training: Training) -> str:
+    return blas_threads(training.threads, training.threads > 1 and convolves(training.model))
+
+
+def _gpu(training: Training) -> list[str]:
+    """Return the statements that choose the GPU."""
+    if training.device != "gpu":
+        return []
+    return [
+        "CUDA.math_mode!(CUDA.PEDANTIC_MATH)  # float32 means float32",
+        "const device = gpu_device(nothing, nothing; force = true)  # which keeps Float64",
+    ]
+
+
+def _rate_and_clip(dialect: TrainingDialect) -> list[str]:
+    """Return the functions of the schedule and the clipping."""
+    optimizer = dialect.training.model.optimizer
+    functions = [schedule_source(optimizer)] if optimizer.schedule else []
+    if optimizer.clip_norm is not None:
+        functions.append(dialect.clip(code(optimizer.clip_norm)))
+    return functions
+
+
+def _train_epoch(dialect: TrainingDialect) -> str:
+    """Return the function that trains."""
+    source = dialect.epoch()
+    given, each = [*source.given, "batches"], "for (x, y) in batches"
+    schedule = []
+    if dialect.training.model.optimizer.schedule:
+        given.append("epoch")
+        each = "for (step, (x, y)) in enumerate(batches)"
+        schedule = [source.adjust.format(rate="rate((epoch - 1) * BATCHES + step - 1)")]
+    step = [*schedule, *source.step, "push!(losses, loss)"]
+    body = ["losses = Float64[]", each, *indented(step), "end"]
+    if dialect.is_on_gpu:
+        body.append("CUDA.synchronize()")
+    return "\n".join(
+        [
+            f'"""{source.summary}"""',
+            f"function {source.function}({', '.join(given)})",
+            *indented([*body, f"return {source.results}"]),
+            "end",
+        ]
+    )
+
+
+def _batches(dialect: TrainingDialect) -> list[str]:
+    """Return the statements that bring the batches to the device, if they are made in advance."""
+    if dialect.training.is_augmented:
+        return []
+    moved = " |> device" if dialect.is_on_gpu else ""
+    loader = f"{dialect.data_loader}(train; batchsize = BATCH_SIZE)"
+    return [f"batches = [to_batch(x, y){moved} for (x, y) in {loader}]"]
+
+
+def _epochs(dialect: TrainingDialect, data: JuliaData) -> list[str]:
+    """Return the statements that train, and print the time and the losses."""
+    source = dialect.epoch()
+    given = [*source.given, "batches"]
+    if dialect.training.model.optimizer.schedule:
+        given.append("epoch")
+    train = f"{source.function}({', '.join(given)})"
+    return [
+        "for epoch = 1:EPOCHS",
+        *indented(data.epoch_batches),
+        f"    seconds = @elapsed global {source.results} = {train}",
+        f'    shown = [@sprintf("%.8g", loss) for loss in [first(losses, {SHOWN}); losses[end]]]',
+        '    @printf("epoch %d: %.4g s, losses %s\\n", epoch, seconds, join(shown, " "))',
+        "end",
+    ]
+
+
+def _evaluation(dialect: TrainingDialect, data: JuliaData) -> list[str]:
+    """Return the statements that print the share of the test examples that are right."""
+    model = dialect.training.model
+    if not model.has_accuracy:
+        return []
+    before, outputs = dialect.outputs()
+    match model.loss:
+        case models.BinaryCrossEntropy():
+            right = f"({outputs} .> 0) .== y"
+        case models.SoftmaxCrossEntropy():
+            right = f"{dialect.onecold}({outputs}) .== {dialect.onecold}(y)"
+        case other:
+            raise unsupported("loss with an accuracy", other, TITLE)
+    return [
+        *data.test,
+        *before,
+        f"right = sum({dialect.data_loader}(test; batchsize = BATCH_SIZE)) do examples",
+        "    x, y = to_batch(examples...)",
+        f"    sum({right})",
+        "end",
+        '@printf("accuracy: %.1f%%\\n", 100 * right / TEST)',
+    ]

@@ -1,0 +1,273 @@
+"""Write source code in Julia: numbers, parameters, rules of Optimisers.jl, schedules and imports.
+
+Needs no Julia, whose first axis is the one that runs fastest: the axes are the canonical ones,
+reversed. How each framework writes its layers and losses is in its adapter.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .. import models
+from ..models.model import Model, NamedLayer, Weights
+from ..models.parameters import Parameter, Shape
+from ..models.training import Optimizer
+from ..source.layers import ParameterSource
+from ..source.part_programs import MULTIPLIER, SCALE
+from ..source.statements import Call, code as python_code, indented, unsupported
+
+LINE = 92
+"""Characters of a line of Julia, as JuliaFormatter's default style has it."""
+TITLE = "Julia"
+"""Names the language in messages on what no framework in it has."""
+NUMBERS = """
+# the same numbers in any language
+numbers(size...; phase = 0) = reshape(T[sin(i^2 + phase) for i = 0:prod(size)-1], size)
+total(array) = sum(abs, Float64.(array))
+"""
+
+
+def call(function: str, *arguments: Any, **options: Any) -> Call:
+    """Return a call in Julia; text is source code, and an option that is None is left out."""
+    positional = [item if isinstance(item, Call) else code(item) for item in arguments]
+    named = [f"{name} = {code(value)}" for name, value in options.items() if value is not None]
+    if positional and named:  # a semicolon is before the first option
+        return Call(function, (*positional[:-1], f"{positional[-1]}; {named[0]}", *named[1:]))
+    return Call(function, (*positional, *named))
+
+
+def code(value: Any) -> str:
+    """Return the source code of a value: 1e-5, where Python writes 1e-05."""
+    return python_code(value).replace("e-0", "e-")
+
+
+def boolean(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def number(value: float) -> str:
+    """Return the expression of a number of the program's type."""
+    return f"T({code(value)})"
+
+
+def julia_string(text: str) -> str:
+    """Return the source code of a string."""
+    for special in '\\"$':
+        text = text.replace(special, f"\\{special}")
+    return f'"{text}"'
+
+
+def beside(name: str) -> str:
+    """Return the expression of the path of a file beside the program."""
+    return f"joinpath(@__DIR__, {julia_string(name)})"
+
+
+def numbers(*shape: int, phase: int | None = None) -> str:
+    """Return the call of the function that NUMBERS defines, for a canonical shape."""
+    return str(call("numbers", *shape[::-1], phase=phase))
+
+
+def whole_numbers(below: int, *shape: int, kind: str = "", first: int = 0) -> str:
+    """Return token ids or classes that follow from their place."""
+    one = f"{MULTIPLIER} * i % {below}{f' + {first}' if first else ''}"
+    whole = f"{kind}[{one} for i = 0:{math.prod(shape) - 1}]"
+    return whole if len(shape) == 1 else f"reshape({whole}, {', '.join(map(str, shape[::-1]))})"
+
+
+def written(start: str, item: str | Call, end: str = "", room: int = LINE) -> str:
+    """Return a statement, broken into lines as JuliaFormatter does: each argument on its own."""
+    line = f"{start}{item}{end}"
+    if len(line) <= room or isinstance(item, str):
+        return line
+    arguments = indented(written("", argument, ",", room - 4) for argument in item.arguments)
+    return "\n".join([f"{start}{item.function}(", *arguments, f"){end}"])
+
+
+STANDARD = {
+    "LinearAlgebra": ("BLAS", "dot"),
+    "Printf": ("@printf", "@sprintf"),
+    "Random": ("Random", "Xoshiro"),
+    "Statistics": ("mean", "median"),
+}
+"""Modules of Julia's standard library, and what programs take from each."""
+
+
+@dataclass(frozen=True)
+class Imports:
+    """Names what a framework's programs import besides the standard library.
+
+    packages: those imported whole, the framework's first. modules: the others, with the names that
+    programs take from each. on_gpu: packages that a GPU needs too.
+    """
+
+    packages: tuple[str, ...]
+    modules: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    on_gpu: tuple[str, ...] = ()
+
+    def statements(self, text: str) -> list[str]:
+        """Return the statements that import what a program uses."""
+        lines = [f"using {', '.join(self.packages)}"]
+        for module, names in sorted((STANDARD | dict(self.modules)).items()):
+            if used := [name for name in names if uses(text, name)]:
+                lines.append(f"using {module}: {', '.join(used)}")
+        return [f"using {', '.join(self.on_gpu)}", *lines] if self.on_gpu else lines
+
+    def installed(self, text: str) -> str:
+        """Return "A is", or "A, B and C are", for the packages that a program uses."""
+        packages = list(self.packages)
+        for module, names in self.modules.items():
+            packages += [module] if any(uses(text, name) for name in names) else []
+        *before, last = [*packages, *self.on_gpu]
+        return f"{', '.join(before)} and {last} are" if before else f"{last} is"
+
+
+def uses(text: str, name: str) -> bool:
+    """Return whether a program names a function, or what a module of this name has."""
+    return re.search(rf"(?<![\w.]){re.escape(name)}[.(,;)]", text) is not None
+
+
+def activation_source(layer: models.Layer) -> str | None:
+    """Return NNlib's function for a layer that is an activation; None for another one."""
+    match layer:
+        case models.ReLU():
+            return "relu"
+        case models.GELU(tanh):
+            return "gelu_tanh" if tanh else "gelu_erf"
+    return None
+
+
+def parameter_sources(
+    named: NamedLayer, path: Callable[[NamedLayer, str], str]
+) -> dict[str, ParameterSource]:
+    """Return the trained parameters of a layer, in the form that Julia's frameworks have.
+
+    path: returns the fields that lead to a parameter of a layer.
+    """
+    return {
+        name: ParameterSource(path(named, name), _value(named, parameter.shape))
+        for name, parameter in trained_parameters(named).items()
+    }
+
+
+def trained_parameters(named: NamedLayer) -> dict[str, Parameter]:
+    found = named.layer.parameters(named.input_shape).items()
+    return {name: parameter for name, parameter in found if parameter.trained}
+
+
+def _value(named: NamedLayer, shape: Shape) -> str:
+    """Return the value of a parameter in the form that Julia's frameworks have."""
+    made = numbers(*shape)
+    if is_flipped(named, shape):
+        made = f"reverse({made}; dims = (1, 2))"
+    elif is_transposed(named, shape):
+        made += "'"
+    return f"T({SCALE}) .* {made}"
+
+
+def is_flipped(named: NamedLayer, shape: Shape) -> bool:
+    """Return whether a parameter is a kernel: NNlib convolves, others cross-correlate."""
+    return isinstance(named.layer, models.Conv) and len(shape) == 4
+
+
+def is_transposed(named: NamedLayer, shape: Shape) -> bool:
+    """Return whether a parameter is a matrix that Julia's frameworks have the other way round."""
+    return isinstance(named.layer, TRANSPOSED) and len(shape) == 2
+
+
+TRANSPOSED = (models.Dense, models.MultiHeadAttention, models.LSTM, models.GRU)
+
+
+def parameter_arrays(
+    named: NamedLayer, names: Iterable[str], weights: Weights
+) -> dict[str, np.ndarray]:
+    """Return parameters of a layer by full name, in this order, with the program's axes."""
+    full_names = {name: f"{named.name}.{name}" for name in names}
+    return {full: _as_in_julia(named, weights[full]) for full in full_names.values()}
+
+
+def _as_in_julia(named: NamedLayer, array: np.ndarray) -> np.ndarray:
+    if is_flipped(named, array.shape):
+        return array[:, :, ::-1, ::-1]
+    return array.T if is_transposed(named, array.shape) else array
+
+
+@dataclass(frozen=True)
+class LossSource:
+    """Says how a framework's users write a loss of (outputs, targets).
+
+    function: its name. targets: the expression of the targets in `labels`. definition: the
+    statement that makes the function, where the framework has not got it.
+    """
+
+    function: str
+    targets: str
+    definition: str = ""
+
+
+def class_range(model: Model, first: int) -> str:
+    """Return the classes of a model as a range. first: the first class."""
+    return f"{first}:{model.output_shape[-1] - 1 + first}"
+
+
+def optimizer_source(optimizer: Optimizer) -> str:
+    """Return the rule of an optimizer, without clipping and schedule."""
+    rate = optimizer.learning_rate
+    match optimizer:
+        case models.SGD(_, momentum) if momentum:
+            return str(call("Momentum", rate, momentum))
+        case models.SGD():
+            return str(call("Descent", rate))
+        case models.Adam(_, beta1, beta2, epsilon):
+            return str(call("Adam", rate, (beta1, beta2), epsilon))
+        case models.AdamW(_, beta1, beta2, epsilon, decay):
+            return str(call("AdamW", rate, (beta1, beta2), decay, epsilon))
+        case models.RMSprop(_, rho, epsilon):
+            return str(call("RMSProp", rate, rho, epsilon))
+        case models.Adadelta(_, rho, epsilon):  # it has no learning rate of its own
+            chain = (call("AdaDelta", rho, epsilon), call("Descent", rate))
+            return str(Call("OptimiserChain", chain))
+    raise unsupported("optimizer", optimizer, TITLE)
+
+
+def schedule_source(optimizer: Optimizer) -> str:
+    """Return the definition of the learning rate of a step, counted from 0."""
+    peak = code(optimizer.learning_rate)
+    match optimizer.schedule:
+        case models.InverseTimeDecay(decay):
+            return f"rate(step) = {peak} / (1 + {code(decay)} * step)"
+        case models.WarmupCosine(warmup, steps, minimum):
+            return WARMUP_COSINE.format(
+                peak=peak, warmup=warmup, steps=steps, minimum=code(minimum)
+            )
+    raise unsupported("schedule", optimizer.schedule, TITLE)
+
+
+def has_no_decay(optimizer: Optimizer) -> bool:
+    """Return whether an optimizer decays some parameters, and others not."""
+    return isinstance(optimizer, models.AdamW) and optimizer.matrices_only
+
+
+def blas_threads(threads: int, has_convolutions: bool) -> str:
+    """Return the statement that sets BLAS' threads: Julia's have the batch of a convolution."""
+    if not has_convolutions:
+        return f"BLAS.set_num_threads({threads})"
+    return "BLAS.set_num_threads(1)  # Julia's threads share the batch of a convolution"
+
+
+WARMUP_COSINE = '''
+"""Rise linearly for {warmup} steps, and fall by a cosine to {minimum} of the rate."""
+function rate(step)
+    step < {warmup} && return {peak} * (step + 1) / ({warmup} + 1)
+    part = min(1, (step - {warmup}) / ({steps} - {warmup}))
+    return {peak} * ({minimum} + (1 - {minimum}) * (1 + cospi(part)) / 2)
+end
+'''
+TO_SEQUENCE = """
+to_sequence(x) = permutedims(reshape(x, :, size(x, 3), size(x, 4)), (2, 1, 3))
+"""

@@ -1,0 +1,82 @@
+# Canonical weights are torch's, seen here with their axes reversed: a kernel (O, I, H, W)
+# arrives as (W, H, I, O), a dense weight (out, in) as (in, out).
+
+"""
+    swap_axes(type, array) -> array
+
+Convert a canonical parameter of a layer to the form that the frameworks in Julia have it in,
+or back: it is its own inverse.
+"""
+swap_axes(::Val, array) = array
+# They convolve, the others cross-correlate: the kernel is flipped along both its axes.
+swap_axes(::Val{:Conv}, weight::AbstractArray{<:Any,4}) = reverse(weight; dims = (1, 2))
+const MULTIPLYING = Union{Val{:Dense},Val{:MultiHeadAttention},Val{:LSTM},Val{:GRU}}
+swap_axes(::MULTIPLYING, weight::AbstractMatrix) = permutedims(weight)
+
+"""Convert an array of the form of a parameter to its canonical form."""
+to_canonical(workload, name, array) = swap_axes(workload.types[name], array)
+
+"""
+    lookup(tree, path) -> layer or array
+
+Return what is at the end of the path in a model, or in its gradient, where it is `nothing`
+if there is no gradient.
+"""
+lookup(tree, path) = foldl(child, path; init = tree)
+
+child(tree, field::Symbol) = getproperty(tree, field)
+child(tree, index::Int) = tree[index]
+child(::Nothing, ::Symbol) = nothing
+child(::Nothing, ::Int) = nothing
+
+"""
+Return the parameters by name ("conv1.weight"), as canonical arrays on the CPU. One that needs
+no conversion is the model's own array: a copy of a large one would make the garbage collector
+run when the weights are read after an epoch, as if the epoch were not over.
+"""
+weights(workload) = Dict{String,Array}(
+    name => to_canonical(workload, name, cpu_device()(parameter(workload, name))) for
+    name in keys(workload.parameters)
+)
+
+"""
+Return the gradients of the trained parameters by name, as canonical arrays on the CPU.
+"""
+gradient_arrays(workload, gradient) = Dict{String,Array}(
+    name => to_array(workload, name, gradient_array(workload, gradient, name)) for
+    name in keys(workload.parameters) if is_trained(workload, name)
+)
+
+to_array(workload, name, array) =
+    Array(to_canonical(workload, name, cpu_device()(array)))
+
+"""
+    gradient_array(workload, gradient, name) -> array
+
+Return the gradient of a parameter, in the model's own form: the sum over all its places.
+"""
+function gradient_array(workload, gradient, name)
+    paths = (workload.parameters[name], get(workload.tied, name, ())...)
+    parts = [part for part in (lookup(gradient, p) for p in paths) if !isnothing(part)]
+    # Zygote's gradient of a parameter that the loss does not depend on is `nothing`, not zeros
+    isempty(parts) && return zero(parameter(workload, name))
+    return length(parts) == 1 ? only(parts) : sum(parts)
+end
+
+"""Copy canonical `values` into the model's parameter of that name ("conv1.weight")."""
+function load_weight!(workload, name, values)
+    array = parameter(workload, name)
+    expected, found = size(to_canonical(workload, name, array)), size(values)
+    found == expected || error("$name has the size $found, not $expected")
+    copyto!(array, swap_axes(workload.types[name], values))
+    return nothing
+end
+
+"""
+    wrap(type, address, size) -> Array
+
+Return a Julia array on memory that the caller keeps alive for as long as the array is used.
+`type` is NumPy's name of the element type ("float32").
+"""
+wrap(type::AbstractString, address::Integer, size::Tuple) =
+    unsafe_wrap(Array, Ptr{ELTYPES[type]}(UInt(address)), Int.(size))

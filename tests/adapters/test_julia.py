@@ -1,0 +1,496 @@
+"""Flux.jl and Lux.jl: what can be tested without Julia, always; the rest where a Julia is found.
+
+Julia and torch do not share a process well, so the suites run over each in a pytest of their own.
+"""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tomllib
+import uuid
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crossbench import adapters, models, script
+from crossbench.adapters.reference import Pass, forward
+from crossbench.in_julia import julia
+from crossbench.in_julia.models_json import models_json
+from crossbench.models.parts import find_part
+from crossbench.workload import Unavailable
+
+ROOT = Path(__file__).parents[2]
+FRAMEWORKS = ("flux", "lux")
+VARIABLES = ("PYTHON_JULIACALL_EXE", "PYTHON_JULIACALL_PROJECT", "PYTHON_JULIAPKG_EXE")
+
+
+@pytest.fixture
+def stand_in(tmp_path, monkeypatch):
+    """Puts a `julia` that does as the shell script says on the PATH, and takes others away."""
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+    def make(script=None):
+        if script is not None:
+            (tmp_path / "julia").write_text(f"#!/bin/sh\n{script}\n")
+            (tmp_path / "julia").chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        return str(tmp_path / "julia")
+
+    return make
+
+
+def test_a_julia_on_the_path_is_found(stand_in):
+    exe = stand_in("echo julia version 1.10.8")
+    assert julia.find() == (exe, "1.10.8")
+    assert adapters.get("flux").installed()["Julia"] == f"1.10.8 ({exe})"
+
+
+def test_no_julia(stand_in):
+    stand_in()
+    assert julia.find() is None
+    assert adapters.get("flux").installed()["Julia"] == "downloaded on first use"
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("exit 3", "is not a working Julia: --version exits with 3"),
+        ("echo python 3", "is not a working Julia"),
+        ("exec /bin/sleep 60", r"--version did not finish within 1 s"),
+    ],
+)
+def test_a_julia_that_does_not_work_has_its_reason(stand_in, monkeypatch, script, reason):
+    monkeypatch.setattr(julia, "ANSWER_SECONDS", 1)
+    exe = stand_in(script)
+    with pytest.raises(Unavailable, match=reason) as caught:
+        julia.find()
+    assert exe in str(caught.value)
+
+
+def test_a_named_julia_that_is_not_there(stand_in, monkeypatch):
+    stand_in("echo julia version 1.10.8")
+    monkeypatch.setenv("PYTHON_JULIAPKG_EXE", "/not/there/julia")
+    with pytest.raises(Unavailable, match="/not/there/julia is not an executable"):
+        julia.find()
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_threads_and_signals_are_set_before_juliacall(framework):
+    environment = adapters.get(framework).environment("cpu", 3)
+    assert environment["PYTHON_JULIACALL_THREADS"] == "3"
+    assert environment["PYTHON_JULIACALL_HANDLE_SIGNALS"] == "yes"
+
+
+@pytest.fixture
+def without_network(monkeypatch, tmp_path):
+    """Nothing can be downloaded, and nothing was before; juliapkg tries to."""
+    monkeypatch.delenv("PYTHON_JULIAPKG_OFFLINE", raising=False)
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # nothing listens there
+    monkeypatch.setenv("PYTHON_JULIAPKG_PROJECT", str(tmp_path / "project"))
+
+
+@pytest.fixture
+def silent_server(monkeypatch):
+    """A package server that takes connections and never says a word."""
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        monkeypatch.setenv("JULIA_PKG_SERVER", address)
+        yield address
+
+
+INSTALL = "import sys; from crossbench.adapters import get; get(sys.argv[1]).install('cpu')"
+
+
+@pytest.mark.long
+def test_a_package_server_that_never_answers_is_not_waited_for(
+    stand_in, silent_server, monkeypatch, tmp_path
+):
+    """The stand-in asks the server as Pkg would, unless Pkg was told to leave it alone."""
+    if reason := adapters.get("flux").available("cpu"):
+        pytest.skip(reason)
+    monkeypatch.setenv("PYTHON_JULIAPKG_PROJECT", str(tmp_path / "project"))
+    stand_in(
+        "test $1 = --version && echo julia version 1.10.8 && exit\n"
+        'test -n "$JULIA_PKG_SERVER" && exec /bin/sleep 600\n'
+        'case "$*" in *reachable_registries*) exit 1;; esac'
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", INSTALL, "flux"], capture_output=True, text=True, timeout=100
+    )
+    last = run.stderr.strip().splitlines()[-1]
+    assert "cannot be installed: the package server" in last
+    assert f"{silent_server} does not answer" in last
+
+
+@pytest.mark.usefixtures("without_network")
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        (None, "Julia is not installed and cannot be downloaded"),
+        pytest.param(
+            "echo julia version 1.6.7",
+            "Julia 1.6.7 .* cannot be used, and no other can be downloaded",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            "exit 3",
+            "is not a working Julia: --version exits with 3",
+            marks=pytest.mark.long,
+        ),
+        (
+            "test $1 = --version && echo julia version 1.10.8 && exit\nexit 1",
+            "the packages for Julia 1.10.8 .* cannot be installed",
+        ),
+    ],
+)
+def test_without_julia_the_row_has_its_reason_and_the_others_run(stand_in, script, reason):
+    if reason_to_skip := adapters.get("flux").available("cpu"):  # importing it would start Julia
+        pytest.skip(reason_to_skip)
+    stand_in(script)
+    words = ["--frameworks", "flux,reference", "--devices", "cpu", "--rounds", "1"]
+    words += ["--model", "mlp7_relu", "--batches", "2", "--threads", "1"]
+    run = subprocess.run(
+        [sys.executable, "-m", "crossbench", *words], capture_output=True, text=True, timeout=120
+    )
+    assert run.returncode == 1, run.stderr
+    (_, line) = " ".join(run.stdout.split()).split("! Flux.jl: did not run: ")
+    assert re.search(reason, line)
+    assert "NumPy reference" in run.stdout
+    assert "Traceback" not in run.stdout
+
+
+@pytest.fixture
+def offline(monkeypatch, tmp_path):
+    """Let juliapkg download nothing, as its user asked for."""
+    if reason := adapters.get("flux").available("cpu"):
+        pytest.skip(reason)
+    monkeypatch.setenv("PYTHON_JULIAPKG_OFFLINE", "yes")
+    monkeypatch.setenv("PYTHON_JULIAPKG_PROJECT", str(tmp_path / "project"))
+
+
+def crossbench(*words):
+    return subprocess.run(
+        [sys.executable, "-m", "crossbench", *words], capture_output=True, text=True, timeout=120
+    )
+
+
+def doctors_answers():
+    """Return what `doctor` says of each framework on the CPU."""
+    found = json.loads(crossbench("doctor", "--format", "json").stdout)["frameworks"]
+    return {framework["name"]: framework["devices"]["cpu"] for framework in found}
+
+
+LACKING = (
+    "PythonCall, {} are not installed in the Julia project {}, and juliapkg must not download "
+    "anything (PYTHON_JULIAPKG_OFFLINE=yes): unset that variable where there is a network"
+)
+
+
+@pytest.mark.usefixtures("offline")
+def test_packages_that_must_not_be_downloaded_are_named_by_the_doctor_and_by_a_run(
+    stand_in, tmp_path
+):
+    stand_in(
+        "test $1 = --version && echo julia version 1.10.8 && exit\n"
+        'case "$*" in\n'
+        '*find_package*" PythonCall CrossBenchJulia CrossBenchFlux Flux")\n'
+        "echo PythonCall; echo CrossBenchFlux; exit;;\n"
+        '*find_package*" PythonCall CrossBenchJulia CrossBenchLux Lux MLUtils NNlib OneHotArrays '
+        'Optimisers Zygote")\n'
+        "echo PythonCall; echo Lux; exit;;\n"
+        "esac\nexit 1"
+    )
+    answers = doctors_answers()
+    assert answers["flux"].startswith(LACKING.format("CrossBenchFlux", "…/project"))
+    assert answers["lux"].startswith(LACKING.format("Lux", "…/project"))
+    words = ["--frameworks", "flux,reference", "--devices", "cpu", "--rounds", "1"]
+    run = crossbench(*words, "--model", "mlp7_relu", "--batches", "2", "--threads", "1")
+    assert run.returncode == 1
+    lacking = LACKING.format("CrossBenchFlux", tmp_path / "project")
+    assert f"! Flux.jl: did not run: {lacking}" in " ".join(run.stdout.split())
+    assert "this takes minutes" not in run.stderr
+    assert "NumPy reference" in run.stdout
+
+
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize(
+    ("script", "answer"),
+    [
+        ("test $1 = --version && echo julia version 1.10.8\nexit 0", "ready"),
+        (None, "Julia is not installed and cannot be downloaded (PYTHON_JULIAPKG_OFFLINE=yes): "),
+        (
+            "test $1 = --version && echo julia version 1.10.8 && exit\necho no room >&2; exit 1",
+            "…/julia cannot say which packages …/project has: no room",
+        ),
+    ],
+)
+def test_offline_the_doctor_says_what_julia_has(stand_in, script, answer):
+    stand_in(script)
+    answers = doctors_answers()
+    assert answers["flux"].startswith(answer)
+    assert answers["lux"].startswith(answer)
+
+
+@pytest.mark.usefixtures("without_network")
+def test_what_the_first_run_installs_is_not_called_ready(stand_in):
+    if reason := adapters.get("flux").available("cpu"):
+        pytest.skip(reason)
+    stand_in("echo julia version 1.10.8")
+    answers = doctors_answers()
+    for framework, title in (("flux", "Flux.jl"), ("lux", "Lux.jl")):
+        line = f"on the first run: installing {title} into"
+        assert answers[framework].startswith(line)
+
+
+@pytest.mark.usefixtures("without_network")
+def test_only_the_framework_that_was_asked_for_is_installed(stand_in, monkeypatch):
+    """Asking what is missing adds nothing to what juliapkg installs."""
+    juliapkg_deps = pytest.importorskip("juliapkg.deps")
+    stand_in("echo julia version 1.10.8")
+    state = juliapkg_deps.STATE
+    folder = Path(os.environ["PYTHON_JULIAPKG_PROJECT"])
+    monkeypatch.setitem(state, "project", str(folder))
+    monkeypatch.setitem(state, "deps", str(folder / "juliapkg.json"))
+    monkeypatch.setitem(state, "meta", str(folder / "meta.json"))
+    monkeypatch.setitem(state, "resolved", False)
+    for framework in FRAMEWORKS:
+        assert "this takes minutes" in adapters.get(framework).to_install("cpu")
+    assert juliapkg_deps.load_cur_deps() == {}
+    gone = {"uuid": str(uuid.uuid4()), "dev": True, "path": str(folder / "gone")}
+    juliapkg_deps.add("CrossBenchFlux", **gone)
+    julia.add_packages(adapters.get("lux").packages, "gpu")
+    packages = juliapkg_deps.load_cur_deps()["packages"]
+    of_programs = {"MLUtils", "NNlib", "OneHotArrays"}
+    assert (
+        set(packages) == {"CrossBenchLux", "Lux", "LuxCUDA", "Optimisers", "Zygote"} | of_programs
+    )
+    path = Path(packages["CrossBenchLux"]["path"])
+    project = tomllib.loads((path / "Project.toml").read_text())
+    assert packages["CrossBenchLux"]["uuid"] == project["uuid"]
+    for name in ("Lux", "Optimisers", "Zygote"):
+        assert packages[name]["uuid"] == project["deps"][name]
+
+
+@pytest.fixture(params=FRAMEWORKS, scope="session")
+def framework(request):
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def environment(framework):
+    """The environment of a process that may start Julia; skips where there is none to start."""
+    adapter = adapters.get(framework)
+    if reason := adapter.available("cpu"):
+        pytest.skip(reason)
+    if not any(name in os.environ for name in VARIABLES) and shutil.which("julia") is None:
+        pytest.skip("no Julia on the PATH, and none named by PYTHON_JULIAPKG_EXE")
+    environment = adapter.environment("cpu", 2) | os.environ
+    ready = subprocess.run(
+        [sys.executable, "-c", INSTALL, framework], env=environment, capture_output=True, text=True
+    )
+    if ready.returncode and adapter.packages.own in ready.stderr.rpartition("Traceback")[0]:
+        pytest.fail(ready.stderr)  # the package itself, not what it needs
+    if ready.returncode:
+        pytest.skip(f"Julia's packages are not available: {ready.stderr.strip().splitlines()[-1]}")
+    return environment
+
+
+@pytest.mark.parametrize(
+    "suite",
+    [
+        "test_conformance.py",
+        "test_programs.py",
+        "test_training_programs.py",
+        "test_planted_faults.py",
+        "test_planted_small_faults.py",
+        "test_timed_faults.py",
+    ],
+)
+def test_the_suite_of_every_adapter(framework, environment, suite):
+    words = ["-q", "-n", "0", "-p", "no:cacheprovider", "--adapters", framework]
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", *words, f"tests/adapters/{suite}"],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert " passed" in run.stdout
+    skipped = [line for line in run.stdout.splitlines() if line.startswith("SKIPPED")]
+    assert all("has no switch for it" in line for line in skipped)  # a fault that it cannot have
+
+
+@pytest.fixture
+def run_julia(environment):
+    """Return a function that runs a program of Julia, in the project with the framework."""
+    program = (
+        "import juliapkg; juliapkg.resolve(); print(juliapkg.executable(), juliapkg.project())"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    exe, project = found.stdout.splitlines()[-1].split()
+
+    def run(file):
+        words = [exe, "--startup-file=no", "-t2", f"--project={project}", str(file)]
+        done = subprocess.run(words, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_the_julia_packages_own_tests(framework, run_julia):
+    package = adapters.get(framework).packages.own
+    assert f"{package} |" in run_julia(ROOT / "julia" / package / "test" / "runtests.jl")
+
+
+def test_a_program_runs_in_julia_and_prints_the_references_sums(run_julia, tmp_path):
+    (program,) = script(
+        model="lenet5", layer="conv2", batch_size=8, frameworks="flux", out=tmp_path
+    )
+    first, *lines = run_julia(program.path).splitlines()
+    assert re.fullmatch(r"\d+\.\d{3} ms, Flux \d+\.\d+\.\d+", first)
+    sums = dict(line.split(": ") for line in lines)
+    named = find_part(models.get("lenet5"), "conv2").layers[0]
+    made = {name: 0.1 * numbers(*p.shape) for name, p in named.parameters.items()}
+    run = Pass(made, training=True)
+    output, back = forward(named.layer, named, numbers(8, *named.input_shape), run)
+    found = {"output": output, "gradient of input": back(numbers(*output.shape, phase=1))}
+    found |= {f"gradient of {n.split('.')[1]}": array for n, array in run.gradients.items()}
+    assert sums.keys() == found.keys()
+    for name, array in found.items():
+        assert float(sums[name]) == pytest.approx(np.abs(array).sum(), rel=1e-4)
+
+
+def numbers(*shape, phase=0):
+    return np.sin(np.arange(np.prod(shape)) ** 2 + phase).reshape(shape)
+
+
+TRAINED_BY = {
+    "flux": ("withgradient", "logitcrossentropy"),
+    "lux": ("single_train_step", "CrossEntropyLoss"),
+}
+"""Functions of a step that each framework has its own of."""
+EPOCHS = """
+import sys
+import numpy as np
+from crossbench import adapters, models
+from crossbench.engine.batches import ArrayBatches
+from crossbench.workload import Job
+lenet, random = models.get("lenet"), np.random.default_rng(0)
+workload = adapters.get(sys.argv[1]).build(Job(lenet, "cpu", 2, "float32"))
+workload.load_weights(lenet.initial_weights(0))
+inputs = random.random((1, 8, 3, 32, 32), np.float32)
+workload.place(ArrayBatches(inputs, random.integers(0, 10, (1, 8))))
+print("the first epoch", file=sys.stderr, flush=True)
+workload.train_epoch()
+workload.load_weights(lenet.initial_weights(0))
+print("a further epoch", file=sys.stderr, flush=True)
+workload.train_epoch()
+"""
+
+
+def test_the_first_step_was_compiled_when_the_package_was_installed(framework, environment):
+    """Only the glue to Python and to the threads is left: no layer, no gradient."""
+    run = subprocess.run(
+        [sys.executable, "-c", EPOCHS, framework],
+        env=environment | {"PYTHON_JULIACALL_TRACE_COMPILE": "stderr"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    before, _, after = run.stderr.partition("the first epoch")
+    assert "precompile(" in before  # it is traced
+    compiled, _, further = after.partition("a further epoch")
+    assert "precompile(" not in further
+    for function in ("maxpool", "Zygote", *TRAINED_BY[framework]):
+        assert function not in compiled
+
+
+STREAMED = """
+import dataclasses, sys
+import numpy as np
+from crossbench import adapters, models
+from crossbench.engine.batches import ArrayBatches, StreamedBatches
+from crossbench.engine.parity import proof_batches, proof_weights
+from crossbench.workload import Job
+
+class InTurn(StreamedBatches):
+    def __iter__(self):
+        for batch in super().__iter__():  # arrays that nobody else keeps alive
+            yield dataclasses.replace(batch, inputs=batch.inputs.copy(), labels=batch.labels.copy())
+
+model = models.get("lenet")
+batches = proof_batches(model, dtype="float32")
+workload = adapters.get(sys.argv[1]).build(Job(model, "cpu", 2, "float32"))
+seen = []
+for kind in (ArrayBatches, InTurn):
+    workload.place(kind(batches.inputs, batches.labels))
+    workload.load_weights(proof_weights(model))
+    workload.train_epoch()  # compiles
+    workload.load_weights(proof_weights(model))
+    seen.append((workload.train_epoch(), workload.weights(), workload.epoch_figures()))
+(losses, weights, figures), (again, same, others) = seen
+assert len(losses) == len(batches)
+assert (losses == again).all(), (losses, again)
+assert all((weights[name] == same[name]).all() for name in weights)
+assert figures.keys() == others.keys()
+assert 0.9 < others["allocated MiB"] / figures["allocated MiB"] < 1.5, (figures, others)
+print("the same")
+"""
+
+
+def test_a_streamed_epoch_is_the_placed_one(framework, environment):
+    command = [sys.executable, "-c", STREAMED, framework]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines()[-1] == "the same"
+
+
+def test_a_julia_error_comes_back_in_one_line(framework, environment):
+    program = (
+        "from crossbench.adapters import get; from crossbench import models\n"
+        "from crossbench.engine.replies import LENGTH_HEADER, decode\n"
+        "from crossbench.engine.assignment import Assignment\n"
+        "from crossbench.engine.worker import StartReply, Worker, answer\n"
+        "from crossbench.workload import Job; import sys\n"
+        "job = Job(models.get('lenet'), 'tpu', 1, 'float32')\n"
+        f"w = Worker(Assignment({framework!r}, job, None, 1, 1, 0))\n"
+        "content = answer(w, ('start', ()))[LENGTH_HEADER.size:]\n"
+        "reply = decode(content, StartReply)\n"
+        "print(reply.error, file=sys.stderr)\n"
+    )
+    command = [sys.executable, "-c", program]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert "JuliaError: the device tpu needs CUDA.jl and cuDNN, which are not loaded" in run.stderr
+
+
+def test_it_runs_beside_another_framework(framework, environment, cifar_directory):
+    words = ["--frameworks", f"{framework},reference", "--devices", "cpu", "--rounds", "2"]
+    words += ["--batch-size", "50", "--data", str(cifar_directory), "--details"]
+    run = subprocess.run(
+        [sys.executable, "-m", "crossbench", *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert {"flux": "Flux 0.16", "lux": "Lux 1."}[framework] in run.stdout
+    assert "compile s" in run.stdout
+
+
+def test_the_models_that_julia_precompiles_are_the_catalogues():
+    """Where it fails: the command in the module's docstring writes the file anew."""
+    found = (ROOT / "julia" / "CrossBenchJulia" / "src" / "models.json").read_text()
+    assert found == models_json() + "\n"
