@@ -97,20 +97,30 @@ def find() -> tuple[str, str] | None:
 
 def is_installed(packages: Packages) -> bool:
     """Return whether the Julia project has a framework's packages, by what it lists."""
-    project = os.environ.get("PYTHON_JULIACALL_PROJECT")
-    if project is None:
-        import juliapkg
-
-        project = juliapkg.state.STATE["project"]
     try:
-        listed = tomllib.loads((Path(project) / "Project.toml").read_text())
+        listed = tomllib.loads((_project() / "Project.toml").read_text())
     except (OSError, ValueError):
         return False
     return packages.own in listed.get("deps", {})
 
 
+def _project() -> Path:
+    """Return the directory of the Julia project, which juliapkg decides over in the same way.
+
+    A plan asks for it, and imports no framework and nothing that belongs to one.
+    """
+    for variable in ("PYTHON_JULIACALL_PROJECT", "PYTHON_JULIAPKG_PROJECT"):
+        if named := os.environ.get(variable):
+            return Path(named)
+    is_virtual = sys.prefix != sys.base_prefix
+    if prefix := sys.prefix if is_virtual else os.environ.get("CONDA_PREFIX"):
+        return Path(prefix) / "julia_env"
+    depot = os.environ.get("JULIA_DEPOT_PATH", "").split(os.pathsep)[0]
+    return Path(depot or Path.home() / ".julia") / "environments" / "pyjuliapkg"
+
+
 def to_install(packages: Packages, device: str) -> str | None:
-    """Return a line that says what `install` would install, and where; None for nothing.
+    """Return a line that says what `install` would install; None for nothing.
 
     Raises Unavailable if something is missing that juliapkg must not download.
     """
@@ -127,7 +137,7 @@ def to_install(packages: Packages, device: str) -> str | None:
     if resolved and _are_added(packages, device):
         return None
     what = packages.title if found else f"Julia and {packages.title}"
-    return f"installing {what} into {juliapkg.state.STATE['project']}, once: this takes minutes"
+    return f"installing {what}, once: this takes minutes"
 
 
 def install(packages: Packages, device: str) -> None:

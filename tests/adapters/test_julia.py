@@ -247,8 +247,21 @@ def test_what_the_first_run_installs_is_not_called_ready(stand_in):
     stand_in("echo julia version 1.10.8")
     answers = doctors_answers()
     for framework, title in (("flux", "Flux.jl"), ("lux", "Lux.jl")):
-        line = f"on the first run: installing {title} into"
-        assert answers[framework].startswith(line)
+        line = f"on the first run: installing {title}, once: this takes minutes"
+        assert answers[framework] == line
+
+
+def test_the_project_is_juliapkgs(monkeypatch, tmp_path):
+    state = pytest.importorskip("juliapkg.state").STATE
+    assert str(julia._project()) == state["project"]
+    monkeypatch.setenv("PYTHON_JULIACALL_PROJECT", str(tmp_path))
+    flux, lux = (adapters.get(name) for name in FRAMEWORKS)
+    assert flux.left_out() == (
+        "Flux.jl is installed on the first run that names it: --frameworks flux"
+    )
+    (tmp_path / "Project.toml").write_text('[deps]\nCrossBenchLux = "7e8bdb27"\n')
+    assert flux.left_out()
+    assert lux.left_out() is None
 
 
 @pytest.mark.usefixtures("without_network")
