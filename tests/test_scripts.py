@@ -28,7 +28,7 @@ def test_a_script_prints_its_table_and_the_published_one(
     directory = write_cifar(tmp_path / "cifar")
     run, models_of_scripts, comparisons = partial(crossbench.run, ["reference"], ["cpu"]), [], {}
 
-    def run_small(**arguments):
+    def run_small(_frameworks=None, **arguments):
         """Run the small model once for all models of a script that have the same arguments."""
         models_of_scripts.append(arguments["model"])
         sizes = {"batch_size": [5, 20]} if "batch_size" in arguments else {}

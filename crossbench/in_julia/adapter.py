@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..inputs.names import BFLOAT16
 from ..workload import Adapter, Unavailable, missing, versions
 from . import julia
 from .julia import Packages
@@ -18,6 +19,11 @@ class JuliaAdapter(Adapter):
 
     def available(self, device: str) -> str | None:
         return missing(self.name, "juliacall")
+
+    def lacks(self, compute: str, device: str) -> str | None:
+        if compute == BFLOAT16:
+            return f"{self.title} has no mixed precision: its bf16 makes the weights BFloat16"
+        return None
 
     def left_out(self) -> str | None:
         if julia.is_installed(self.packages):

@@ -16,7 +16,7 @@ import sys
 import tomllib
 import urllib.request
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +49,6 @@ class Package:
     version: str | None = None
 
 
-CUDA_PACKAGES = {
-    "CUDA": Package("052768ef-5323-5732-b1bb-66c8b64840ba"),
-    "cuDNN": Package("02a925ec-e4fe-4b08-9a7e-0d78e3d38ccd"),
-}
-
-
 @dataclass(frozen=True)
 class Packages:
     """Names the packages in Julia that a framework needs.
@@ -68,7 +62,7 @@ class Packages:
     own: str
     uuid: str
     registered: dict[str, Package]
-    on_gpu: dict[str, Package] = field(default_factory=lambda: dict(CUDA_PACKAGES))
+    on_gpu: dict[str, Package]
 
     def of_device(self, device: str) -> dict[str, Package]:
         """Return the registered packages that a device needs, by name."""

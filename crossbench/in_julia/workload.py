@@ -88,8 +88,9 @@ class JuliaWorkload(Workload):
         if self.streamed is not None:
             yield from (self.predict(batch.inputs) for batch in self.streamed)
             return
+        predict = self.julia.predictor(self.workload)
         for step in range(1, self.steps + 1):
-            yield np.array(self.julia.predict_batch(self.workload, step)).T
+            yield np.array(self.julia.predict_batch(self.workload, predict, step)).T
 
     def loss_and_gradients(self, batch: Batch) -> tuple[float, Weights]:
         loss, gradients = self._call(self.julia.loss_and_gradients, batch)

@@ -80,6 +80,17 @@ def test_a_named_julia_that_is_not_there(stand_in, monkeypatch):
         julia.find()
 
 
+def test_what_python_calls_in_julia_is_exported_to_each_framework():
+    """A package has the names that CrossBenchJulia exports; build_workload is its own."""
+    called = re.findall(
+        r"\bjulia\.([a-z]\w*)", (ROOT / "crossbench/in_julia/workload.py").read_text()
+    )
+    names = {re.sub("_b$", "!", name) for name in called} - {"build_workload"}
+    module = (ROOT / "julia/CrossBenchJulia/src/CrossBenchJulia.jl").read_text()
+    exported = set(re.findall(r"\w+!?", re.search(r"\nexport (.*?)\n\n", module, re.S)[1]))
+    assert names == exported
+
+
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_threads_and_signals_are_set_before_juliacall(framework):
     environment = adapters.get(framework).environment("cpu", 3)

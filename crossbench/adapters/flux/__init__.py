@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...in_julia.adapter import JuliaAdapter
-from ...inputs.names import BFLOAT16, IDIOMATIC, MALLOC
+from ...inputs.names import IDIOMATIC, MALLOC
 from ...workload import (
     KEEP_FREED_MEMORY,
     MALLOC_VARIANT,
@@ -21,11 +21,6 @@ class FluxAdapter(JuliaAdapter):
     title = "Flux.jl"
     name = "flux"
     packages = PACKAGES
-
-    def lacks(self, compute: str, device: str) -> str | None:
-        if compute == BFLOAT16:
-            return "Flux.jl has no mixed precision: its bf16 makes the weights themselves BFloat16"
-        return None
 
     def build(self, job: Job) -> FluxWorkload:
         return FluxWorkload(job)

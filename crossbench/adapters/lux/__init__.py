@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...in_julia.adapter import JuliaAdapter
-from ...inputs.names import BFLOAT16, IDIOMATIC, MALLOC
+from ...inputs.names import IDIOMATIC, MALLOC
 from ...workload import MALLOC_VARIANT, Job, ProgramModules, Variant
 from .workload import PACKAGES, LuxWorkload
 
@@ -22,11 +22,6 @@ class LuxAdapter(ProgramModules, JuliaAdapter):
     variants = VARIANTS
     program_suffix = ".jl"
     arrays_suffix = ".bin"
-
-    def lacks(self, compute: str, device: str) -> str | None:
-        if compute == BFLOAT16:
-            return "Lux.jl has no mixed precision: its bf16 makes the weights themselves BFloat16"
-        return None
 
     def build(self, job: Job) -> LuxWorkload:
         return LuxWorkload(job)

@@ -110,8 +110,6 @@ class LuxTraining(TrainingDialect):
         """Return the statements that seed the dropout masks, with the row's seeds."""
         if not self.training.has_dropout:
             return []
-        if self.is_on_gpu:
-            return list(SEED_ON_GPU)
         paths = {
             named.name: path
             for named, path in layer_paths(list(self.training.model.named_layers()))
@@ -119,7 +117,8 @@ class LuxTraining(TrainingDialect):
         }
         seeds = enumerate((paths[name] for name in sorted(paths)), start=1)
         first, *others = (f"Random.seed!(st.{path}.rng, {seed})" for seed, path in seeds)
-        return [f"{first}  # of the dropout masks", *others]
+        own = list(RNGS_ON_GPU) if self.is_on_gpu else []
+        return [*own, f"{first}  # of the dropout masks", *others]
 
     def outputs(self) -> tuple[list[str], str]:
         before = ["ps, st = state.parameters, Lux.testmode(state.states)"]
@@ -165,9 +164,11 @@ FREEZE = (
     "    last(path) == :bias_hh && Optimisers.freeze!(getkeypath(state.optimizer_state, path))",
     "end",
 )
-SEED_ON_GPU = (
-    "st = Lux.update_state(st, :rng, default_device_rng(device))",
-    "CUDA.seed!(1)  # of the dropout masks",
+RNGS_ON_GPU = (
+    "is_rng(x) = x isa Random.AbstractRNG  # those that draw on the GPU, each a copy",
+    "st = Lux.Functors.fmap(st; exclude = x -> is_rng(x) || Lux.Functors.isleaf(x)) do x",
+    "    is_rng(x) ? LuxCore.replicate(default_device_rng(device)) : x",
+    "end",
 )
 
 

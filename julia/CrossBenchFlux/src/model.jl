@@ -53,7 +53,7 @@ translate(::Val{:MaxPool}, layer, T) =
 
 translate(::Val{:ReLU}, layer, T) = x -> relu.(x)
 function translate(type::Val{:GELU}, layer, T)
-    activation = CrossBenchJulia.activation_of(type, layer)
+    activation = activation_of(type, layer)
     return x -> activation.(x)
 end
 

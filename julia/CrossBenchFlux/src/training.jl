@@ -71,10 +71,7 @@ function reset_optimizer!(workload::FluxWorkload)
     return nothing
 end
 
-dropout_rngs(workload::FluxWorkload) = [
-    lookup(workload.model, workload.dropouts[name]).rng for
-    name in sort!(collect(keys(workload.dropouts)))
-]
+dropout_rng(workload::FluxWorkload, path) = lookup(workload.model, path).rng
 
 adjust_rate!(workload::FluxWorkload, rate) = (Flux.adjust!(workload.state, rate); nothing)
 

@@ -57,9 +57,10 @@ Base.setproperty!(tuned::TunedWorkload, name::Symbol, value) =
     setproperty!(tuned.workload, name, value)
 
 # What is fetched of it is the idiomatic workload's.
-for name in (:dropout_rngs, :isolated, :package_versions, :predictor, :reset_optimizer!)
+for name in (:isolated, :package_versions, :predictor, :reset_optimizer!)
     @eval $name(tuned::TunedWorkload) = $name(tuned.workload)
 end
+dropout_rng(tuned::TunedWorkload, path) = dropout_rng(tuned.workload, path)
 parameter(tuned::TunedWorkload, name) = parameter(tuned.workload, name)
 is_trained(tuned::TunedWorkload, name) = is_trained(tuned.workload, name)
 

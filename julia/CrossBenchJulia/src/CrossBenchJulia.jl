@@ -20,6 +20,60 @@ using Random: seed!
 using SpecialFunctions: SpecialFunctions  # loads NNlib's gelu_erf
 using Statistics: mean
 
+# What Python calls in the package of each framework.
+export add_batch!,
+    address,
+    allow_tensorfloat32,
+    backward!,
+    backward_epoch!,
+    begin_epoch!,
+    clear_batches!,
+    configure_runtime,
+    copy_on!,
+    details,
+    every,
+    finish_epoch!,
+    free_memory,
+    gradient_arrays,
+    load_weight!,
+    loss_and_gradients,
+    multiply!,
+    peak_memory,
+    predict,
+    predict_batch,
+    predict_epoch!,
+    predictor,
+    put,
+    reset_state!,
+    step!,
+    train_epoch!,
+    weights,
+    wrap
+
+# What the packages build their models and their workloads with.
+export Batch,
+    CATALOGUE,
+    OneHot,
+    Workload,
+    activation_of,
+    apply_mask,
+    clip,
+    dropout_paths,
+    first_of_sequence,
+    fuse_activations,
+    given_gradient,
+    layer_type,
+    lookup,
+    parameter_paths,
+    sequence_mean,
+    swap_axes,
+    targets_function,
+    to_array,
+    to_sequence,
+    train_catalogue,
+    unembed,
+    width_height
+
 include("device.jl")
 include("description.jl")
 include("optimizers.jl")

@@ -40,7 +40,7 @@ function train_catalogue(build)
             add_batch!(workload, inputs, labels)
             train_epoch!(workload)
             predict_epoch!(workload)
-            predict_batch(workload, 1)
+            predict_batch(workload, predictor(workload), 1)
         end
         idiomatic = first(workloads)
         loss_and_gradients(idiomatic, inputs, labels)

@@ -15,6 +15,12 @@ function reset_state!(workload)
     return nothing
 end
 
+"""Return the random number generators of the dropouts, in the order of their names."""
+dropout_rngs(workload) = [
+    dropout_rng(workload, workload.dropouts[name]) for
+    name in sort!(collect(keys(workload.dropouts)))
+]
+
 """
 Hold the examples of one step on the device.
 
@@ -128,12 +134,13 @@ end
 predict_batches(predict, batches) = [predict(batch.inputs) for batch in batches]
 
 """
-    predict_batch(workload, step) -> Array
+    predict_batch(workload, predict, step) -> Array
 
-Return the outputs (outputs..., batch) for one batch of the epoch, counted from 1.
+Return the outputs (outputs..., batch) for one batch of the epoch, counted from 1. `predict` is
+the workload's `predictor`, made once for many batches.
 """
-predict_batch(workload, step) =
-    Array(cpu_device()(predictor(workload)(workload.batches[step].inputs)))
+predict_batch(workload, predict, step) =
+    Array(cpu_device()(predict(workload.batches[step].inputs)))
 
 """
     clip(workload, gradient) -> gradient

@@ -101,8 +101,8 @@ Make the optimizer's state anew, for the parameters as they are.
 """
 function reset_optimizer! end
 
-"""Return the random number generators of the dropouts, in the order of their names."""
-function dropout_rngs end
+"""Return the random number generator of the dropout at a path in the model."""
+function dropout_rng end
 
 """Set the learning rate of the steps that follow."""
 function adjust_rate! end

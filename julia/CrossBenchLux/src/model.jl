@@ -64,7 +64,7 @@ translate(::Val{:MaxPool}, layer) =
     MaxPool(width_height(layer["window"]); stride = width_height(layer["stride"]))
 
 function translate(type::Union{Val{:ReLU},Val{:GELU}}, layer)
-    activation = CrossBenchJulia.activation_of(type, layer)
+    activation = activation_of(type, layer)
     return WrappedFunction(x -> activation.(x))
 end
 

@@ -1,16 +1,14 @@
 # What Lux does of a training: its methods of the functions that CrossBenchJulia asks for. The
 # `state` of a workload is Lux's `TrainState`, which holds parameters and states.
 
-"""Mark a `Workload` as one of Lux, whose gradients are computed by `ad`."""
-struct Framework{A}
-    ad::A
-end
+"""Mark a `Workload` as one of Lux."""
+struct Framework end
 
-const LuxWorkload = Workload{<:Framework}
+const LuxWorkload = Workload{Framework}
 
 """Build the described model in Lux; see `Workload` in CrossBenchJulia."""
 build_workload(json, device_name, precision) =
-    Workload(Framework(AutoZygote()), json, device_name, precision)
+    Workload(Framework(), json, device_name, precision)
 
 function build(::Framework, description, T, device)
     layers = description["layers"]
@@ -85,10 +83,7 @@ second_biases(workload) = [
     path in Base.values(workload.parameters) if last(path) == :bias_ih
 ]
 
-dropout_rngs(workload::LuxWorkload) = [
-    lookup(workload.state.states, workload.dropouts[name]).rng for
-    name in sort!(collect(keys(workload.dropouts)))
-]
+dropout_rng(workload::LuxWorkload, path) = lookup(workload.state.states, path).rng
 
 function adjust_rate!(workload::LuxWorkload, rate)
     workload.state = Optimisers.adjust!(workload.state, rate)
@@ -97,24 +92,20 @@ end
 
 function train!(workload::LuxWorkload, batch)
     if isnothing(workload.clip_norm)
-        ad, data = workload.framework.ad, (batch.inputs, batch.targets)
-        objective = with_masks(workload, batch.masks)
-        _, loss, _, state =
-            Training.single_train_step!(ad, objective, data, workload.state)
-    else
-        loss, gradient = differentiate(workload, batch)
-        state = Training.apply_gradients!(workload.state, clip(workload, gradient))
+        objective, data = with_masks(workload, batch.masks), (batch.inputs, batch.targets)
+        _, loss, _, workload.state =
+            Training.single_train_step!(AutoZygote(), objective, data, workload.state)
+        return loss
     end
-    workload.state = state
+    loss, gradient = differentiate(workload, batch)
+    workload.state = Training.apply_gradients!(workload.state, clip(workload, gradient))
     return loss
 end
 
 function differentiate(workload::LuxWorkload, batch)
-    ad, data = workload.framework.ad, (batch.inputs, batch.targets)
-    objective = with_masks(workload, batch.masks)
-    gradient, loss, _, state =
-        Training.compute_gradients(ad, objective, data, workload.state)
-    workload.state = state
+    objective, data = with_masks(workload, batch.masks), (batch.inputs, batch.targets)
+    gradient, loss, _, workload.state =
+        Training.compute_gradients(AutoZygote(), objective, data, workload.state)
     return loss, gradient
 end
 
