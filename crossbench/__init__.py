@@ -1,4 +1,4 @@
-"""Train the same model in PyTorch, JAX/Flax, Flux.jl and Keras, and compare: `crossbench.run(...)`.
+"""Train the same model in several frameworks, and compare: `crossbench.run(...)`.
 
 Each public name is imported when it is first used, so that `import crossbench` is fast.
 """

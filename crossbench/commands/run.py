@@ -13,8 +13,8 @@ from ..terminal.output import write_stderr
 from .parsing import Parser, add_argument, add_details, add_format
 
 DESCRIPTION = (
-    "Train the same model in PyTorch, JAX/Flax, Flux.jl and Keras, prove that they do the same "
-    "work, and print a table that compares their speed."
+    "Train the same model in PyTorch, JAX/Flax, Flux.jl, Lux.jl and Keras, prove that they do the "
+    "same work, and print a table that compares their speed."
 )
 EPILOG = (
     "Other commands: doctor (what is installed, which devices, where the data is; --check proves "

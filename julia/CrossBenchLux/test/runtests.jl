@@ -59,7 +59,7 @@ end
         @test [length(part) for part in Base.values(workload.model.layers)] == [4, 4, 4, 4, 2]
         @test weights(workload) == values
         (; parameters, states) = workload.state
-        @test parameters.layer_2.layer_3.bias == values["dense7.bias"]
+        @test parameters.layer_2.layer_3.layer_1.bias == values["dense7.bias"]
         @test states.layer_5.layer_2.running_mean == values["batchnorm1.running_mean"]
         x, y = examples(long, Float64, 4)
         slope(name) = last(loss_and_gradients(workload, x, y))[name]
