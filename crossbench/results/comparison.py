@@ -26,7 +26,7 @@ from .settings import Data, Settings
 from .statistics import PRECISION, Estimate, estimate, round_ratios
 from .validation import check
 
-SCHEMA = 14
+SCHEMA = 15
 PAGE_RESULTS = re.compile(rb'<script [^>]*class="crossbench-results">(.*?)</script>')
 """Where a page holds the results of a run."""
 SECONDS_PER_ROW = 60.0

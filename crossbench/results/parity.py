@@ -157,6 +157,9 @@ class Parity:
     dropout: dict[str, float | None] = field(default_factory=dict)
     """Errors of the dropout masks that the framework draws, by property of the masks; 1 is the
     largest error allowed. Empty where the model has no dropout."""
+    near_zero: dict[str, float | None] = field(default_factory=dict)
+    """Deviations of the reference's gradients where the inputs of ReLUs that are so near 0 that
+    float32 may have them on the other side are there; empty without ReLUs."""
 
     @property
     def agrees(self) -> bool:
@@ -177,7 +180,8 @@ class Parity:
     def float32_bound(self, name: str) -> float:
         """Return the largest deviation that a tensor may have in float32."""
         minimum = MIN_LOSS_BOUND if name.startswith("loss") else MIN_FLOAT32_BOUND
-        return max(minimum, FLOAT32_FACTOR * (self.reference_float32.get(name) or 0.0))
+        own = FLOAT32_FACTOR * (self.reference_float32.get(name) or 0.0)
+        return max(minimum, own, self.near_zero.get(name) or 0.0)
 
     @property
     def _float64_in_disguise(self) -> str | None:

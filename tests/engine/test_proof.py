@@ -9,6 +9,7 @@ from small_models import PLAIN, SPEAKING
 from crossbench import models
 from crossbench.adapters.reference import ReferenceWorkload, global_norm
 from crossbench.engine import parity
+from crossbench.engine.parity import expected
 from crossbench.models import Dense, Embedding, ReLU, Residual, Unembedding
 from crossbench.models.shortened import in_whole_model, left_out, shortened, without_repetitions
 from crossbench.report.summary import summarize
@@ -101,3 +102,30 @@ def test_the_proofs_schedule_has_each_of_its_phases():
     steady = replace(SPEAKING, optimizer=replace(SPEAKING.optimizer, schedule=None))
     rate = parity.proof_model(steady).optimizer.rate
     assert rate(0) == rate(3) == steady.optimizer.learning_rate * parity.LEARNING_RATE_SCALE
+
+
+@pytest.mark.parametrize(
+    ("allowed", "taken", "agrees"),
+    [(1e-4, 5e-5, True), (1e-4, -5e-5, True), (1e-4, 2e-2, False), (1e-7, 5e-4, False)],
+)
+def test_float32_may_have_the_inputs_of_relus_on_the_other_side_of_0_where_they_are_near(
+    tmp_path, monkeypatch, allowed, taken, agrees
+):
+    """As NNlib has one in resnet63, where a framework adds up in another order than NumPy."""
+    monkeypatch.setattr(expected, "NEAR_ZERO", allowed)
+    reference = parity.compute_reference(PLAIN, tmp_path / "reference")
+
+    def build(job):
+        workload = ReferenceWorkload(job)
+        workload.near_zero = taken if job.dtype == "float32" else 0.0
+        return workload
+
+    proof = parity.prove(build, Job(PLAIN, "cpu", 1, "float32"), reference)
+    assert proof.agrees == agrees
+    last = list(PLAIN.parameters)[-1]
+    assert proof.near_zero[f"gradient of {last}"] == 0.0  # no ReLU comes after it
+
+
+def test_without_relus_no_input_is_near_0(tmp_path):
+    reference = parity.compute_reference(SPEAKING, tmp_path / "reference")
+    assert reference.near_zero == {}

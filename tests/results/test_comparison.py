@@ -213,7 +213,7 @@ def test_replacing_a_file_leaves_no_part_behind(tmp_path):
         ),
         (lambda c: b"[]", "Expected `object`"),
         (lambda c: b"\xff\xfe", "not a crossbench results file"),
-        (lambda c: _change(c, schema=99), "has schema 99, this crossbench reads 14"),
+        (lambda c: _change(c, schema=99), "has schema 99, this crossbench reads 15"),
         (lambda c: _change(c, results=7), r"Expected `array`, got `int` - at `\$.results`"),
         (lambda c: c.replace(b'"wall_seconds": 2.0', b'"wall_seconds": -2.0'), "wall_seconds"),
         (lambda c: c.replace(b'"most_batches": null', b'"most_batches": 0'), "most_batches"),

@@ -82,6 +82,7 @@ class ReferenceWorkload(Workload):
         self.rounding = rounding
         self.layers, self.described = list(job.model.named_layers()), job.model.parameters
         self.near_ties = 0  # of all training passes so far; see Pass
+        self.near_zero = 0.0
         kinds = {type(named.layer) for named in job.model.all_layers()}
         self.piece_size = None
         if models.BatchNorm not in kinds and kinds & {models.Conv, models.MultiHeadAttention}:
@@ -150,6 +151,7 @@ class ReferenceWorkload(Workload):
         total, loss = Pass(self.parameters, True, None, random), 0.0
         for piece, share in self._pieces(batch):
             run = Pass(self.parameters, True, piece.masks, random, rounding=self.rounding)
+            run.near_zero = self.near_zero
             logits, back = self._forward(piece.inputs, run)
             value, gradient = loss_and_gradient(self.model.loss, logits, piece.labels)
             back(gradient * gradient.dtype.type(share))

@@ -47,7 +47,8 @@ def affine(
 
 @forward.register
 def _(layer: models.ReLU, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
-    return np.maximum(x, 0), lambda dy: np.where(x > 0, dy, 0)
+    threshold = run.near_zero * math.sqrt(np.mean(np.square(x))) if run.near_zero else 0
+    return np.maximum(x, 0), lambda dy: np.where(x > threshold, dy, 0)
 
 
 @forward.register

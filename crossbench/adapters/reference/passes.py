@@ -33,6 +33,8 @@ class Pass:
     running: the running statistics after the pass, by full name.
     near_ties: how many windows of max-pools had near ties: two values so close that a framework may
         give the gradient to either.
+    near_zero: of a ReLU, whose gradient is that of values over it, as a multiple of their root mean
+        square; 0 but for what rounding may do.
     rounding: what is rounded; None for nothing.
     """
 
@@ -43,6 +45,7 @@ class Pass:
     gradients: Weights = field(default_factory=dict)
     running: Weights = field(default_factory=dict)
     near_ties: int = 0
+    near_zero: float = 0.0
     rounding: Rounding | None = None
 
     def operands(self, *arrays: np.ndarray) -> list[np.ndarray]:

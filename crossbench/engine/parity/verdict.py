@@ -70,6 +70,7 @@ def judge(observed: Observation, reference: ReferenceTensors) -> Parity:
         float64=float64,
         float32=float32,
         reference_float32=reference.float32,
+        near_zero=reference.near_zero,
         full_float32=observed.full_float32,
         dropout=observed.dropout,
     )
