@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .report.formats import merge, table
     from .results.comparison import Comparison, load
     from .results.several_runs import mean_ratios
+    from .sites.build import site
     from .sweeps.run import sweep
 
 __version__ = "0.2.0"
@@ -30,6 +31,7 @@ __all__ = [
     "resume",
     "run",
     "script",
+    "site",
     "sweep",
     "table",
 ]
@@ -42,6 +44,7 @@ _MODULES = {
     "CrossbenchError": "inputs.errors",
     "script": "programs",
     "merge": "report.formats",
+    "site": "sites.build",
     "sweep": "sweeps.run",
     "table": "report.formats",
     "Comparison": "results.comparison",

@@ -2,8 +2,8 @@
 
 Exit status:
 0: everything requested ran and agreed.
-1: something in the table or in doctor --check failed or disagreed, or compare --fail-above found
-   a slower cell.
+1: something in the table or in doctor --check failed or disagreed, compare --fail-above found a
+   slower cell, or a results file could not be read by site or may not be published (check).
 2: wrong arguments or an unusable file, and nothing was run; or the results could not be written to
    their file, or, without a file, not printed.
 130, 143, 129: Ctrl-C, SIGTERM, SIGHUP.

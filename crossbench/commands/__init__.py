@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 
-NAMES = ("doctor", "models", "show", "report", "compare", "merge", "sweep", "status", "script")
+NAMES = (
+    "doctor",
+    "models",
+    "show",
+    "report",
+    "compare",
+    "merge",
+    "sweep",
+    "status",
+    "script",
+    "site",
+    "check",
+)
 """The commands that are named; what has no such name is a run."""
 
 

@@ -19,6 +19,7 @@ from ..engine.process import TIMED_OUT, WorkerFailure
 from ..host import machine, signals
 from ..host.gpus import driver_versions, find_gpus
 from ..host.run_directory import run_directory
+from ..inputs.anonymous import anonymous
 from ..inputs.errors import SpecError
 from ..inputs.names import DEVICES, IDIOMATIC, full_name
 from ..inputs.printable import printable
@@ -28,7 +29,6 @@ from ..spec import ALL, make_spec
 from ..terminal.output import write_stdout
 from ..terminal.progress import Display
 from ..workload import DISTRIBUTION, versions
-from .anonymous import anonymous
 from .parsing import Parser
 
 TIMEOUT = 300.0

@@ -23,7 +23,8 @@ EPILOG = (
     "show FILE (the table of a results file), report FILE (a page with charts), "
     "compare FILE FILE (what changed), merge FILE FILE (several machines in one table), "
     "script FILE (programs of the slow layers, each in its framework alone), "
-    "sweep FILE (many runs, on one machine or many), status DIR (what became of them)."
+    "sweep FILE (many runs, on one machine or many), status DIR (what became of them), "
+    "site DIR (the pages of their results), check FILE (whether results may be published)."
 )
 
 

@@ -37,6 +37,12 @@ def main(arguments: list[str]) -> int:
     for name, what in TLS_FILES.items():
         add(f"--{name.replace('_', '-')}", metavar="FILE", help=f"for --dask tls://: {what}")
     add("--keep-going", action="store_true", help="run the others where no machine can run a job")
+    add(
+        "--since",
+        metavar="DIR",
+        help="folder of earlier results: only what has other versions of a framework or of "
+        "crossbench runs again",
+    )
     options = parser.parse_args(arguments)
     asked = jobs.read(options.file)
     files = {name: file for name in TLS_FILES if (file := getattr(options, name))}
@@ -53,6 +59,7 @@ def main(arguments: list[str]) -> int:
             workers=asked.workers,
             resources=asked.resources,
             keep_going=options.keep_going,
+            since=options.since,
             progress=shown.begin,
             on_update=shown.update,
         )

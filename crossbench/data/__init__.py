@@ -44,13 +44,13 @@ OFFICIAL_FILES: tuple[OfficialFiles, ...] = (
 """The data sets that "auto" may download."""
 
 
-def published_path(source: Source, where: str, dataset: Dataset) -> str | None:
+def published_path(source: Source, where: str, note: str | None) -> str | None:
     """Return the directory or file that the published data was loaded from; None for synthetic.
 
-    where, dataset: what `load` was given and returned.
+    where, note: what `load` was given, and the note of what it returned.
     """
     is_formula = isinstance(source, Pictures | NormalNumbers | TokenIds)
-    if is_formula or where == "synthetic" or dataset.note is not None:
+    if is_formula or where == "synthetic" or note is not None:
         return None
     if where != "auto":
         return where

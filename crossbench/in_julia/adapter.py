@@ -31,7 +31,7 @@ class JuliaAdapter(Adapter):
         return f"{self.title} is installed on the first run that names it: --frameworks {self.name}"
 
     def installed(self) -> dict[str, str]:
-        found = versions("juliacall")
+        found = julia.installed_versions(self.packages) | versions("juliacall")
         try:
             executable = julia.find()
             found["Julia"] = (

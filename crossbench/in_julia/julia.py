@@ -98,6 +98,16 @@ def is_installed(packages: Packages) -> bool:
     return packages.own in listed.get("deps", {})
 
 
+def installed_versions(packages: Packages) -> dict[str, str]:
+    """Return the versions of a framework's packages in the Julia project, by what it lists."""
+    try:
+        listed = tomllib.loads((_project() / "Manifest.toml").read_text())["deps"]
+    except (OSError, ValueError, KeyError):
+        return {}
+    found = {name: listed.get(name, [{}])[0].get("version") for name in packages.registered}
+    return {name: version for name, version in found.items() if version}
+
+
 def _project() -> Path:
     """Return the directory of the Julia project, which juliapkg decides over in the same way.
 

@@ -11,7 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from .. import models
 from ..arguments import Names, Numbers
+from ..data import Dataset, published_path
 from ..examples import load_examples
 from ..inputs.checks import shown
 from ..inputs.errors import ProgramError, ResultsError, SpecError
@@ -19,13 +21,14 @@ from ..models import Model
 from ..plan import make_plan
 from ..results.cells import Cell
 from ..results.comparison import Comparison, load
+from ..results.settings import Data, Settings
 from ..spec import find_model, make_spec
 from . import of_models, of_parts
 from .choice import OF_MODEL, installed
 from .of_models import Examples, Programs
 from .program import Program, write_files, write_text
 
-__all__ = ["Program", "script"]
+__all__ = ["Program", "of_comparison", "script"]
 
 OF_LAYERS = ("model", "frameworks", "batch_size")
 """The arguments that a program of a layer depends on: its input follows from a formula."""
@@ -109,7 +112,7 @@ def _of_arguments(
     spec = make_spec(**asked)
     limits = (spec.batches, spec.examples)
     fitted, dataset, described = load_examples(spec.model, spec.settings, spec.batch_sizes, limits)
-    examples = Examples(fitted, dataset, described, spec.settings)
+    examples = _examples(fitted, dataset, described, spec.settings)
     found = of_models.of_cells(make_plan(spec), examples, partial(_skip, progress))
     if described.note:
         progress(described.note)
@@ -156,8 +159,32 @@ def _of_rows(
         raise ResultsError(
             f"cannot write programs for {results}: its data, {data.name}, is not what is here"
         )
-    examples = Examples(fitted, dataset, described, settings)
+    examples = _examples(fitted, dataset, described, settings)
     return of_models.of_cells(cells, examples, partial(_skip, progress))
+
+
+def _examples(model: Model, dataset: Dataset, data: Data, settings: Settings) -> Examples:
+    path = published_path(model.data, settings.data, data.note)
+    return Examples(model, dataset, data, settings, path)
+
+
+def of_comparison(comparison: Comparison) -> list[Program]:
+    """Return the program of each row of a comparison, without the files that they read.
+
+    It loads no data and no file that the comparison names: a model that is not of the catalogue has
+    no programs, and of the data's path the last word is kept.
+    """
+    settings, data = comparison.settings, comparison.data
+    if settings.model not in models.names():
+        return []
+    cells = [row.cell for row in comparison.results if row.status != "unavailable"]
+    try:
+        model = _model_of(comparison, None, settings.model)
+        path = published_path(model.data, settings.data, data.note)
+        examples = Examples(model, None, data, settings, path and Path(path).name)
+        return of_models.of_cells(cells, examples, lambda cell, reason: None).programs
+    except (SpecError, ResultsError):  # another version's model, or no row has a program
+        return []
 
 
 def _model_of(comparison: Comparison, model: str | Model | None, results: str | Path) -> Model:

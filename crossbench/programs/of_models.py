@@ -22,12 +22,17 @@ from .program import Program, WriteFile, file_words, told_apart
 
 @dataclass
 class Examples:
-    """Hold what the rows of a run train on: the model that fits the data, and the data."""
+    """Hold what the rows of a run train on: the model that fits the data, and the data.
+
+    dataset: None for programs that nobody runs, without the arrays that they read. path: of the
+    published data; None for synthetic.
+    """
 
     model: Model
-    dataset: datasets.Dataset
+    dataset: datasets.Dataset | None
     data: Data
     settings: Settings
+    path: str | None
 
 
 @dataclass
@@ -75,7 +80,8 @@ def _add(found: Programs, cell: Cell, examples: Examples, several_sizes: bool) -
     source = adapter.training_program(training)
     found.arrays[training.weights] = partial(_write_weights, training, cell.framework)
     reads = [training.weights]
-    if arrays := adapter.example_arrays(training, examples.dataset):
+    dataset = examples.dataset
+    if dataset and (arrays := adapter.example_arrays(training, dataset)):
         found.arrays[training.examples] = partial(write_arrays, arrays=arrays)
         reads.append(training.examples)
     variant = "" if cell.variant == IDIOMATIC else f"_{cell.variant}"
@@ -112,7 +118,7 @@ def _training(cell: Cell, examples: Examples, several_sizes: bool) -> Training:
         batches=examples.data.batches(size),
         test_examples=examples.data.test_examples,
         seed=settings.seed,
-        data=datasets.published_path(model.data, settings.data, examples.dataset),
+        data=examples.path,
         weights=f"weights_{file_words(cell.framework)}{suffix}",
         examples=f"data{ending}{suffix}",
     )

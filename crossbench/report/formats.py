@@ -40,7 +40,7 @@ def tables(
 ) -> str:
     """Return the tables of several comparisons, then the means of their ratios; see `table`."""
     if format in ("csv", "json"):
-        return _plain([row for comparison in comparisons for row in comparison.rows()], format)
+        return plain([row for comparison in comparisons for row in comparison.rows()], format)
     if details:
         drawn = [all_details(comparison, format == "markdown") for comparison in comparisons]
     elif format == "markdown":
@@ -79,7 +79,7 @@ def html(comparison: Comparison) -> str:
 def changes(comparisons: list[Comparison], format: Format = "text") -> str:
     """Return what changed from the first comparison to each of the others."""
     if format in ("csv", "json"):
-        return _plain(change_rows(comparisons), format)
+        return plain(change_rows(comparisons), format)
     return change_table(comparisons, format == "markdown")
 
 
@@ -92,11 +92,11 @@ def merge(comparisons: list[Comparison], format: Format = "text") -> str:
     format: "text", "markdown", "csv" or "json".
     """
     if format in ("csv", "json"):
-        return _plain(merged_rows(comparisons), format)
+        return plain(merged_rows(comparisons), format)
     return merged_tables(comparisons, format == "markdown")
 
 
-def _plain(rows: list[dict[str, Value]], format: Format) -> str:
+def plain(rows: list[dict[str, Value]], format: Format) -> str:
     """Return the rows as CSV (RFC 4180, but with line feeds) or as a JSON array of objects."""
     if format == "json":
         return json.dumps(rows, indent=1, ensure_ascii=False, allow_nan=False)

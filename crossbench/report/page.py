@@ -9,7 +9,7 @@ import json
 import os
 from contextlib import suppress
 from functools import cache
-from importlib import import_module, resources
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,7 @@ NEEDED = {"altair": "altair", "vl_convert": "vl-convert-python", "jinja2": "jinj
 
 def check(path: str | os.PathLike[str]) -> None:
     """Raise ReportError where the page could not be written: a file exists, or a package lacks."""
-    lacking = [package for module, package in NEEDED.items() if find_spec(module) is None]
-    if lacking:
-        raise ReportError(f"a page needs more packages: pip install {' '.join(lacking)}")
+    check_packages()
     try:
         with suppress(FileNotFoundError):
             os.lstat(path)
@@ -39,6 +37,13 @@ def check(path: str | os.PathLike[str]) -> None:
         Path(path).absolute().parent.stat()
     except (OSError, ValueError) as error:
         raise _cannot_write(path, error) from None
+
+
+def check_packages() -> None:
+    """Raise ReportError where a package lacks that pages need."""
+    lacking = [package for module, package in NEEDED.items() if find_spec(module) is None]
+    if lacking:
+        raise ReportError(f"a page needs more packages: pip install {' '.join(lacking)}")
 
 
 def write(comparisons: list[Comparison], path: str | os.PathLike[str]) -> None:
@@ -65,26 +70,31 @@ def page(comparisons: list[Comparison]) -> str:
     """Return the page as HTML."""
     from .charts import several
 
-    runs = [_run(comparison, index) for index, comparison in enumerate(comparisons, 1)]
+    runs = [run_parts(comparison, index) for index, comparison in enumerate(comparisons, 1)]
     over = several(comparisons)
     charts = [{"id": over.name, "specification": over.specification}] if over else []
-    charts += [
-        {"id": f"run-{run['number']}-{chart.name}", "specification": chart.specification}
-        for run in runs
-        for chart in run["charts"]
-    ]
-    return _template().render(
+    template = environment(__package__).get_template("page.html")
+    text: str = template.render(
         title=runs[0]["summary"].heading.partition(":")[0],
         runs=runs,
         over=over,
-        charts=_script(charts),
-        results=[_script(json.loads(comparison.encode())) for comparison in comparisons],
-        vega=_bundle(),
+        charts=as_script(charts + [chart for run in runs for chart in drawn(run)]),
+        results=[as_script(json.loads(comparison.encode())) for comparison in comparisons],
+        vega=vega(),
     )
+    return text
 
 
-def _run(comparison: Comparison, index: int) -> dict[str, Any]:
-    """Return what the template shows of one comparison: texts alone."""
+def drawn(run: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what charts.js draws of the parts of a run: the specifications with their places."""
+    return [
+        {"id": f"run-{run['number']}-{chart.name}", "specification": chart.specification}
+        for chart in run["charts"]
+    ]
+
+
+def run_parts(comparison: Comparison, index: int) -> dict[str, Any]:
+    """Return what run.html shows of one comparison: texts and charts. index: told on the page."""
     from .charts import charts
 
     summary = summarize(comparison)
@@ -135,25 +145,28 @@ def _deviation(value: float | None) -> str:
     return EMPTY_CELL if value is None else f"{value:.1e}"
 
 
-def _script(value: Any) -> str:
+def as_script(value: Any) -> str:
     """Return the value as JSON that may stand in a <script>: no tag can begin in it."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 @cache
-def _bundle() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one JavaScript module, some 900 kB."""
+def vega() -> str:
+    """Return Vega, Vega-Lite and Vega-Embed as one script, some 900 kB."""
     vl_convert = import_module("vl_convert")
     bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     return bundle.replace("</script", "<\\/script")
 
 
-def _template() -> Any:
-    from jinja2 import Environment, StrictUndefined
+def environment(*packages: str) -> Any:
+    """Return Jinja's environment with the templates of packages; the first that has one counts."""
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    return Environment(
+        loader=ChoiceLoader([PackageLoader(package) for package in packages]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    source = resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
-    return environment.from_string(source)

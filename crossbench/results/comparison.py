@@ -112,7 +112,7 @@ class Comparison:
 
     def seconds(self, result: CellResult, figure: str = "wall_seconds") -> list[float]:
         """Return the seconds of a steady epoch, one value per round."""
-        return list(self._by_round(result, figure).values())
+        return list(self.seconds_by_round(result, figure).values())
 
     def runtime_figures(self, result: CellResult) -> dict[str, tuple[float, float | None]]:
         """Return the runtime's own figures: the medians of the first and of the steady epochs."""
@@ -263,7 +263,7 @@ class Comparison:
         """Return the ratio of two cells' seconds by common round; empty if one is not ranked."""
         if not (self.is_ranked(numerator) and self.is_ranked(denominator)):
             return {}
-        return round_ratios(self._by_round(numerator), self._by_round(denominator))
+        return round_ratios(self.seconds_by_round(numerator), self.seconds_by_round(denominator))
 
     def thread_speedup(self, result: CellResult) -> Estimate | None:
         """Return how many times faster a CPU cell is than its framework's with the fewest threads,
@@ -393,7 +393,9 @@ class Comparison:
     def _median(self, result: CellResult) -> float:
         return median(self.seconds(result))
 
-    def _by_round(self, result: CellResult, figure: str = "wall_seconds") -> dict[int, float]:
+    def seconds_by_round(
+        self, result: CellResult, figure: str = "wall_seconds"
+    ) -> dict[int, float]:
         """Return the median of the steady epochs of each round, as figures of whole ones."""
         rounds: dict[int, list[float]] = {}
         for epoch in result.steady:
@@ -439,7 +441,7 @@ _CACHED = (
     "ratio",
     "part_figures",
     "_median",
-    "_by_round",
+    "seconds_by_round",
 )
 
 
@@ -469,13 +471,19 @@ def _once(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def load(path: str | os.PathLike[str]) -> Comparison:
-    """Return the Comparison of a file, or of a page; ResultsError where it does not hold one."""
-    raw = file.read(path)
+    """Return the Comparison of a file, which gzip may have packed, or of a page; ResultsError where
+    it does not hold one.
+    """
+    return decode(file.read(path), path)
+
+
+def decode(raw: bytes, name: object) -> Comparison:
+    """Return the Comparison of a file's content. name: of the file, for the error of `load`."""
     try:
-        return _decode(_from_page(raw))
+        return _decode(_from_page(file.unpacked(raw)))
     except UNREADABLE as error:
         reason = printable(str(error))
-        raise ResultsError(f"{path} is not a crossbench results file: {reason}") from None
+        raise ResultsError(f"{name} is not a crossbench results file: {reason}") from None
 
 
 def _from_page(raw: bytes) -> bytes:

@@ -47,6 +47,23 @@ def read(path: str | os.PathLike[str]) -> bytes:
     return content
 
 
+def unpacked(content: bytes) -> bytes:
+    """Return the content, unpacked where gzip packed it; ValueError where that is damaged or too
+    large.
+    """
+    if not content.startswith(b"\x1f\x8b"):
+        return content
+    unpacker = zlib.decompressobj(wbits=31)  # 31: with the header of gzip
+    try:
+        found = unpacker.decompress(content, FILE_BYTES)
+    except zlib.error as error:
+        raise ValueError(f"gzip cannot unpack it: {error}") from None
+    if not unpacker.eof:
+        size = f"{FILE_BYTES / 2**20:,.0f} MiB"
+        raise ValueError(f"what gzip packed is cut off, or has more than {size}")
+    return found
+
+
 def replace(path: str | os.PathLike[str], content: bytes) -> None:
     """Write the file atomically: whatever happens, it holds the old content or this one."""
     os.close(_replace(Path(path), content))

@@ -96,6 +96,24 @@ class Folder:
         with self._errors("read"):
             return sorted(p.name[:-5] for p in self.path.iterdir() if p.name.endswith(".json"))
 
+    def result_files(self) -> list[str]:
+        """Return the names of the results files, of those in its folders too, and of those that
+        gzip packed.
+        """
+        with self._errors("read"):
+            if not self.path.is_dir():
+                next(self.path.iterdir())  # raises what is wrong
+            paths = [path.relative_to(self.path).as_posix() for path in self.path.rglob("*.json*")]
+        return sorted(path for path in paths if path.endswith((".json", ".json.gz")))
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a results file; ResultsError where it cannot be read."""
+        if isinstance(self.path, Path):
+            return file.read(self.path / name)
+        with self._errors("read"):
+            content: bytes = (self.path / name).read_bytes()
+            return content
+
     def check(self, jobs: Iterable[Job]) -> None:
         """Raise ResultsError if the folder holds results of other jobs."""
         digests = {job.digest for job in jobs}

@@ -22,8 +22,12 @@ from ..inputs.errors import SpecError
 from ..spec import make_spec
 
 MACHINES = ("any", "each")
+NAME_CHARACTERS = 120
+"""Characters of a job's name: those of the model first, the digest last."""
 OPTIONS = ("machines", "workers", "resources")
 """The words of a sweep's file that are not arguments of `crossbench.run`."""
+TABLES = "jobs"
+"""The word of the tables that add words of their own: [[jobs]]."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,8 @@ def read(path: str | Path) -> SweepFile:
     """Return what a TOML file asks for; SpecError, with the line, for the first wrong word.
 
     Its words are arguments of `crossbench.run`, and those of OPTIONS. A list means each of its
-    values, and the jobs are the product.
+    values, and the jobs are the product. With tables [[jobs]] the jobs are the products of each,
+    with the words above them where a table does not have its own.
     """
     try:
         table, text = toml_file.read(Path(path))
@@ -72,12 +77,16 @@ def read(path: str | Path) -> SweepFile:
         raise SpecError(f"{path} cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise SpecError(f"{path} is not TOML: {error}") from None
+    tables = table.pop(TABLES, [{}])
+    if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
+        raise SpecError(f"{path}: {TABLES} must be tables, each below a line [[{TABLES}]]")
     arguments = {word: value for word, value in table.items() if word not in OPTIONS}
     try:
         options = {word: check_option(word, table[word]) for word in OPTIONS if word in table}
-        return SweepFile(jobs=make_jobs(product(arguments)), **options)
+        jobs = [job for each in tables for job in product(arguments | each)]
+        return SweepFile(jobs=make_jobs(jobs), **options)
     except SpecError as error:
-        line = _lines(text).get(_word_at_fault(table, str(error)))
+        line = _line_at_fault(text, [table, *tables], str(error))
         place = f"{path}, line {line}" if line else path
         raise SpecError(f"{place}: {error}") from None
 
@@ -165,7 +174,8 @@ def _name(arguments: Mapping[str, Any], differing: Sequence[str], digest: str) -
     parts = [_text(arguments.get("model", ARGUMENTS["model"].default))]
     parts += [f"{w}-{_text(arguments[w])}" for w in differing if w != "model" and w in arguments]
     words = (re.sub(r"[^A-Za-z0-9_.]+", "-", part).strip("-.") for part in parts)
-    return "-".join([*filter(None, words), digest])[-120:].lstrip("-.")
+    text = "-".join(filter(None, words))[: NAME_CHARACTERS - len(digest) - 1].strip("-.")
+    return f"{text}-{digest}" if text else digest
 
 
 def _text(value: Any) -> str:
@@ -177,6 +187,21 @@ def _unknown(word: str) -> str:
     near = difflib.get_close_matches(word, known, 1)
     hint = f"write {near[0]}" if near else f"choose from {', '.join(known)}"
     return f"there is no argument {shown(word)}: {hint}"
+
+
+def _line_at_fault(text: str, tables: Sequence[Mapping[str, Any]], message: str) -> int | None:
+    """Return the number of the line whose word raises the same error alone; None if that is due to
+    several.
+
+    tables: the words above the tables of the text, and those of each table.
+    """
+    parts = re.split(rf"(?m)^(?=\s*\[\[\s*{TABLES}\s*\]\])", text)
+    before = 0
+    for part, table in zip(parts, tables, strict=False):
+        if line := _lines(part).get(_word_at_fault(table, message)):
+            return before + line
+        before += part.count("\n")
+    return None
 
 
 def _lines(text: str) -> dict[str, int]:

@@ -19,6 +19,7 @@ from .folder import ENDED, Folder, State, Task, digest_of
 from .job_process import Order, Outcome, versions
 from .jobs import Job, check_option, make_jobs
 from .machines import Change, End, Event, ExecutorMachines, Machines, News, can_run_key
+from .since import unchanged
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -42,6 +43,7 @@ def sweep(
     workers: str | Sequence[str] | None = None,
     resources: Mapping[str, float] | None = None,
     keep_going: bool = False,
+    since: str | Path | None = None,
     progress: Callable[[str], None] = lambda _: None,
     on_update: Update = lambda _: None,
 ) -> list[Task]:
@@ -59,6 +61,8 @@ def sweep(
     workers: patterns of the names of Dask workers, such as "gpu-*"; None for all.
     resources: what a Dask worker must offer, such as {"GPU": 1}.
     keep_going: run the others where no machine can run a job, instead of raising.
+    since: a folder of earlier results of these jobs; of them those run again whose frameworks, or
+        crossbench, have other versions here. So a new folder holds what has changed.
     progress: called with a short text as something begins or ends.
     on_update: called with the tasks whenever one of them changes, and at least once a second.
 
@@ -74,12 +78,13 @@ def sweep(
     folder = Folder(directory)
     with folder.held(), run_directory() as temporary:
         folder.check(made)
+        earlier = {} if since is None else unchanged(Folder(since), made)
         stop = temporary / "goes-on"
         with _connected(executor, names, offers, each, stop) as pool:
             progress(f"{_count(len(made))}: asking the machines what they can run")
             problems = _survey(pool, made)
             _check_runnable(problems, keep_going)
-            sweeping = _Sweep(folder, pool, str(stop), progress, on_update)
+            sweeping = _Sweep(folder, pool, str(stop), progress, on_update, earlier)
             sweeping.begin(_plan(made, problems, each))
             return sweeping.finish()
 
@@ -204,7 +209,8 @@ def _dask(
 class _Sweep:
     """Hold the tasks of a sweep that runs.
 
-    running: the jobs that have not ended, by the names of their tasks. data: the first task that
+    earlier: results files of other jobs that are not to run, by the job's digest. running: the jobs
+    that have not ended, by the names of their tasks. data: the first task that
     ended of each data, by the jobs' data keys. written: when the state was, on the monotonic clock.
     """
 
@@ -213,6 +219,7 @@ class _Sweep:
     stop: str
     progress: Callable[[str], None]
     on_update: Update
+    earlier: dict[str, str]
     tasks: dict[str, Task] = field(default_factory=dict)
     running: dict[str, Job] = field(default_factory=dict)
     data: dict[str, Task] = field(default_factory=dict)
@@ -228,6 +235,10 @@ class _Sweep:
             if name := results.get(_result_key(plan.name)):
                 self.tasks[plan.name] = before.get(name, Task(name, "done"))
                 self._same_data(plan.job, self.tasks[plan.name])
+                self.ended += 1
+                continue
+            if name := self.earlier.get(plan.job.digest):
+                self.tasks[plan.name] = Task(plan.name, "done", reason=f"unchanged since {name}")
                 self.ended += 1
                 continue
             self.tasks[plan.name] = Task(plan.name, since=_now())

@@ -48,10 +48,60 @@ def test_a_list_in_a_list_is_one_value(file):
     assert job.arguments == {"batch_size": [2, 8]}
 
 
+def test_tables_have_words_of_their_own(file):
+    text = """
+    rounds = 6
+    seed = 1
+    [[jobs]]
+    model = ["lenet", "mnist_mlp"]
+    [[jobs]]
+    model = "resnet63"
+    seed = 2
+    """
+    jobs = read(file(text)).jobs
+    assert [(j.arguments["model"], j.arguments["seed"]) for j in jobs] == [
+        ("lenet", 1),
+        ("mnist_mlp", 1),
+        ("resnet63", 2),
+    ]
+    assert all(job.arguments["rounds"] == 6 for job in jobs)
+
+
+@pytest.mark.parametrize(
+    ("line", "number", "message"),
+    [
+        ("seed = -1", 5, "seed must be a whole number"),
+        ("modle = 1", 5, "there is no argument 'modle': write model"),
+        ("seed = 0", None, "2 jobs are the same"),
+    ],
+)
+def test_a_wrong_word_of_a_table_is_named_with_its_line(file, line, number, message):
+    path = file(f"rounds = 2\n[[jobs]]\nseed = 0\n[[jobs]]\n{line}\n")
+    with pytest.raises(SpecError) as error:
+        read(path)
+    place = f"{path}, line {number}: " if number else f"{path}: "
+    assert str(error.value).startswith(place)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("line", ["jobs = 1", "jobs = [1]", "[jobs]"])
+def test_tables_that_are_none_are_refused(file, line):
+    with pytest.raises(SpecError, match=r"jobs must be tables, each below a line \[\[jobs\]\]"):
+        read(file(line))
+
+
 def test_the_name_of_a_job_says_what_is_its_own():
     first, second = make_jobs(product({"model": "lenet", "seed": [0, 1], "rounds": 3}))
     assert first.name == f"lenet-seed-0-{first.digest}"
     assert second.name == f"lenet-seed-1-{second.digest}"
+
+
+def test_a_long_name_has_the_model_and_the_digest():
+    words = {"model": ["mlp7_relu", "lenet"], "machine": ["m" * 200, "n" * 200]}
+    for job in make_jobs(product(words)):
+        assert len(job.name) <= 120
+        assert job.name.startswith(f"{job.arguments['model']}-")
+        assert job.name.endswith(f"-{job.digest}")
 
 
 def test_a_job_keeps_its_digest_when_others_join():

@@ -6,6 +6,8 @@ who do not see it.
 
 from __future__ import annotations
 
+from altair.utils.schemapi import debug_mode
+
 from ...results.comparison import Comparison
 from .drawing import Chart
 from .layers import parts
@@ -26,4 +28,5 @@ CHARTS = (
 def charts(comparison: Comparison) -> list[Chart]:
     """Return the charts that the comparison has figures for."""
     comparison = comparison.frozen()
-    return [chart for draw in CHARTS if (chart := draw(comparison))]
+    with debug_mode(False):  # without a validation of each part; see `specification`
+        return [chart for draw in CHARTS if (chart := draw(comparison))]

@@ -13,7 +13,7 @@ from ...results.parts import Part
 from ..formatting import number, percent, with_interval
 from ..layers import explanations, part_name
 from ..row_names import row_name
-from .drawing import ROW_HEIGHT, Chart, data, figure, labels, row_axis, specification
+from .drawing import ROW_HEIGHT, Chart, data, figure, labels, row_axis, specification, text
 
 MIN_SHARE = 0.02
 """Share of a step that a part must have in some row to have a colour of its own."""
@@ -47,7 +47,7 @@ def parts(comparison: Comparison) -> Chart | None:
             legend=alt.Legend(orient="top", columns=2),
         ),
         order=alt.Order("position:Q"),
-        tooltip=["row:N", "part:N", figure("milliseconds")],
+        tooltip=[text("row:N"), text("part:N"), figure("milliseconds")],
     )
     part, result, most = max(found, key=lambda entry: entry[2].share or 0.0)
     answer = (

@@ -18,6 +18,7 @@ from .drawing import (
     labels,
     measured,
     specification,
+    text,
 )
 
 MAX_STEPS = 400
@@ -52,7 +53,7 @@ def losses(comparison: Comparison) -> Chart | None:
         y=alt.Y("loss:Q", title="training loss", scale=alt.Scale(zero=False)),
         color=colour(comparison),
         strokeDash=alt.StrokeDash("row:N", title=None, legend=None),
-        tooltip=["row:N", "step:Q", figure("loss")],
+        tooltip=[text("row:N"), text("step:Q"), figure("loss")],
     )
     return Chart(
         "losses",
@@ -100,7 +101,7 @@ def to_target(comparison: Comparison) -> Chart | None:
             y=alt.Y(f"{target.what}:Q", title=f"test {target.what}", axis=axis),
             color=colour(comparison),
             detail="row:N",
-            tooltip=["row:N", figure("seconds"), tip],
+            tooltip=[text("row:N"), figure("seconds"), tip],
         )
     )
     line = dashed_line(target.what, target.value).encode(y=f"{target.what}:Q")

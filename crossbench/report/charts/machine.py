@@ -25,6 +25,7 @@ from .drawing import (
     ranked,
     row_axis,
     specification,
+    text,
 )
 
 
@@ -65,8 +66,10 @@ def roofline(comparison: Comparison) -> Chart | None:
     line = alt.Chart(data(list(edges.values()))).mark_line(strokeWidth=2, color="#808080")
     marks = alt.Chart(data(points)).mark_point(filled=True, size=110, opacity=1)
     chart = alt.layer(
-        line.encode(x=x, y=y, detail="place:N", tooltip=["place:N", figure("GFLOP/s")]),
-        marks.encode(x=x, y=y, color=colour(comparison), tooltip=["row:N", figure("GFLOP/s")]),
+        line.encode(x=x, y=y, detail="place:N", tooltip=[text("place:N"), figure("GFLOP/s")]),
+        marks.encode(
+            x=x, y=y, color=colour(comparison), tooltip=[text("row:N"), figure("GFLOP/s")]
+        ),
     )
     best = max(found, key=lambda entry: entry[1] / entry[2].gflops)
     closest, share = row_name(comparison, best[0]), best[1] / best[2].gflops
@@ -124,7 +127,7 @@ def activity(comparison: Comparison) -> Chart | None:
         color=colour(comparison),
         strokeDash=alt.StrokeDash("kind:N", title=None, legend=None),
         detail=["row:N", "kind:N"],
-        tooltip=["row:N", "kind:N", figure("in use")],
+        tooltip=[text("row:N"), text("kind:N"), figure("in use")],
     )
     most = max(found, key=lambda result: comparison.cores(result) or 0.0)
     cores = number(comparison.cores(most))
@@ -152,7 +155,7 @@ def memory(comparison: Comparison) -> Chart | None:
         x=alt.X("mebibytes:Q", title="peak memory, MiB"),
         y=row_axis(comparison),
         color=colour(comparison, legend=False),
-        tooltip=["row:N", alt.Tooltip("mebibytes:Q", format=",.0f")],
+        tooltip=[text("row:N"), alt.Tooltip("mebibytes:Q", format=",.0f")],
     )
     return Chart(
         "memory",
@@ -190,7 +193,7 @@ def energy(comparison: Comparison) -> Chart | None:
         x=alt.X("sum(joules):Q", title="energy of a steady epoch, J"),
         y=row_axis(comparison),
         color=alt.Color("device:N", title=None, scale=alt.Scale(range=PALETTE)),
-        tooltip=["row:N", "device:N", figure("joules")],
+        tooltip=[text("row:N"), text("device:N"), figure("joules")],
     )
     return Chart(
         "energy",

@@ -30,6 +30,7 @@ from .drawing import (
     ranked,
     row_axis,
     specification,
+    text,
 )
 
 
@@ -80,7 +81,7 @@ def rounds(comparison: Comparison) -> Chart | None:
         x=alt.X("position:Q", title="steady epochs, in the order in which they ran"),
         y=alt.Y("percent:Q", title="seconds, % from the row's median"),
         color=colour(comparison),
-        tooltip=["row:N", "round:O", figure("seconds"), figure("percent")],
+        tooltip=[text("row:N"), text("round:O"), figure("seconds"), figure("percent")],
     )
     line = dashed_line("percent", 0).encode(y="percent:Q")
     return Chart(
@@ -127,7 +128,7 @@ def first_epochs(comparison: Comparison) -> Chart | None:
     chart = alt.layer(
         line.mark_line(strokeWidth=2).encode(x=x, detail="row:N"),
         line.mark_point(filled=True, size=110, opacity=1).encode(
-            x=x, shape=shape, tooltip=["row:N", "kind:N", figure("seconds")]
+            x=x, shape=shape, tooltip=[text("row:N"), text("kind:N"), figure("seconds")]
         ),
     )
     width = max(map(len, cells))
@@ -175,7 +176,7 @@ def threads(comparison: Comparison) -> Chart | None:
         alt.Chart(data(ideal)).mark_line(strokeDash=[4, 4], color="#808080").encode(x=x, y=y),
         alt.Chart(data(values))
         .mark_line(point=True, strokeWidth=2.5)
-        .encode(x=x, y=y, color=colour(comparison), tooltip=["row:N", figure("speed-up")]),
+        .encode(x=x, y=y, color=colour(comparison), tooltip=[text("row:N"), figure("speed-up")]),
     )
     return Chart(
         "threads",
@@ -220,7 +221,7 @@ def batch_sizes(comparison: Comparison) -> Chart | None:
         legend = alt.Legend(orient="top", title=None)
         solid_and_dashed = alt.Scale(domain=list(TASKS), range=[[1, 0], [4, 3]])
         dash = {"strokeDash": alt.StrokeDash("task:N", legend=legend, scale=solid_and_dashed)}
-    tooltip = ["row:N", *(figure(f"ms {name}") for name in ("median", "low", "high"))]
+    tooltip = [text("row:N"), *(figure(f"ms {name}") for name in ("median", "low", "high"))]
     chart = alt.layer(
         marks.mark_line(strokeWidth=2.5).encode(y=y, **dash),
         marks.mark_rule(strokeWidth=3).encode(y=low, y2="ms high"),

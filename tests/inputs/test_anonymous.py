@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from crossbench.commands.anonymous import anonymous
+from crossbench.inputs.anonymous import anonymous
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,73 @@
+"""Check what a comparison must be before others rely on it, and take out what tells whose it is."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from ..inputs.anonymous import anonymous
+from .comparison import Comparison
+from .statistics import MIN_ROUNDS
+
+
+def published(comparison: Comparison) -> Comparison:
+    """Return a copy without folders, the names of the user and of the host, and tracebacks.
+
+    It is to be called on the machine of the run. The rows and every figure stay as they are.
+    """
+    found = copy.deepcopy(comparison)
+    for result in found.results:
+        result.traceback = None
+    label = found.machine.label
+    if label is not None and anonymous(label) != label:  # a sweep takes the host's name
+        found.machine = replace(found.machine, label=None)
+    plain = anonymous(msgspec.to_builtins(found))
+    return msgspec.convert(plain, Comparison, strict=False)
+
+
+def problems(comparison: Comparison) -> list[str]:
+    """Return why the results cannot be published, a line for each reason; [] where they can."""
+    comparison = comparison.frozen()
+    found = _private(comparison)
+    for result in comparison.results:
+        rounds = len(comparison.seconds(result))
+        if result.status == "pending":
+            found.append(f"{result.name}: interrupted before its last round: resume the run")
+        elif result.status == "ran" and (doubt := comparison.doubt(result)):
+            found.append(f"{result.name}: {doubt}")
+        elif result.status == "ran" and rounds < MIN_ROUNDS:
+            found.append(f"{result.name}: {rounds} rounds: an interval needs {MIN_ROUNDS}")
+        if result.status == "ran" and not result.details:
+            found.append(f"{result.name}: its versions are missing")
+        if result.status == "ran" and comparison.own_peak(result) is None:
+            found.append(f"{result.name}: its peak was not measured, which its seconds are held to")
+    if not any(comparison.is_ranked(result) for result in comparison.results):
+        found.append("no row is ranked")
+    return found
+
+
+def _private(comparison: Comparison) -> list[str]:
+    """Return where the results hold folders, tracebacks, or names of the user or of the host."""
+    texts = _texts(msgspec.to_builtins(comparison), "")
+    return [
+        f"{at} holds a folder, a name or a traceback: check --publish takes it out"
+        for at, text in texts
+        if at.endswith(".traceback") or anonymous(text) != text
+    ]
+
+
+def _texts(value: Any, at: str) -> Iterator[tuple[str, str]]:
+    """Yield each text, and where it is: "settings.data"."""
+    match value:
+        case str():
+            yield at.lstrip("."), value
+        case dict():
+            for name, inner in value.items():
+                yield from _texts(inner, f"{at}.{name}")
+        case list():
+            for index, inner in enumerate(value):
+                yield from _texts(inner, f"{at}[{index}]")

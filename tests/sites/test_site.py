@@ -1,0 +1,362 @@
+"""The site: pages of a folder of results files, without a network."""
+
+import csv
+import gzip
+import json
+import re
+import shutil
+from dataclasses import replace
+from urllib.parse import unquote
+
+import pytest
+from samples import DISAGREES, comparison, result
+
+from crossbench import cli, models
+from crossbench.inputs.errors import ReportError, ResultsError
+from crossbench.results.cells import Place
+from crossbench.results.statistics import mean_ratio, round_ratios
+from crossbench.sites import runs
+from crossbench.sites.answers import answers, histories
+from crossbench.sites.build import MARK, site
+
+FAST, SLOW = [9, *[2.0, 2.1] * 3], [9, *[4.2, 4.0] * 3]
+HOSTILE = "<script>alert(1)</script> & \"'../../x"
+PLACE = Place("cpu", 2, "float32", "train")
+MAX_BYTES = 1_500_000
+
+
+def made(model="lenet", created="2026-01-01", machine="cpu", version="1.0", cells=None):
+    """Return a run of a model of the catalogue with two frameworks."""
+    c = comparison(
+        *(cells or [result("torch", FAST), result("jax", SLOW)]),
+        model=models.get(model).description(),
+    )
+    c.created = f"{created}T00:00:00+00:00"
+    c.machine = replace(c.machine, label=machine)
+    c.settings = replace(c.settings, model=model)
+    for cell in c.results:
+        cell.details = {cell.cell.framework: version, "BLAS": "x"}
+    return c
+
+
+def write_runs(folder):
+    """Write six runs: of four models, one on two machines, and one measured again."""
+    folder.mkdir()
+    for number, c in enumerate(
+        [
+            made(),
+            made("gpt_char"),
+            made("mlp7_relu", cells=[result("torch", SLOW), result("jax", FAST)]),
+            made("mlp7_gelu"),
+            made(machine="other", created="2026-02-01"),
+            made(created="2026-03-01", version="2.0"),
+        ]
+    ):
+        c.save(folder / f"run {number}.json")
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_runs(tmp_path / "results")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Return a site that no test changes; its results are beside it."""
+    directory = tmp_path_factory.mktemp("built")
+    site(write_runs(directory / "results"), directory / "site")
+    return directory / "site"
+
+
+def text_of(path):
+    """Return what a reader sees of a page."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", path.read_text()))
+
+
+def pages(folder):
+    return sorted(folder.rglob("*.html"))
+
+
+def test_the_front_page_answers_for_each_kind_of_model(built):
+    seen = text_of(built / "index.html")
+    assert "6 runs, 4 models, 2 machines, measured 2026-01-01 to 2026-03-01" in seen
+    assert re.search(r"convolutional, the CPU \(1 model\) Torch 1\.00 2\.00 \(1\.90–2\.10\)", seen)
+    assert re.search(r"dense, the CPU \(2 models\) Torch and Jax 1\.00 1\.00", seen)
+    assert seen.index("cpu, 2 CPUs") < seen.index("other, 2 CPUs")  # the last measured first
+
+
+def test_there_is_a_page_for_each_model_machine_framework_and_current_run(built):
+    found = {str(page.relative_to(built)) for page in pages(built)}
+    assert {"index.html", "everything.html", "models/lenet.html"} <= found
+    assert sum(name.startswith("machines/") for name in found) == 2
+    assert sum(name.startswith("frameworks/") for name in found) == 2
+    assert sum(name.startswith("runs/") for name in found) == 5  # one was measured again
+    assert "unread.html" not in found
+
+
+def test_every_link_leads_to_a_file_of_the_site_and_nothing_is_loaded_from_outside(built):
+    for page in pages(built):
+        content = page.read_text()
+        for link in re.findall(r'(?:href|src)="([^"]*)"', content):
+            if link.startswith(("#", "data:")):
+                continue
+            assert not re.match(r"[a-z]+:|//", link), (page, link)
+            target = unquote(link.partition("#")[0])
+            assert (page.parent / target).resolve().is_relative_to(built.resolve())
+            assert (page.parent / target).is_file(), (page, link)
+        assert page.stat().st_size + (built / "vega.js").stat().st_size < MAX_BYTES
+
+
+def test_a_results_file_is_beside_its_figures(built):
+    assert (built / "results/run 0.json").read_bytes() == (
+        built.parent / "results/run 0.json"
+    ).read_bytes()
+    with (built / "everything.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 12
+    assert {row["results_file"] for row in rows} == {f"run {number}.json" for number in range(6)}
+    assert json.loads((built / "everything.json").read_text())[0]["framework"] == "torch"
+
+
+def test_the_table_of_everything_has_each_row_once(built):
+    script = (built / "rows.js").read_text()
+    table = json.loads(script.removeprefix("window.crossbenchRows = ").rstrip(";\n"))
+    state = table["columns"].index("state")
+    states = [table["texts"][state][row[state]] for row in table["rows"]]
+    assert sorted(states) == ["ranked"] * 10 + ["ranked, measured again later"] * 2
+
+
+def test_a_run_page_has_the_programs_and_the_proof(built):
+    seen = text_of(built / "runs" / f"{runs.page_name('run 5')}.html")
+    assert "nn.Conv2d(3, 16, 5)" in seen
+    assert "Parity, tensor by tensor" in seen
+
+
+def test_the_means_are_those_of_the_models_that_all_rows_have():
+    found = [
+        runs.of_comparison(c, f"{n}.json")
+        for n, c in enumerate(
+            [
+                made("mlp7_relu"),
+                made("mlp7_gelu", cells=[result("torch", SLOW), result("jax", SLOW)]),
+                made("mnist_mlp", cells=[result("torch", FAST), result("keras", SLOW)]),
+            ]
+        )
+    ]
+    (answer,) = answers(found, PLACE)
+    assert (answer.kind, answer.models) == ("dense", ["mlp7_gelu", "mlp7_relu"])
+    assert answer.lacking == ["Keras"]  # a third of torch's models
+    pairs = [({m.label: m.seconds for m in run.measured}) for run in found[:2]]
+    expected = mean_ratio([round_ratios(p["Jax"], p["Torch"]) for p in pairs])
+    assert answer.ratios["Jax"] == expected
+
+
+def test_a_row_that_is_not_ranked_is_in_no_answer():
+    wrong = made(cells=[result("torch", FAST), result("jax", FAST, parity=DISAGREES)])
+    assert answers([runs.of_comparison(wrong, "a.json")], PLACE) == []
+
+
+def test_ratios_are_to_the_fastest_whatever_the_baseline():
+    c = made()
+    c.settings = replace(c.settings, baseline="jax")
+    run = runs.of_comparison(c, "a.json")
+    assert [round(m.ratio.median, 2) for m in run.measured] == [1.0, 2.0]
+    assert round(run.measured[0].row.ratio.median, 2) == 0.5
+
+
+def test_of_two_runs_of_the_same_work_that_with_more_rows_answers():
+    wide = made(cells=[result(n, FAST) for n in ("torch", "jax", "keras")])
+    later = made(created="2026-02-01")
+    found = runs.current([runs.of_comparison(c, f"{n}.json") for n, c in enumerate((wide, later))])
+    assert [run.file for run in found] == ["1.json", "0.json"]
+    (answer,) = answers(found, PLACE)
+    assert set(answer.ratios) == {"Torch", "Jax", "Keras"}
+
+
+def test_machines_are_never_mixed():
+    one = runs.of_comparison(made(machine="a"), "a.json")
+    two = runs.of_comparison(made(machine="b", created="2027-01-01"), "b.json")
+    assert [run.file for run in runs.current([one, two])] == ["b.json", "a.json"]
+
+
+def test_a_later_run_replaces_one_whose_rows_it_has():
+    old, new = made(), made(created="2026-02-01")
+    wider = made(created="2025-01-01", cells=[result(n, FAST) for n in ("torch", "jax", "keras")])
+    found = [runs.of_comparison(c, f"{n}.json") for n, c in enumerate((old, new, wider))]
+    assert [run.file for run in runs.current(found)] == ["1.json", "2.json"]
+
+
+def test_the_history_of_a_framework_is_relative_to_another_of_the_same_run():
+    old = made(version="1.0")
+    new = made(
+        version="2.0", created="2026-02-01", cells=[result("torch", FAST), result("jax", FAST)]
+    )
+    found = [runs.of_comparison(c, f"{n}.json") for n, c in enumerate((new, old))]
+    ((what, steps),) = histories(found, "Jax", "Torch").items()
+    assert what == "lenet, batches of 100, train in float32 on the CPU with 2 threads; cpu, 2 CPUs"
+    assert [(s.measured.versions, round(s.ratio.median, 1)) for s in steps] == [
+        ("jax 1.0", 2.0),
+        ("jax 2.0", 1.0),
+    ]
+    assert histories(found[:1], "Jax", "Torch") == {}
+
+
+@pytest.mark.parametrize("kind", ["damaged", "other schema", "twice", "packed and damaged"])
+def test_a_file_that_cannot_be_read_costs_no_other(folder, tmp_path, kind, capsys):
+    name = "z.json.gz" if "packed" in kind else "z.json"
+    content = (folder / "run 0.json").read_bytes()
+    (folder / name).write_bytes(
+        {
+            "damaged": content[:100],
+            "other schema": re.sub(rb'"schema": \d+', b'"schema": 3', content),
+            "twice": content,
+            "packed and damaged": gzip.compress(content)[:200],
+        }[kind]
+    )
+    assert cli.main(["site", str(folder), "--out", str(tmp_path / "site")]) == 1
+    written = capsys.readouterr()
+    (line,) = [line for line in written.err.splitlines() if name in line]
+    reason = {
+        "damaged": "is not a crossbench results file",
+        "other schema": "it has schema 3, this crossbench reads",
+        "twice": "it is the same run as run 0.json",
+        "packed and damaged": "what gzip packed is cut off",
+    }[kind]
+    assert reason in line
+    assert "pages of 6 runs" in written.out
+    assert reason in text_of(tmp_path / "site/unread.html")
+    assert "1 file could not be read" in text_of(tmp_path / "site/index.html")
+
+
+def test_a_file_that_gzip_packed_is_read(folder, tmp_path):
+    content = (folder / "run 1.json").read_bytes()
+    (folder / "run 1.json").unlink()
+    (folder / "run 1.json.gz").write_bytes(gzip.compress(content))
+    assert site(folder, tmp_path / "site").runs == 6
+
+
+def test_the_folder_may_be_a_url_and_have_folders(folder, tmp_path):
+    pytest.importorskip("upath")
+    (folder / "2026-01").mkdir()
+    (folder / "run 1.json").rename(folder / "2026-01" / "a b.json")
+    site(folder.as_uri(), tmp_path / "site")
+    assert (tmp_path / "site/results/2026-01/a b.json").is_file()
+    content = (tmp_path / "site/models/gpt_char.html").read_text()
+    assert 'href="../results/2026-01/a%20b.json"' in content
+
+
+def test_a_folder_without_results_gets_one_line(tmp_path, folder):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ResultsError, match=r"empty holds no results file \(\*\.json\)"):
+        site(tmp_path / "empty", tmp_path / "site")
+    with pytest.raises(ResultsError, match="nowhere cannot be read: No such file"):
+        site(tmp_path / "nowhere", tmp_path / "site")
+    (tmp_path / "empty" / "a.json").write_text("{}")
+    with pytest.raises(ResultsError, match=r"no file of .* can be read; the first, a\.json: "):
+        site(tmp_path / "empty", tmp_path / "site")
+    assert not (tmp_path / "site").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "results"]
+
+
+def test_nothing_is_overwritten_without_force_and_only_a_site_with_it(folder, tmp_path):
+    out = tmp_path / "site"
+    site(folder, out)
+    (out / "mine.txt").write_text("x")
+    with pytest.raises(ReportError, match="site exists already: choose another name, or add --fo"):
+        site(folder, out)
+    assert (out / "mine.txt").is_file()
+    site(folder, out, force=True)
+    assert not (out / "mine.txt").exists()
+    (out / MARK).unlink()
+    with pytest.raises(ReportError, match="is not a site that crossbench wrote"):
+        site(folder, out, force=True)
+    assert (out / "index.html").is_file()
+
+
+def test_hostile_names_become_text_and_leave_the_folder_alone(folder, tmp_path):
+    c = made(machine=HOSTILE)
+    c.model["name"], c.model["source"] = HOSTILE, HOSTILE
+    c.settings = replace(c.settings, model=HOSTILE)
+    for cell in c.results:
+        cell.cell = replace(cell.cell, title=HOSTILE)
+        cell.details = {HOSTILE: HOSTILE}
+    c.save(folder / "<img src=x onerror=alert(1)>.json")
+    site(folder, tmp_path / "site")
+    for page in pages(tmp_path / "site"):
+        content = page.read_text()
+        assert "<script>alert" not in content
+        assert "<img" not in content
+        assert "alert(1)</script" not in content
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["results", "site"]
+
+
+def test_page_names_are_safe_and_differ():
+    texts = ["lenet", "LeNet", "../x", "", "a/b", "a b", "x" * 300, HOSTILE]
+    names = [runs.page_name(text) for text in texts]
+    assert names[0] == "lenet"
+    assert len({name.lower() for name in names}) == len(texts)
+    assert all(re.fullmatch(r"[a-z0-9_.-]{1,80}", name) and name[0] != "." for name in names)
+
+
+def test_a_program_of_another_user_s_file_is_not_loaded(tmp_path):
+    """A results file names its model: only a name of the catalogue is looked up."""
+    code = tmp_path / "model.py"
+    code.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    c = made()
+    c.settings = replace(c.settings, model=f"{code}:MODEL")
+    (tmp_path / "results").mkdir()
+    c.save(tmp_path / "results/a.json")
+    site(tmp_path / "results", tmp_path / "site")
+    assert not (tmp_path / "ran").exists()
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on the PATH")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as p:
+        found = p.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_pages_work_from_a_disk_on_a_phone(browser, built, scheme):
+    context = browser.new_context(
+        viewport={"width": 390, "height": 800}, color_scheme=scheme, offline=True
+    )
+    problems = []
+    for name in ("index.html", "models/lenet.html", "everything.html"):
+        tab = context.new_page()
+        tab.on("console", lambda message: problems.append(message.text))
+        tab.on("pageerror", lambda error: problems.append(str(error)))
+        tab.goto((built / name).as_uri())
+        if name != "index.html":
+            tab.wait_for_selector("html[data-drawn=true]")
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 390, name
+        background = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (background == "rgb(255, 255, 255)") == (scheme == "light")
+    assert problems == []
+    context.close()
+
+
+def test_charts_are_drawn_and_rows_are_filtered_by_the_keyboard(browser, built):
+    tab = browser.new_page()
+    tab.goto((built / "models/lenet.html").as_uri())
+    tab.wait_for_selector("html[data-drawn=true]")
+    assert tab.locator(".chart svg").count() == tab.locator(".chart").count() > 5
+    tab.goto((built / "everything.html").as_uri())
+    tab.wait_for_selector("html[data-drawn=true]")
+    assert tab.locator("#rows tr").count() == 12
+    tab.locator("select[name=model]").focus()
+    tab.keyboard.type("gpt")
+    assert tab.locator("#rows tr").count() == 2
+    assert "2 of 2 rows" in tab.locator("#shown").inner_text()
+    tab.locator("#rows a", has_text="page").first.click()
+    assert tab.locator("h1").first.inner_text().startswith("gpt_char")
+    tab.close()
