@@ -101,7 +101,6 @@ def run_parts(comparison: Comparison, index: int) -> dict[str, Any]:
     return {
         "number": index,
         "summary": summary,
-        "headers": [" ".join(name.split()) for name in summary.columns],
         "charts": charts(comparison),
         "parity": _parity(comparison),
         "everything": all_details(comparison),

@@ -97,9 +97,14 @@ def mean_ratio(ratios: Sequence[Mapping[int, float]]) -> Estimate | None:
 
     The mean is taken in each round, and the rounds are resampled as those of a single ratio are.
     """
+    means = round_means(ratios)
+    return estimate(list(means.values())) if means else None
+
+
+def round_means(ratios: Sequence[Mapping[int, float]]) -> dict[int, float]:
+    """Return the geometric mean of several ratios in each common round."""
     rounds = sorted(set(ratios[0]).intersection(*ratios)) if ratios else []
-    means = [geometric_mean(ratio[r] for ratio in ratios) for r in rounds]
-    return estimate(means) if means else None
+    return {r: geometric_mean(ratio[r] for ratio in ratios) for r in rounds}
 
 
 def unpaired_ratio(numerator: list[float], denominator: list[float]) -> Estimate:

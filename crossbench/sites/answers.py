@@ -13,7 +13,7 @@ from ..inputs.names import FLOAT32, IDIOMATIC
 from ..report.formatting import count
 from ..results.cells import Place
 from ..results.epochs import TRAIN
-from ..results.statistics import Estimate, mean_ratio, round_ratios
+from ..results.statistics import Estimate, mean_ratio, round_means, round_ratios
 from .runs import KINDS, Measured, Run
 
 MIN_COVERAGE = 0.5
@@ -38,7 +38,7 @@ class Answer:
     """Say who is fastest in a place, with models of a kind.
 
     ratios: to the seconds of the fastest, by label, the fastest first: the geometric mean over the
-    units. lacking: labels of rows that lack too many of the units.
+    models of the units. lacking: labels of rows that lack too many of the units.
     """
 
     machine: str
@@ -140,8 +140,15 @@ def _answer(machine: str, kind: str, place: Place, measured: Units) -> Answer | 
 
 
 def _mean(measured: Units, common: Iterable[Unit], label: str, base: str) -> Estimate | None:
-    pairs = ((measured[u][label].seconds, measured[u][base].seconds) for u in common)
-    return mean_ratio([round_ratios(*pair) for pair in pairs])
+    """Return the mean of a row's ratios to another's over the models, of which each counts once
+    however many units it has.
+    """
+    by_model: dict[str, list[dict[int, float]]] = {}
+    for unit in common:
+        rows = measured[unit]
+        ratios = round_ratios(rows[label].seconds, rows[base].seconds)
+        by_model.setdefault(unit.model, []).append(ratios)
+    return mean_ratio([round_means(ratios) for ratios in by_model.values()])
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -64,9 +64,9 @@ def site(
     names = folder.result_files()
     if not names:
         raise ResultsError(f"{folder.name} holds no results file (*.json): name a sweep's folder")
-    with _workers(len(names)) as each:
+    with _workers(len(names)) as map_all:
         progress(f"reading {len(names):,} results files")
-        found, unread = _read(each(partial(_run, folder), names), names)
+        found, unread = _read(map_all(partial(_run, folder), names), names)
         if not found:
             name, why = next(iter(unread.items()))
             raise ResultsError(f"no file of {folder.name} can be read; the first, {name}: {why}")
@@ -75,7 +75,7 @@ def site(
             progress(f"writing the pages of {len(newest):,} runs")
             charted = pages.charted(newest, MAX_CHARTED)
             write = partial(_write_run, folder, new)
-            drawn = each(write, [(run, run.name in charted) for run in newest])
+            drawn = map_all(write, [(run, run.name in charted) for run in newest])
             charts = dict(zip((run.name for run in newest), drawn, strict=True))
             progress("writing the other pages")
             for run in found:
@@ -99,7 +99,7 @@ def _check(out: Path, force: bool) -> None:
 
 
 @contextmanager
-def _new_folder(out: Path, force: bool) -> Any:
+def _new_folder(out: Path, force: bool) -> Iterator[Path]:
     """Yield a folder beside `out` that takes its place at the end; nothing is left of a failure."""
     new = out.parent / f".{out.name}.new"
     try:
@@ -130,13 +130,9 @@ def _write(path: Path, content: str | bytes) -> None:
         path.write_text(content, encoding="utf-8", errors="replace")
 
 
-Each = Callable[[Callable[[Any], Any], list[Any]], list[Any]]
-"""Calls a function with each of the values, and returns what it returns."""
-
-
 @contextmanager
-def _workers(files: int) -> Any:
-    """Yield an Each, which shares the work among processes where there are many files."""
+def _workers(files: int) -> Iterator[Callable[[Callable[[Any], Any], list[Any]], list[Any]]]:
+    """Yield a function that maps a function over values, in several processes for many files."""
     if files < MIN_FILES:
         yield lambda function, values: list(map(function, values))
         return

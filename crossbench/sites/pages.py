@@ -209,10 +209,19 @@ def _front(machine: str, runs: Sequence[Run], found: Sequence[Answer]) -> dict[s
         "measured": max(run.date for run in runs),
         "versions": _versions(runs),
         "places": joined(dict.fromkeys(place_words(answer.place) for answer in found)),
-        "sentences": [_sentence(answer) for answer in found],
         "headers": ["models", "fastest", *labels],
         "rows": [_answer_row(answer, labels) for answer in found],
+        "lacking": _lacking(found),
     }
+
+
+def _lacking(found: Sequence[Answer]) -> list[str]:
+    """Say which rows lack too many models of a kind to stand in its line."""
+    return [
+        f"{answer.kind.capitalize()} models: {joined(answer.lacking)} lacks too many of them."
+        for answer in found
+        if answer.lacking
+    ]
 
 
 def _sentence(answer: Answer) -> str:
@@ -317,6 +326,7 @@ def _place_table(place: Place, found: Sequence[Answer], idiomatic: bool) -> dict
         "headers": ["models", "fastest", *labels],
         "rows": [_answer_row(answer, labels) for answer in found],
         "over": [f"{a.kind}: {'; '.join(unit.label for unit in a.units)}" for a in found],
+        "lacking": _lacking(found),
     }
 
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 
-from ..report.commands import run_command
 from ..report.formatting import count, joined
 from ..report.summary import Summary, summarize
 from ..results.cells import CellResult, Group
@@ -66,7 +65,6 @@ class Run:
     machine: str
     machine_facts: dict[str, str]
     source: str
-    command: str
     summary: Summary
     measured: list[Measured]
 
@@ -99,7 +97,6 @@ def of_comparison(comparison: Comparison, file: str) -> Run:
         machine=machine,
         machine_facts=_machine_facts(comparison),
         source=model.get("source") or "",
-        command=run_command(comparison),
         summary=summarize(comparison),
         measured=[
             _measured(comparison, r) for r in comparison.results if r.status != "unavailable"

@@ -80,6 +80,18 @@ def test_a_named_julia_that_is_not_there(stand_in, monkeypatch):
         julia.find()
 
 
+def test_the_versions_of_julias_packages_are_those_of_the_project(monkeypatch, tmp_path):
+    monkeypatch.delenv("PYTHON_JULIACALL_PROJECT", raising=False)
+    monkeypatch.setenv("PYTHON_JULIAPKG_PROJECT", str(tmp_path))
+    packages = adapters.get("lux").packages
+    assert julia.installed_versions(packages) == {}
+    lines = ['[[deps.Lux]]\nversion = "1.31.4"', '[[deps.Zygote]]\nversion = "0.7.12"']
+    (tmp_path / "Manifest.toml").write_text("\n".join([*lines, '[[deps.Flux]]\nversion = "1"']))
+    assert julia.installed_versions(packages) == {"Lux": "1.31.4", "Zygote": "0.7.12"}
+    (tmp_path / "Manifest.toml").write_text("not TOML")
+    assert julia.installed_versions(packages) == {}
+
+
 def test_what_python_calls_in_julia_is_exported_to_each_framework():
     """A package has the names that CrossBenchJulia exports; build_workload is its own."""
     called = re.findall(

@@ -152,6 +152,36 @@ def test_the_means_are_those_of_the_models_that_all_rows_have():
     assert answer.ratios["Jax"] == expected
 
 
+def test_a_model_counts_once_however_many_batch_sizes_it_has():
+    several = [
+        result(name, seconds, batch_size=size, name=f"{name} {size}")
+        for size in (10, 100)
+        for name, seconds in (("torch", FAST), ("jax", SLOW))
+    ]
+    equal = [result("torch", SLOW), result("jax", SLOW)]
+    found = [
+        runs.of_comparison(c, f"{n}.json")
+        for n, c in enumerate((made("mlp7_relu", cells=several), made("mlp7_gelu", cells=equal)))
+    ]
+    (answer,) = answers(found, PLACE)
+    assert len(answer.units) == 3
+    assert answer.ratios["Jax"].median == pytest.approx((2.0 * 1.0) ** 0.5, abs=0.01)
+
+
+def test_a_row_with_too_few_models_is_named(tmp_path):
+    (tmp_path / "results").mkdir()
+    keras = [result("torch", FAST), result("jax", SLOW), result("keras", SLOW)]
+    for model in ("mlp7_relu", "mlp7_gelu", "mnist_mlp"):
+        made(model, cells=keras if model == "mnist_mlp" else None).save(
+            tmp_path / f"results/{model}.json"
+        )
+    site(tmp_path / "results", tmp_path / "site")
+    line = "Dense models: Keras lacks too many of them."
+    assert line in text_of(tmp_path / "site/index.html")
+    (machine,) = (tmp_path / "site/machines").iterdir()
+    assert line in text_of(machine)
+
+
 def test_a_row_that_is_not_ranked_is_in_no_answer():
     wrong = made(cells=[result("torch", FAST), result("jax", FAST, parity=DISAGREES)])
     assert answers([runs.of_comparison(wrong, "a.json")], PLACE) == []
