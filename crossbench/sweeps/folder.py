@@ -22,6 +22,8 @@ from .jobs import Job
 
 STATE_FILE = "sweep.state"  # no .json: `merge DIR/*.json` must not meet it
 LOCK_FILE = ".sweep.lock"
+ENDINGS = (".json", ".json.gz")
+"""Endings of a results file, and of one that gzip packed."""
 DIGEST = re.compile(r"(?:^|-)([0-9a-f]{8})(?:@.*)?$")
 """The digest of the job in the name of a results file."""
 
@@ -94,7 +96,7 @@ class Folder:
     def results(self) -> list[str]:
         """Return the names of the results files, without their ending."""
         with self._errors("read"):
-            return sorted(p.name[:-5] for p in self.path.iterdir() if p.name.endswith(".json"))
+            return sorted({stem(p.name) for p in self.path.iterdir() if p.name.endswith(ENDINGS)})
 
     def result_files(self) -> list[str]:
         """Return the names of the results files, of those in its folders too, and of those that
@@ -104,7 +106,7 @@ class Folder:
             if not self.path.is_dir():
                 next(self.path.iterdir())  # raises what is wrong
             paths = [path.relative_to(self.path).as_posix() for path in self.path.rglob("*.json*")]
-        return sorted(path for path in paths if path.endswith((".json", ".json.gz")))
+        return sorted(path for path in paths if path.endswith(ENDINGS))
 
     def read(self, name: str) -> bytes:
         """Return the content of a results file; ResultsError where it cannot be read."""
@@ -120,7 +122,7 @@ class Folder:
         for name in self.results():
             if digest_of(name) not in digests:
                 raise ResultsError(
-                    f"{self.name} holds results that are not of this sweep, such as {name}.json: "
+                    f"{self.name} holds results that are not of this sweep, such as {name}: "
                     "name another folder"
                 )
 
@@ -172,6 +174,11 @@ class Folder:
         except Exception as error:  # fsspec's file systems raise what their libraries do
             why = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
             raise ResultsError(f"{self.name} cannot be {action}: {why}") from None
+
+
+def stem(file_name: str) -> str:
+    """Return the name of a results file without its ending."""
+    return file_name.removesuffix(".gz").removesuffix(".json")
 
 
 def digest_of(name: str) -> str | None:

@@ -75,10 +75,10 @@ def sweep(
     each = check_option("machines", machines) == "each"
     names = () if workers is None else check_option("workers", workers)
     offers = {} if resources is None else check_option("resources", resources)
+    earlier = {} if since is None else unchanged(Folder(since), made)
     folder = Folder(directory)
     with folder.held(), run_directory() as temporary:
         folder.check(made)
-        earlier = {} if since is None else unchanged(Folder(since), made)
         stop = temporary / "goes-on"
         with _connected(executor, names, offers, each, stop) as pool:
             progress(f"{_count(len(made))}: asking the machines what they can run")

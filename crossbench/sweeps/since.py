@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from .. import __version__, adapters
 from ..inputs.errors import SpecError
 from ..results.comparison import Comparison, decode
-from .folder import Folder, digest_of
+from .folder import Folder, digest_of, stem
 from .jobs import Job
 
 
@@ -20,7 +20,7 @@ def unchanged(earlier: Folder, jobs: Iterable[Job]) -> dict[str, str]:
     digests = {job.digest for job in jobs}
     found = {}
     for name in earlier.result_files():
-        digest = digest_of(name.removesuffix(".gz").removesuffix(".json"))
+        digest = digest_of(stem(name))
         if digest in digests and change(decode(earlier.read(name), name)) is None:
             found[digest] = name
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gzip
 import os
 import shutil
 import signal
@@ -52,6 +53,18 @@ def test_what_is_in_the_folder_is_not_run_again(done, copied):
     assert not any("runs" in line for line in said)
 
 
+def test_what_gzip_packed_in_the_folder_is_not_run_again(copied):
+    for path in copied.glob("*.json"):
+        (copied / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    said = []
+    tasks = crossbench.sweep(
+        [QUICK | {"seed": seed} for seed in (0, 1)], copied, progress=said.append
+    )
+    assert [task.state for task in tasks] == ["done", "done"]
+    assert not any("runs" in line for line in said)
+
+
 def test_a_job_that_lacks_is_run_and_its_name_may_have_changed(copied):
     names = {path.name for path in copied.glob("*.json")}
     kept = crossbench.sweep([QUICK | {"seed": seed} for seed in (0, 1, 2)], copied)
@@ -80,7 +93,7 @@ def test_status_of_another_folder_is_refused_in_a_line(tmp_path, capsys):
 
 def test_a_folder_with_other_results_is_refused(copied):
     with pytest.raises(
-        ResultsError, match=r"not of this sweep, such as small_models\.py-FITTED-seed-1-\w+\.json"
+        ResultsError, match=r"not of this sweep, such as small_models\.py-FITTED-seed-1-\w+:"
     ):
         crossbench.sweep([QUICK | {"seed": 0}], copied)
 

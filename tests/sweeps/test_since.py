@@ -74,6 +74,7 @@ def test_files_that_gzip_packed_are_earlier_results_too(earlier, tmp_path):
 def test_a_folder_that_is_not_there_gets_one_line(tmp_path):
     with pytest.raises(ResultsError, match="nowhere cannot be read: No such file"):
         crossbench.sweep(JOBS, tmp_path / "out", since=tmp_path / "nowhere")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_framework_that_is_not_installed_has_changed(earlier):
