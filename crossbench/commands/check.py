@@ -24,8 +24,8 @@ def main(arguments: list[str]) -> int:
         "--publish",
         type=Path,
         metavar="DIR",
-        help="write a copy of each file without folders and names into this folder, and check "
-        "that; to be called on the machine of the run",
+        help="write a copy of each file without folders and names into this folder, packed by "
+        "gzip, and check that; to be called on the machine of the run",
     )
     options = parser.parse_args(arguments)
     wrong = 0
@@ -47,7 +47,7 @@ def _check(path: Path, folder: Path | None) -> list[str]:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise ResultsError(f"{folder} cannot be made: {error.strerror}") from None
-            comparison.save(folder / path.name.removesuffix(".gz"))
+            comparison.save(folder / f"{path.name.removesuffix('.gz')}.gz", packed=True)
     except ResultsError as error:
         return [str(error).removeprefix(f"{path} ")]
     return problems(comparison)

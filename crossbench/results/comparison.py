@@ -371,9 +371,12 @@ class Comparison:
             for r in self.results
         )
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a new file; ResultsError where it exists already or cannot be written."""
-        content = self.encode()
+    def save(self, path: str | os.PathLike[str], packed: bool = False) -> None:
+        """Write a new file; ResultsError where it exists already or cannot be written.
+
+        packed: by gzip, to some eighth of its size.
+        """
+        content = file.packed(self.encode()) if packed else self.encode()
         with file.new_file(path) as write:
             write(content)
 

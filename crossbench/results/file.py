@@ -6,6 +6,7 @@ The meaning of the content is not known here.
 from __future__ import annotations
 
 import fcntl
+import gzip
 import os
 import secrets
 import stat
@@ -45,6 +46,11 @@ def read(path: str | os.PathLike[str]) -> bytes:
         )
     _check_size(path, len(content), "is not a results file")
     return content
+
+
+def packed(content: bytes) -> bytes:
+    """Return the content, packed by gzip: the same bytes for the same content."""
+    return gzip.compress(content, mtime=0)
 
 
 def unpacked(content: bytes) -> bytes:

@@ -121,6 +121,6 @@ def test_the_command_checks_each_file_and_writes_copies(tmp_path, capsys):
     assert any(line.startswith(f"{files[1]}: settings.data holds a folder") for line in lines)
     assert "is not a crossbench results file" in lines[-1]
     assert cli.main(["check", *files[:2], "--publish", str(tmp_path / "out")]) == 0
-    assert crossbench.load(tmp_path / "out/good.json").rows() == made().rows()
+    assert crossbench.load(tmp_path / "out/good.json.gz").rows() == made().rows()
     assert cli.main(["check", files[0], "--publish", str(tmp_path / "out")]) == 1
-    assert "good.json exists already" in capsys.readouterr().out
+    assert "good.json.gz exists already" in capsys.readouterr().out
