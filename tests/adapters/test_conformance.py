@@ -22,7 +22,7 @@ from crossbench.models import SGD, Dense, Dropout, Flatten, GivenGradient
 from crossbench.results.parity import FLOAT64_BOUND, FULL_FLOAT32_BOUND, worst
 from crossbench.workload import Batch, Job
 
-PEAK_WORK = PeakWork(1024, 2**27, 0.0)
+PEAK_WORK = {"cpu": PeakWork(1024, 2**27, 0.0), "gpu": PeakWork(8192, 2**27, 0.0)}
 THREADS = 2  # of every job here; Julia starts with as many
 
 
@@ -364,17 +364,17 @@ def test_what_an_epoch_allocates(adapter, device, small_model, random):
 def test_the_peaks_product_and_copy_are_real(adapter, device, small_model):
     """Right values, other memory, and not faster than the memory can be."""
     arrays = adapter.build(Job(small_model, device, THREADS, "float32")).arrays()
-    assert peak.matrix_multiplication_gflops(arrays, PEAK_WORK) > 0
-    copied = peak.copy_gigabytes(arrays, PEAK_WORK)
+    assert peak.matrix_multiplication_gflops(arrays, PEAK_WORK[device]) > 0
+    copied = peak.copy_gigabytes(arrays, PEAK_WORK[device])
     if device == "cpu":
-        peak.check_copy(copied, peak.host_copy_gigabytes(PEAK_WORK, THREADS))
+        peak.check_copy(copied, peak.host_copy_gigabytes(PEAK_WORK[device], THREADS))
 
 
 @pytest.mark.parametrize("fault", [ReturnsAtOnce, Remembers])
 def test_a_product_that_is_not_computed_in_the_call_is_caught(adapter, device, small_model, fault):
     arrays = adapter.build(Job(small_model, device, THREADS, "float32")).arrays()
     with pytest.raises(AdapterError, match="multiply"):
-        peak.matrix_multiplication_gflops(fault(arrays), PEAK_WORK)
+        peak.matrix_multiplication_gflops(fault(arrays), PEAK_WORK[device])
 
 
 @pytest.mark.parametrize("fault", [SameBuffer, ReturnsAtOnce, Remembers])
@@ -383,8 +383,8 @@ def test_a_copy_that_is_not_made_in_the_call_is_caught(adapter, device, small_mo
     arrays = adapter.build(Job(small_model, device, THREADS, "float32")).arrays()
     with pytest.raises(AdapterError, match="copy"):
         peak.check_copy(
-            peak.copy_gigabytes(fault(arrays), PEAK_WORK),
-            peak.host_copy_gigabytes(PEAK_WORK, THREADS),
+            peak.copy_gigabytes(fault(arrays), PEAK_WORK[device]),
+            peak.host_copy_gigabytes(PEAK_WORK[device], THREADS),
         )
 
 
