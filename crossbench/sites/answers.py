@@ -186,6 +186,10 @@ def _paired(numerator: Mapping[int, float], denominator: Mapping[int, float]) ->
 
 def place_words(place: Place) -> str:
     """Return a place for a reader: "train in float32 on the CPU with 2 threads"."""
-    if place.device != "cpu":
-        return f"{place.task} in {place.compute} on {place.device}"
-    return f"{place.task} in {place.compute} on the CPU with {count(place.threads, 'thread')}"
+    words = f"{place.task} in {place.compute} on {device_words(place.device)}"
+    return f"{words} with {count(place.threads, 'thread')}" if place.device == "cpu" else words
+
+
+def device_words(device: str) -> str:
+    """Return a device for a reader: "the CPU", "the GPU", or "gpu:1"."""
+    return {"cpu": "the CPU", "gpu": "the GPU"}.get(device, device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -18,6 +19,7 @@ from .answers import (
     Answer,
     Step,
     answers,
+    device_words,
     histories,
     machines,
     main_places,
@@ -39,7 +41,7 @@ TABLE_COLUMNS = {
     "threads": "threads",
     "compute": "compute",
     "task": "task",
-    "batch_size": "batch",
+    "batches": "batches",
     "version": "versions",
     "created": "measured",
     "seconds": "steady epoch s",
@@ -218,7 +220,7 @@ def _front(machine: str, runs: Sequence[Run], found: Sequence[Answer]) -> dict[s
 def _lacking(found: Sequence[Answer]) -> list[str]:
     """Say which rows lack too many models of a kind to stand in its line."""
     return [
-        f"{answer.kind.capitalize()} models: {joined(answer.lacking)} lacks too many of them."
+        f"{answer.kind.capitalize()} models: too few were measured in {joined(answer.lacking)}."
         for answer in found
         if answer.lacking
     ]
@@ -227,18 +229,16 @@ def _lacking(found: Sequence[Answer]) -> list[str]:
 def _sentence(answer: Answer) -> str:
     """Say who is fastest with models of a kind, and by how much."""
     (fastest, _), (second, ratio), *_ = answer.ratios.items()
-    where = f"{answer.kind.capitalize()} models on {_device(answer.place)}"
+    where = f"{answer.kind.capitalize()} models on {device_words(answer.place.device)}"
     if not ratio.is_over(1):
         return f"{where}: {fastest} and {second} without a significant difference."
     return f"{where}: {fastest}, {with_interval(ratio)} times as fast as {second}."
 
 
-def _device(place: Place) -> str:
-    return "the CPU" if place.device == "cpu" else place.device
-
-
 def _answer_row(answer: Answer, labels: Sequence[str]) -> list[str]:
-    models = f"{answer.kind}, {_device(answer.place)} ({count(len(answer.models), 'model')})"
+    models = (
+        f"{answer.kind}, {device_words(answer.place.device)} ({count(len(answer.models), 'model')})"
+    )
     fastest = _fastest(answer.ratios)
     return [models, fastest, *(with_interval(answer.ratios.get(label)) for label in labels)]
 
@@ -262,10 +262,10 @@ def _model_page(model: str, runs: Sequence[Run], charts: Mapping[str, Sequence[C
     for run in runs:
         groups = dict.fromkeys(m.group for m in run.measured if m.seconds)
         for group in groups:
-            ratios = _ratios(m for m in run.measured if m.group == group)
-            if ratios:
+            of_group = [m for m in run.measured if m.group == group]
+            if ratios := _ratios(of_group):
                 cells = [with_interval(ratios.get(label)) for label in labels]
-                place = [run.machine, place_words(group.place), f"{group.batch_size:,}"]
+                place = [run.machine, place_words(group.place), of_group[0].epoch]
                 rows.append(([*place, _fastest(ratios), *cells], run))
     shown = [run for run in runs if charts.get(run.name)]
     sections = list(enumerate(shown, 1))
@@ -280,7 +280,7 @@ def _model_page(model: str, runs: Sequence[Run], charts: Mapping[str, Sequence[C
         depth=1,
         kind=runs[0].kind,
         source=runs[0].source,
-        headers=["machine", "what", "batch", "fastest", *labels, "run"],
+        headers=["machine", "what", "batches", "fastest", *labels, "run"],
         rows=rows[:MAX_LISTED],
         left_out=max(0, len(rows) - MAX_LISTED),
         sections=[(number, run, charts[run.name]) for number, run in sections],
@@ -355,7 +355,7 @@ def _framework_page(label: str, found: Sequence[Run], newest: Sequence[Run]) -> 
         depth=1,
         best=[_where(*entry) for entry in compared[:3]],
         worst=[_where(*entry) for entry in reversed(compared[3:][-3:])],
-        headers=["model", "machine", "what", "batch", "steady epoch s", "× fastest", "versions"],
+        headers=["model", "machine", "what", "batches", "steady epoch s", "× fastest", "versions"],
         rows=[(_framework_row(run, m), run) for run, m in rows[:MAX_LISTED]],
         left_out=max(0, len(rows) - MAX_LISTED),
         base=base,
@@ -379,7 +379,7 @@ def _framework_row(run: Run, m: Measured) -> list[str]:
         run.model,
         run.machine,
         place_words(m.group.place),
-        f"{m.group.batch_size:,}",
+        m.epoch,
         with_interval(m.row.steady_epoch_seconds),
         with_interval(m.ratio),
         m.versions,
@@ -387,12 +387,16 @@ def _framework_row(run: Run, m: Measured) -> list[str]:
 
 
 def _base(newest: Sequence[Run], label: str) -> str | None:
-    """Return the row that a framework's history is relative to: another one that most runs have."""
-    runs: dict[str, int] = {}
-    for run in newest:
-        for other in {m.label for m in run.measured if m.seconds} - {label}:
-            runs[other] = runs.get(other, 0) + 1
-    return min(runs, key=lambda name: (-runs[name], name), default=None)
+    """Return the row that a framework's history is relative to: another one that most runs have, of
+    several the one that the runs were asked for first.
+    """
+    runs = Counter(
+        other
+        for run in newest
+        for other in dict.fromkeys(m.label for m in run.measured if m.seconds)
+        if other != label
+    )
+    return next((name for name, _ in runs.most_common(1)), None)
 
 
 def _step_row(step: Step) -> list[str]:
@@ -432,7 +436,7 @@ def _table_cells(run: Run, m: Measured, is_current: bool) -> list[str]:
         "threads": str(m.row.threads),
         "compute": m.row.compute,
         "task": m.row.task,
-        "batch_size": f"{m.row.batch_size:,}",
+        "batches": m.epoch,
         "version": m.versions or EMPTY_CELL,
         "created": run.date,
         "seconds": with_interval(m.row.steady_epoch_seconds),

@@ -32,18 +32,24 @@ KINDS = ("convolutional", "recurrent", "transformer", "dense")
 class Measured:
     """Hold the row of a cell.
 
-    label: the framework with its variant, for a reader. seconds: of a steady epoch by round; empty
-    unless the cell is ranked. ratio: of them to those of the fastest of its group, paired by round.
-    versions: of the framework's packages.
+    label: the framework with its variant, for a reader. batches: of an epoch. seconds: of a steady
+    epoch by round; empty unless the cell is ranked. ratio: of them to those of the fastest of its
+    group, paired by round. versions: of the framework's packages.
     """
 
     row: Row
     implementation: str
     label: str
     group: Group
+    batches: int
     seconds: dict[int, float]
     ratio: Estimate | None
     versions: str
+
+    @property
+    def epoch(self) -> str:
+        """Return the batches of an epoch: "3 of 1,000"."""
+        return f"{self.batches:,} of {self.group.batch_size:,}"
 
 
 @dataclass(frozen=True)
@@ -115,6 +121,7 @@ def _measured(comparison: Comparison, result: CellResult) -> Measured:
         implementation=result.cell.implementation,
         label=result.cell.label,
         group=result.cell.group,
+        batches=comparison.batches(result),
         seconds=comparison.seconds_by_round(result) if comparison.is_ranked(result) else {},
         ratio=ratio,
         versions=", ".join(f"{name} {v}" for name, v in details if VERSION.match(v)),

@@ -176,7 +176,7 @@ def test_a_row_with_too_few_models_is_named(tmp_path):
             tmp_path / f"results/{model}.json"
         )
     site(tmp_path / "results", tmp_path / "site")
-    line = "Dense models: Keras lacks too many of them."
+    line = "Dense models: too few were measured in Keras."
     assert line in text_of(tmp_path / "site/index.html")
     (machine,) = (tmp_path / "site/machines").iterdir()
     assert line in text_of(machine)
@@ -215,6 +215,19 @@ def test_a_later_run_replaces_one_whose_rows_it_has():
     wider = made(created="2025-01-01", cells=[result(n, FAST) for n in ("torch", "jax", "keras")])
     found = [runs.of_comparison(c, f"{n}.json") for n, c in enumerate((old, new, wider))]
     assert [run.file for run in runs.current(found)] == ["1.json", "2.json"]
+
+
+def test_runs_that_differ_in_the_length_of_their_epoch_are_told_apart(tmp_path):
+    shorter = made(created="2026-02-01")
+    shorter.data = replace(shorter.data, most_batches=3)
+    (tmp_path / "results").mkdir()
+    for number, c in enumerate((made(), shorter)):
+        c.save(tmp_path / f"results/{number}.json")
+    site(tmp_path / "results", tmp_path / "site")
+    for page in ("models/lenet.html", f"frameworks/{runs.page_name('Jax')}.html"):
+        shown = text_of(tmp_path / "site" / page)
+        assert "10 of 100" in shown
+        assert "3 of 100" in shown
 
 
 def test_the_history_of_a_framework_is_relative_to_another_of_the_same_run():
