@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from crossbench import models
 from crossbench.inputs.errors import SpecError
+from crossbench.sweeps.folder import Folder
 from crossbench.sweeps.jobs import make_jobs, product, read
 
+ROOT = Path(__file__).parents[2]
 SWEEP = """
 model = ["lenet", "mnist_mlp"]
 frameworks = "torch,jax,flux"
@@ -185,3 +189,20 @@ def test_what_is_not_a_regular_file_is_refused(path):
 def test_wrong_jobs_are_refused_in_a_line(jobs, message):
     with pytest.raises(SpecError, match=message):
         make_jobs(jobs)
+
+
+@pytest.mark.parametrize("edition", sorted((ROOT / "results").glob("*.toml")), ids=lambda p: p.name)
+def test_what_is_published_can_be_asked_for(edition):
+    jobs = read(edition).jobs
+    assert all(job.arguments["data"] == "synthetic" for job in jobs), "anybody can run it"
+
+
+def test_the_edition_has_every_model_of_the_catalogue():
+    jobs = read(ROOT / "results" / "edition.toml").jobs
+    assert {job.arguments["model"] for job in jobs} == set(models.names())
+
+
+def test_the_published_results_of_the_edition_are_of_its_jobs():
+    folder = Folder(ROOT / "results" / "2026-11-epyc")
+    assert folder.results()
+    folder.check(read(ROOT / "results" / "edition.toml").jobs)

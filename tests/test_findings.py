@@ -1,0 +1,113 @@
+"""Every figure of docs/findings.md is recomputed from the published results files."""
+
+import re
+import shlex
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import crossbench
+from crossbench.commands import run
+from crossbench.report.formatting import integer, mebibytes, number, percent, with_interval
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "findings.md").read_text()
+TAGGED = re.compile(r"(?P<figure>\d[\d.,]*(?: \([\d.,]+–[\d.,]+\))?%?)<!-- (?P<recipe>.*?) -->")
+"""A figure, and behind it how it is computed: the kind, the digest of its file, and the row."""
+NO_FIGURES = (r"^```.*?^```", r"<!--.*?-->", r"`[^`]*`", r"\]\([^)]*\)", r"^>.*?$", r"^#.*?$")
+"""What may hold other numbers: code, comments, addresses, quotations of a source, headings."""
+LOOSE = re.compile(r"(?<![\w.,-])\d[\d.,]*(?![\w-])")
+"""A number that is not a part of a name, such as LeNet-5 or float32."""
+MAX_LINES = 150
+FINDINGS = {found.partition("\n")[0]: found for found in re.split(r"(?m)^## ", PAGE)[1:]}
+
+
+@cache
+def published(digest):
+    """Return the results whose file's name ends in a digest."""
+    paths = (ROOT / "results").rglob("*.json.gz")
+    (path,) = (path for path in paths if str(path).endswith(f"{digest}.json.gz"))
+    return crossbench.load(path).frozen()
+
+
+def ratio(comparison, rows):
+    one, other = (row(comparison, name) for name in rows.split(" / "))
+    return with_interval(comparison.paired(one, other))
+
+
+def row(comparison, name):
+    (found,) = (result for result in comparison.results if result.name == name)
+    assert comparison.is_ranked(found), f"{name} is not ranked"
+    return found
+
+
+def ahead(comparison, rows):
+    """Return after how many epochs the first row, whose first one is slower, has made up for it."""
+    slow, fast = (row(comparison, name) for name in rows.split(" / "))
+    lost = comparison.first_epoch(slow).median - comparison.first_epoch(fast).median
+    return integer(lost / (comparison.steady(fast).median - comparison.steady(slow).median))
+
+
+def part(comparison, rows):
+    """Return the milliseconds of a part of a step: "conv1 of torch cpu"."""
+    wanted, _, name = rows.partition(" of ")
+    (found,) = (part for part in comparison.parts if part.name == wanted)
+    return with_interval(comparison.part_figures(found)[name].seconds, 1000)
+
+
+RECIPES = {
+    "ratio": ratio,
+    "seconds": lambda c, name: with_interval(c.steady(row(c, name))),
+    "first": lambda c, name: with_interval(c.first_epoch(row(c, name))),
+    "kernel": lambda c, name: percent(c.system_share(row(c, name))),
+    "cpu": lambda c, name: with_interval(c.steady(row(c, name), "cpu_seconds")),
+    "ahead": ahead,
+    "peak": lambda c, name: mebibytes(row(c, name).peak_memory),
+    "cores": lambda c, name: number(c.cores(row(c, name))),
+    "product": lambda c, name: number(c.own_peak(row(c, name)).gflops / 1000),
+    "part": part,
+}
+"""By kind, what a figure must be. product: TFLOP/s of the framework's own best."""
+
+
+@pytest.mark.parametrize("title", FINDINGS)
+def test_each_figure_is_that_of_the_results(title):
+    found = list(TAGGED.finditer(FINDINGS[title]))
+    assert found, "a finding needs a figure"
+    for match in found:
+        kind, digest, rows = match["recipe"].split(maxsplit=2)
+        computed = RECIPES[kind](published(digest), rows)
+        assert match["figure"] == computed, match["recipe"]
+
+
+def test_no_figure_stands_there_that_is_not_computed():
+    text = TAGGED.sub("", PAGE)
+    for pattern in NO_FIGURES:
+        dot = re.DOTALL if "```" in pattern else 0
+        text = re.sub(pattern, "", text, flags=re.MULTILINE | dot)
+    assert LOOSE.findall(text) == []
+
+
+@pytest.mark.parametrize("title", FINDINGS)
+def test_its_command_measures_what_it_cites(title):
+    commands = re.findall(r"(?m)^\$ python -m crossbench (--.*)$", FINDINGS[title])
+    cited = {match["recipe"].split()[1] for match in TAGGED.finditer(FINDINGS[title])}
+    assert commands, "a finding needs a command"
+    for command in commands:
+        given = vars(run._parser().parse_args(shlex.split(command)))
+        assert any(measures(given, published(digest)) for digest in cited), command
+
+
+def measures(given, comparison):
+    """Return whether the arguments of a run are those of a comparison, as far as a command has them
+    all: which model, how long an epoch, whether by layers.
+    """
+    asked = (given.get("model", "lenet"), given.get("batches"), given.get("layers", False))
+    settings = comparison.settings
+    return asked == (settings.model, comparison.data.most_batches, settings.layers)
+
+
+def test_the_page_is_short_enough_to_be_read():
+    assert len(PAGE.splitlines()) <= MAX_LINES
+    assert len(FINDINGS) >= 8
