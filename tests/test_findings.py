@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import crossbench
+from crossbench import cli
 from crossbench.commands import run
 from crossbench.report.formatting import integer, mebibytes, number, percent, with_interval
 
@@ -111,3 +112,13 @@ def measures(given, comparison):
 def test_the_page_is_short_enough_to_be_read():
     assert len(PAGE.splitlines()) <= MAX_LINES
     assert len(FINDINGS) >= 8
+
+
+def test_the_first_table_of_the_readme_is_of_the_published_results(capsys):
+    (path,) = (ROOT / "results").rglob("*-b6587885.json.gz")
+    assert cli.main(["show", str(path)]) == 0
+    shown = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    table = re.search(r"(?s)```text\n(.*?)\n```", (ROOT / "README.md").read_text())[1]
+    rows = [line.strip() for line in table.splitlines()]
+    assert len(rows) > 8
+    assert [line for line in shown if line in rows] == rows
