@@ -10,7 +10,7 @@ import pytest
 import crossbench
 from crossbench import cli
 from crossbench.commands import run
-from crossbench.report.formatting import integer, mebibytes, number, percent, with_interval
+from crossbench.report.formatting import integer, number, percent, with_interval
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "findings.md").read_text()
@@ -32,9 +32,22 @@ def published(digest):
     return crossbench.load(path).frozen()
 
 
-def ratio(comparison, rows):
+def paired(comparison, rows):
     one, other = (row(comparison, name) for name in rows.split(" / "))
-    return with_interval(comparison.paired(one, other))
+    return comparison.paired(one, other)
+
+
+def ratio(comparison, rows):
+    found = paired(comparison, rows)
+    assert found.excludes(1), f"{rows} are not significantly different: it is an even"
+    return with_interval(found)
+
+
+def even(comparison, rows):
+    """Return a ratio of which the page says that the rows are not significantly different."""
+    found = paired(comparison, rows)
+    assert not found.excludes(1), f"{rows} are significantly different: it is a ratio"
+    return with_interval(found)
 
 
 def row(comparison, name):
@@ -54,17 +67,19 @@ def part(comparison, rows):
     """Return the milliseconds of a part of a step: "conv1 of torch cpu"."""
     wanted, _, name = rows.partition(" of ")
     (found,) = (part for part in comparison.parts if part.name == wanted)
-    return with_interval(comparison.part_figures(found)[name].seconds, 1000)
+    seconds = comparison.part_figures(found)[name].seconds
+    assert seconds.excludes(0), f"{rows} cannot be told from noise"
+    return with_interval(seconds, 1000)
 
 
 RECIPES = {
     "ratio": ratio,
+    "even": even,
     "seconds": lambda c, name: with_interval(c.steady(row(c, name))),
     "first": lambda c, name: with_interval(c.first_epoch(row(c, name))),
     "kernel": lambda c, name: percent(c.system_share(row(c, name))),
     "cpu": lambda c, name: with_interval(c.steady(row(c, name), "cpu_seconds")),
     "ahead": ahead,
-    "peak": lambda c, name: mebibytes(row(c, name).peak_memory),
     "cores": lambda c, name: number(c.cores(row(c, name))),
     "product": lambda c, name: number(c.own_peak(row(c, name)).gflops / 1000),
     "part": part,
@@ -122,3 +137,8 @@ def test_the_first_table_of_the_readme_is_of_the_published_results(capsys):
     rows = [line.strip() for line in table.splitlines()]
     assert len(rows) > 8
     assert [line for line in shown if line in rows] == rows
+
+
+def test_the_gpu_figure_of_the_readme_is_of_the_published_results():
+    figure = ratio(published("h200/lenet"), "torch gpu, float32 / jax gpu, float32")
+    assert f"is {figure} times as fast as PyTorch" in (ROOT / "README.md").read_text()

@@ -89,6 +89,11 @@ def count(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {plural or noun + 's'}"
 
 
+def device_words(device: str) -> str:
+    """Return a device for a reader: "the CPU", "the GPU", or "gpu:1"."""
+    return {"cpu": "the CPU", "gpu": "the GPU"}.get(device, device)
+
+
 def percent(value: float | None) -> str:
     if value is None:
         return EMPTY_CELL

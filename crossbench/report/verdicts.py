@@ -8,7 +8,7 @@ from ..results.cells import CellResult, Place
 from ..results.comparison import Comparison
 from ..results.several_runs import mean_ratios
 from ..results.statistics import MIN_ROUNDS, Estimate
-from .formatting import count, joined, with_interval
+from .formatting import count, device_words, joined, with_interval
 from .row_names import name_with
 
 MAX_NAMED = 5
@@ -25,8 +25,8 @@ def verdicts(comparison: Comparison) -> list[str]:
     for result in comparison.results:
         if speedup := comparison.gpu_speedup(result):
             name = name_with(comparison, result, "compute", "task", "batch_size")
-            where = _on(result.cell.device)
-            sentences.append(f"{name} is {_times(speedup)} as fast {where} as on the CPU.")
+            where = device_words(result.cell.device)
+            sentences.append(f"{name} is {_times(speedup)} as fast on {where} as on the CPU.")
     return sentences
 
 
@@ -47,7 +47,7 @@ def _verdicts_of(comparison: Comparison, place: Place) -> list[str]:
 def _where(comparison: Comparison, place: Place) -> str:
     """Return the device, and the threads and the task if they differ: "to train on the CPU"."""
     device, threads, compute, task = place
-    where = _on(device)
+    where = f"on {device_words(device)}"
     if len({group.threads for group in comparison.groups}) > 1:
         where += f" with {count(threads, 'thread')}"
     if len({group.compute for group in comparison.groups}) > 1:
@@ -55,10 +55,6 @@ def _where(comparison: Comparison, place: Place) -> str:
     if len({group.task for group in comparison.groups}) > 1:
         where = f"to {task} {where}"
     return where
-
-
-def _on(device: str) -> str:
-    return {"cpu": "on the CPU", "gpu": "on the GPU"}.get(device, f"on {device}")
 
 
 def _verdict(comparison: Comparison, ranked: list[CellResult], where: str) -> str:

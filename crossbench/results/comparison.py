@@ -374,7 +374,7 @@ class Comparison:
     def save(self, path: str | os.PathLike[str], packed: bool = False) -> None:
         """Write a new file; ResultsError where it exists already or cannot be written.
 
-        packed: by gzip, to some eighth of its size.
+        packed: by gzip, which every command reads as well.
         """
         content = file.packed(self.encode()) if packed else self.encode()
         with file.new_file(path) as write:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..inputs.names import FLOAT32, IDIOMATIC
-from ..report.formatting import count
+from ..report.formatting import count, device_words
 from ..results.cells import Place
 from ..results.epochs import TRAIN
 from ..results.statistics import Estimate, mean_ratio, round_means, round_ratios
@@ -188,8 +188,3 @@ def place_words(place: Place) -> str:
     """Return a place for a reader: "train in float32 on the CPU with 2 threads"."""
     words = f"{place.task} in {place.compute} on {device_words(place.device)}"
     return f"{words} with {count(place.threads, 'thread')}" if place.device == "cpu" else words
-
-
-def device_words(device: str) -> str:
-    """Return a device for a reader: "the CPU", "the GPU", or "gpu:1"."""
-    return {"cpu": "the CPU", "gpu": "the GPU"}.get(device, device)

@@ -11,16 +11,18 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..host.machine import usable_cpus
 from ..inputs.errors import ReportError, ResultsError
 from ..report import page
-from ..report.charts.drawing import Chart
 from ..results.comparison import decode
 from ..sweeps.folder import Folder
 from . import pages, runs
 from .runs import Run
+
+if TYPE_CHECKING:
+    from ..report.charts.drawing import Chart  # altair may not be installed
 
 MIN_FILES = 8
 """Files from which on several processes read them: a process takes a second to start."""

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import programs
 from ..report import formats, page
-from ..report.charts.drawing import Chart
-from ..report.formatting import EMPTY_CELL, count, joined, number, with_interval
+from ..report.formatting import (
+    EMPTY_CELL,
+    count,
+    device_words,
+    joined,
+    number,
+    with_interval,
+)
 from ..results.cells import Place
 from ..results.comparison import Comparison
 from ..results.rows import Value, as_dict
@@ -19,7 +25,6 @@ from .answers import (
     Answer,
     Step,
     answers,
-    device_words,
     histories,
     machines,
     main_places,
@@ -28,6 +33,9 @@ from .answers import (
     units,
 )
 from .runs import KINDS, Measured, Run, page_name
+
+if TYPE_CHECKING:
+    from ..report.charts.drawing import Chart  # altair may not be installed
 
 FOLDERS = {"model": "models", "machine": "machines", "framework": "frameworks", "run": "runs"}
 MAX_LISTED = 300
@@ -347,8 +355,8 @@ def _framework_page(label: str, found: Sequence[Run], newest: Sequence[Run]) -> 
     rows = [(run, m) for run in newest for m in run.measured if m.label == label and m.ratio]
     rows.sort(key=lambda entry: entry[1].ratio.median)  # type: ignore[union-attr]
     compared = [(run, m) for run, m in rows if _compared(run, m)]
-    base = _base(newest, label)
-    steps = histories(found, label, base) if base else {}
+    other = base(newest, label)
+    steps = histories(found, label, other) if other else {}
     return _render(
         "framework.html",
         title=label,
@@ -358,7 +366,7 @@ def _framework_page(label: str, found: Sequence[Run], newest: Sequence[Run]) -> 
         headers=["model", "machine", "what", "batches", "steady epoch s", "× fastest", "versions"],
         rows=[(_framework_row(run, m), run) for run, m in rows[:MAX_LISTED]],
         left_out=max(0, len(rows) - MAX_LISTED),
-        base=base,
+        base=other,
         history=[(what, [_step_row(step) for step in each]) for what, each in steps.items()],
     )
 
@@ -386,7 +394,7 @@ def _framework_row(run: Run, m: Measured) -> list[str]:
     ]
 
 
-def _base(newest: Sequence[Run], label: str) -> str | None:
+def base(newest: Sequence[Run], label: str) -> str | None:
     """Return the row that a framework's history is relative to: another one that most runs have, of
     several the one that the runs were asked for first.
     """

@@ -14,6 +14,7 @@ from ..results.cells import CellResult, Group
 from ..results.comparison import Comparison
 from ..results.rows import Row, row
 from ..results.statistics import Estimate
+from ..sweeps.folder import stem
 
 NAME_CHARACTERS = 60
 """Characters of a page's name that are those of what it is about."""
@@ -48,8 +49,8 @@ class Measured:
 
     @property
     def epoch(self) -> str:
-        """Return the batches of an epoch: "3 of 1,000"."""
-        return f"{self.batches:,} of {self.group.batch_size:,}"
+        """Return how many batches an epoch has, and how many examples each: "3 × 1,000"."""
+        return f"{self.batches:,} × {self.group.batch_size:,}"
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def of_comparison(comparison: Comparison, file: str) -> Run:
     cells = [r.name for r in comparison.results]
     return Run(
         file=file,
-        name=page_name(re.sub(r"(\.json)?(\.gz)?$", "", file)),
+        name=page_name(stem(file)),
         identity=_digest(comparison.created, machine, model, data.sha256, cells),
         work=_digest(model, data.sha256, limits),
         created=comparison.created,

@@ -5,6 +5,8 @@ import gzip
 import json
 import re
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from urllib.parse import unquote
 
@@ -18,6 +20,7 @@ from crossbench.results.statistics import mean_ratio, round_ratios
 from crossbench.sites import runs
 from crossbench.sites.answers import answers, histories
 from crossbench.sites.build import MARK, site
+from crossbench.sites.pages import base
 
 FAST, SLOW = [9, *[2.0, 2.1] * 3], [9, *[4.2, 4.0] * 3]
 HOSTILE = "<script>alert(1)</script> & \"'../../x"
@@ -226,8 +229,26 @@ def test_runs_that_differ_in_the_length_of_their_epoch_are_told_apart(tmp_path):
     site(tmp_path / "results", tmp_path / "site")
     for page in ("models/lenet.html", f"frameworks/{runs.page_name('Jax')}.html"):
         shown = text_of(tmp_path / "site" / page)
-        assert "10 of 100" in shown
-        assert "3 of 100" in shown
+        assert "10 × 100" in shown
+        assert "3 × 100" in shown
+
+
+@pytest.mark.parametrize("names", [("torch", "jax", "keras"), ("keras", "jax", "torch")])
+def test_a_history_is_relative_to_what_the_runs_were_asked_for_first(names):
+    c = made(cells=[result(name, FAST) for name in names])
+    first, second, third = (name.title() for name in names)
+    found = [runs.of_comparison(c, "a.json")]
+    assert [base(found, label) for label in (first, second, third)] == [second, first, first]
+
+
+def test_without_the_packages_of_pages_one_line_says_so(folder):
+    hidden = "import sys; sys.modules['altair'] = None; from crossbench import cli; "
+    command = f"sys.exit(cli.main(['site', {str(folder)!r}, '--out', 'site']))"
+    ended = subprocess.run(
+        [sys.executable, "-c", hidden + command], capture_output=True, text=True, cwd=folder
+    )
+    assert ended.returncode == 2
+    assert ended.stderr == "crossbench: a page needs more packages: pip install altair\n"
 
 
 def test_the_history_of_a_framework_is_relative_to_another_of_the_same_run():
