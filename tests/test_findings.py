@@ -10,12 +10,14 @@ import pytest
 import crossbench
 from crossbench import cli
 from crossbench.commands import run
-from crossbench.report.formatting import integer, number, percent, with_interval
+from crossbench.report.formatting import integer, mebibytes, number, percent, with_interval
+from crossbench.results.statistics import mean_ratio, round_ratios
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "findings.md").read_text()
 TAGGED = re.compile(r"(?P<figure>\d[\d.,]*(?: \([\d.,]+–[\d.,]+\))?%?)<!-- (?P<recipe>.*?) -->")
-"""A figure, and behind it how it is computed: the kind, the digest of its file, and the row."""
+"""A figure, and behind it how it is computed: the kind, the digest of its file, and the row. Those
+of several files are joined by commas."""
 NO_FIGURES = (r"^```.*?^```", r"<!--.*?-->", r"`[^`]*`", r"\]\([^)]*\)", r"^>.*?$", r"^#.*?$")
 """What may hold other numbers: code, comments, addresses, quotations of a source, headings."""
 LOOSE = re.compile(r"(?<![\w.,-])\d[\d.,]*(?![\w-])")
@@ -50,10 +52,29 @@ def even(comparison, rows):
     return with_interval(found)
 
 
+def mean(*arguments):
+    """Return the geometric mean of a ratio over several comparisons, each of another model."""
+    *comparisons, rows = arguments
+    assert len({c.model["name"] for c in comparisons}) == len(comparisons) > 1
+    found = mean_ratio([round_by_round(c, rows) for c in comparisons])
+    assert found.excludes(1), f"{rows} are not significantly different over these models"
+    return with_interval(found)
+
+
+def round_by_round(comparison, rows):
+    one, other = (row(comparison, name) for name in rows.split(" / "))
+    return round_ratios(comparison.seconds_by_round(one), comparison.seconds_by_round(other))
+
+
 def row(comparison, name):
     (found,) = (result for result in comparison.results if result.name == name)
     assert comparison.is_ranked(found), f"{name} is not ranked"
     return found
+
+
+def seconds(found):
+    assert found.low is not None, "too few rounds measured it"
+    return with_interval(found)
 
 
 def ahead(comparison, rows):
@@ -72,19 +93,29 @@ def part(comparison, rows):
     return with_interval(seconds, 1000)
 
 
+def together(comparison, name):
+    """Return the share of a step that its parts, timed alone, add up to."""
+    assert comparison.is_ranked(row(comparison, name))
+    figures = (comparison.part_figures(part)[name] for part in comparison.parts)
+    return percent(sum(figure.share for figure in figures))
+
+
 RECIPES = {
     "ratio": ratio,
     "even": even,
-    "seconds": lambda c, name: with_interval(c.steady(row(c, name))),
-    "first": lambda c, name: with_interval(c.first_epoch(row(c, name))),
+    "mean": mean,
+    "seconds": lambda c, name: seconds(c.steady(row(c, name))),
+    "first": lambda c, name: seconds(c.first_epoch(row(c, name))),
     "kernel": lambda c, name: percent(c.system_share(row(c, name))),
-    "cpu": lambda c, name: with_interval(c.steady(row(c, name), "cpu_seconds")),
+    "cpu": lambda c, name: seconds(c.steady(row(c, name), "cpu_seconds")),
     "ahead": ahead,
     "cores": lambda c, name: number(c.cores(row(c, name))),
     "product": lambda c, name: number(c.own_peak(row(c, name)).gflops / 1000),
     "part": part,
+    "together": together,
+    "memory": lambda c, name: mebibytes(row(c, name).peak_memory),
 }
-"""By kind, what a figure must be. product: TFLOP/s of the framework's own best."""
+"""By kind, what a figure must be. product: TFLOP/s of the framework's own best. memory: MiB."""
 
 
 @pytest.mark.parametrize("title", FINDINGS)
@@ -92,8 +123,8 @@ def test_each_figure_is_that_of_the_results(title):
     found = list(TAGGED.finditer(FINDINGS[title]))
     assert found, "a finding needs a figure"
     for match in found:
-        kind, digest, rows = match["recipe"].split(maxsplit=2)
-        computed = RECIPES[kind](published(digest), rows)
+        kind, digests, rows = match["recipe"].split(maxsplit=2)
+        computed = RECIPES[kind](*map(published, digests.split(",")), rows)
         assert match["figure"] == computed, match["recipe"]
 
 
@@ -107,8 +138,9 @@ def test_no_figure_stands_there_that_is_not_computed():
 
 @pytest.mark.parametrize("title", FINDINGS)
 def test_its_command_measures_what_it_cites(title):
-    commands = re.findall(r"(?m)^\$ python -m crossbench (--.*)$", FINDINGS[title])
-    cited = {match["recipe"].split()[1] for match in TAGGED.finditer(FINDINGS[title])}
+    commands = re.findall(r"`python -m crossbench (--[^`]*)`", FINDINGS[title])
+    recipes = [match["recipe"].split() for match in TAGGED.finditer(FINDINGS[title])]
+    cited = {digest for _, digests, *_ in recipes for digest in digests.split(",")}
     assert commands, "a finding needs a command"
     for command in commands:
         given = vars(run._parser().parse_args(shlex.split(command)))
@@ -126,7 +158,7 @@ def measures(given, comparison):
 
 def test_the_page_is_short_enough_to_be_read():
     assert len(PAGE.splitlines()) <= MAX_LINES
-    assert len(FINDINGS) >= 8
+    assert len(FINDINGS) >= 10
 
 
 def test_the_first_table_of_the_readme_is_of_the_published_results(capsys):
