@@ -11,6 +11,7 @@ import crossbench
 from crossbench import cli
 from crossbench.commands import run
 from crossbench.report.formatting import integer, mebibytes, number, percent, with_interval
+from crossbench.results.breakdown import total_share
 from crossbench.results.statistics import mean_ratio, round_ratios
 
 ROOT = Path(__file__).parents[1]
@@ -34,21 +35,17 @@ def published(digest):
     return crossbench.load(path).frozen()
 
 
-def paired(comparison, rows):
-    one, other = (row(comparison, name) for name in rows.split(" / "))
-    return comparison.paired(one, other)
-
-
 def ratio(comparison, rows):
-    found = paired(comparison, rows)
-    assert found.excludes(1), f"{rows} are not significantly different: it is an even"
+    """Return the ratio of two rows that are significantly different."""
+    found = comparison.paired(*pair(comparison, rows))
+    assert found.excludes(1), f"{rows} are not significantly different: cite an even"
     return with_interval(found)
 
 
 def even(comparison, rows):
-    """Return a ratio of which the page says that the rows are not significantly different."""
-    found = paired(comparison, rows)
-    assert not found.excludes(1), f"{rows} are significantly different: it is a ratio"
+    """Return the ratio of two rows that are not significantly different."""
+    found = comparison.paired(*pair(comparison, rows))
+    assert not found.excludes(1), f"{rows} are significantly different: cite a ratio"
     return with_interval(found)
 
 
@@ -56,14 +53,13 @@ def mean(*arguments):
     """Return the geometric mean of a ratio over several comparisons, each of another model."""
     *comparisons, rows = arguments
     assert len({c.model["name"] for c in comparisons}) == len(comparisons) > 1
-    found = mean_ratio([round_by_round(c, rows) for c in comparisons])
+    found = mean_ratio([round_ratios(*map(c.seconds_by_round, pair(c, rows))) for c in comparisons])
     assert found.excludes(1), f"{rows} are not significantly different over these models"
     return with_interval(found)
 
 
-def round_by_round(comparison, rows):
-    one, other = (row(comparison, name) for name in rows.split(" / "))
-    return round_ratios(comparison.seconds_by_round(one), comparison.seconds_by_round(other))
+def pair(comparison, rows):
+    return [row(comparison, name) for name in rows.split(" / ")]
 
 
 def row(comparison, name):
@@ -72,50 +68,50 @@ def row(comparison, name):
     return found
 
 
-def seconds(found):
-    assert found.low is not None, "too few rounds measured it"
-    return with_interval(found)
+def certain(estimate):
+    """Return an estimate that enough rounds give an interval."""
+    assert estimate.low is not None, "too few rounds measured it"
+    return estimate
 
 
 def ahead(comparison, rows):
-    """Return after how many epochs the first row, whose first one is slower, has made up for it."""
-    slow, fast = (row(comparison, name) for name in rows.split(" / "))
-    lost = comparison.first_epoch(slow).median - comparison.first_epoch(fast).median
-    return integer(lost / (comparison.steady(fast).median - comparison.steady(slow).median))
+    """Return after how many epochs the first row, whose first epoch is slower and whose others are
+    faster, has made up for it.
+    """
+    assert comparison.paired(*pair(comparison, rows)).high < 1, f"{rows}: the first is not faster"
+    compiled, other = pair(comparison, rows)
+    firsts = [certain(comparison.first_epoch(result)) for result in (compiled, other)]
+    assert firsts[0].low > firsts[1].high, f"{rows}: the first epochs are not told apart"
+    lost = firsts[0].median - firsts[1].median
+    return integer(lost / (comparison.steady(other).median - comparison.steady(compiled).median))
 
 
 def part(comparison, rows):
     """Return the milliseconds of a part of a step: "conv1 of torch cpu"."""
     wanted, _, name = rows.partition(" of ")
     (found,) = (part for part in comparison.parts if part.name == wanted)
-    seconds = comparison.part_figures(found)[name].seconds
-    assert seconds.excludes(0), f"{rows} cannot be told from noise"
-    return with_interval(seconds, 1000)
-
-
-def together(comparison, name):
-    """Return the share of a step that its parts, timed alone, add up to."""
-    assert comparison.is_ranked(row(comparison, name))
-    figures = (comparison.part_figures(part)[name] for part in comparison.parts)
-    return percent(sum(figure.share for figure in figures))
+    measured = comparison.part_figures(found)[name].seconds
+    assert measured.excludes(0), f"{rows} cannot be told from noise"
+    return with_interval(measured, 1000)
 
 
 RECIPES = {
     "ratio": ratio,
     "even": even,
     "mean": mean,
-    "seconds": lambda c, name: seconds(c.steady(row(c, name))),
-    "first": lambda c, name: seconds(c.first_epoch(row(c, name))),
+    "seconds": lambda c, name: with_interval(certain(c.steady(row(c, name)))),
+    "first": lambda c, name: with_interval(certain(c.first_epoch(row(c, name)))),
     "kernel": lambda c, name: percent(c.system_share(row(c, name))),
-    "cpu": lambda c, name: seconds(c.steady(row(c, name), "cpu_seconds")),
+    "cpu": lambda c, name: with_interval(certain(c.steady(row(c, name), "cpu_seconds"))),
     "ahead": ahead,
     "cores": lambda c, name: number(c.cores(row(c, name))),
     "product": lambda c, name: number(c.own_peak(row(c, name)).gflops / 1000),
     "part": part,
-    "together": together,
+    "together": lambda c, name: percent(total_share(c, row(c, name))),
     "memory": lambda c, name: mebibytes(row(c, name).peak_memory),
 }
-"""By kind, what a figure must be. product: TFLOP/s of the framework's own best. memory: MiB."""
+"""By kind, what a figure must be. product: TFLOP/s of the framework's own best. together: the share
+of a step that its parts, timed alone, add up to. memory: MiB of a worker process at its peak."""
 
 
 @pytest.mark.parametrize("title", FINDINGS)
