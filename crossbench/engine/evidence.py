@@ -14,11 +14,12 @@ import numpy as np
 
 from ..adapters.reference import ReferenceWorkload, Rounding
 from ..inputs.names import BFLOAT16, FLOAT32, TF32, Compute
-from ..models import Dropout, Model, Weights
+from ..models import SGD, Dropout, Model, ReLU, Weights
 from ..results.epochs import PREDICT, TRAIN, Task
 from ..results.reference import FIRST_EPOCH, MASKED, STEADY_EPOCH
 from ..workload import Batches, Job
 from .batches import ArrayBatches, StreamedBatches, draw_masks
+from .parity import NEAR_ZERO
 from .tasks import prediction_loss
 from .timing import finite_or_none
 
@@ -75,14 +76,32 @@ def has_dropouts(model: Model) -> bool:
     return any(isinstance(named.layer, Dropout) for named in model.all_layers())
 
 
+def sides_of_zero(model: Model, task: Task, batch_size: int) -> list[float]:
+    """Return NEAR_ZERO with both signs, where a gradient may move the first losses by as much as
+    the side of 0 on which rounding leaves an input of a ReLU; else nothing.
+
+    An SGD's step is as small as what the gradient differs by; Adam's is full-size.
+    """
+    has_relus = any(isinstance(named.layer, ReLU) for named in model.all_layers())
+    small_steps = isinstance(model.optimizer, SGD)
+    if task == PREDICT or small_steps or not has_relus or reference_steps(model, batch_size) == 1:
+        return []
+    return [NEAR_ZERO, -NEAR_ZERO]
+
+
 def reference_losses(
-    model: Model, weights: Weights, batches: Batches, task: Task, compute: Compute | None
+    model: Model,
+    weights: Weights,
+    batches: Batches,
+    task: Task,
+    compute: Compute | None,
+    near_zero: float = 0.0,
 ) -> dict[str, list[float]]:
     """Return the NumPy reference's losses of the first steps, by the epoch that has them.
 
     batches: of the first epoch. weights: the initial ones, from which that epoch starts. To train a
     model with dropouts, the epoch is one with given masks. compute: what the reference rounds to;
-    None for float64.
+    None for float64. near_zero: of its ReLUs, see Pass.
     """
     first = first_batches(model, batches)
     scales = {FIRST_EPOCH: 1.0, STEADY_EPOCH: STEADY_SCALE}
@@ -90,6 +109,7 @@ def reference_losses(
     dtype = "float64" if compute is None else FLOAT32
     rounding = None if compute in (None, FLOAT32) else Rounding(compute, compute == BFLOAT16)
     workload = ReferenceWorkload(Job(model, "cpu", 1, dtype), rounding)
+    workload.near_zero = near_zero
     if task == TRAIN and has_dropouts(model):
         scales = {MASKED: 1.0}
     return {

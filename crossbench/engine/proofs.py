@@ -22,8 +22,8 @@ from .pool import thread_pool
 from .process import WorkerFailure, WorkerProcess
 
 LARGE_MODEL = 10_000_000
-"""Parameters of a model whose proofs are not run at the same time: in float64, with gradients and
-optimizer, each takes some 10 GB."""
+"""Parameters of a model of which one process at a time computes in float64: with the gradients and
+the optimizer's state each takes gigabytes."""
 MIN_CONCURRENT = 3
 """Proofs at the same time, at least: each builds and compiles the model twice, and waits now and
 then."""

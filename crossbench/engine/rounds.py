@@ -39,7 +39,7 @@ from .part_records import record_proofs
 from .peak import PEAK_WORK
 from .pool import thread_pool
 from .process import WorkerFailure, WorkerProcess, install
-from .proofs import start_precision_proofs, start_proofs, start_work_proofs
+from .proofs import LARGE_MODEL, start_precision_proofs, start_proofs, start_work_proofs
 from .round_steps import round_steps
 
 MAX_TARGET_SECONDS = 600.0
@@ -84,6 +84,7 @@ class Measurement:
         self.comparison, self.settings = comparison, comparison.settings
         self.progress, self.save = progress, save
         self.model, self.data = model, data
+        self.large = model.parameter_count > LARGE_MODEL
         self.parts = parts(model) if self.settings.layers else []
         self.assignments = {
             result.name: self.assignment(result.cell) for result in comparison.results
@@ -111,6 +112,8 @@ class Measurement:
             self.prove_all()
             self.prove_precision()
             self.prove_parts()
+            if self.large and self.pending():  # its memory is needed for the rounds' processes
+                self.reference_with_losses()
             for number in self.round_numbers():
                 left = [result for result in self.pending() if not result.has_round(number)]
                 for work in dict.fromkeys(result.cell.work for result in left):
@@ -241,8 +244,8 @@ class Measurement:
     def reference_with_losses(self) -> Reference:
         """Return the reference with the losses that the timed epochs' first steps must have.
 
-        That takes longer than the proof, so the first round is timed before, and no row of it is
-        kept before they are known.
+        That takes longer than the proof, so the first round is timed before, unless the model is
+        large, and no row of it is kept before they are known.
         """
         reference = self.comparison.reference
         assert reference is not None  # set by prove_all
@@ -251,11 +254,18 @@ class Measurement:
         self.progress("losses of the first steps in the reference")
         wanted = {(a.task, a.batch_size): a for a in self.assignments.values()}
         computes = dict.fromkeys((FLOAT32, *(r.cell.compute for r in self.comparison.results)))
-        with thread_pool(max(2, len(usable_cpus()))) as pool:
+        with thread_pool(1 if self.large else max(2, len(usable_cpus()))) as pool:
             submitted = {
                 (work, compute): pool.submit(self.reference_losses, assignment, compute)
                 for work, assignment in wanted.items()
                 for compute in (None, *computes)
+            }
+            beside_zero = {
+                work: [
+                    pool.submit(self.reference_losses, assignment, None, side)
+                    for side in evidence.sides_of_zero(self.model, *work)
+                ]
+                for work, assignment in wanted.items()
             }
             losses = [
                 ReferenceLosses(
@@ -263,6 +273,7 @@ class Measurement:
                     submitted[work, None].result(),
                     submitted[work, FLOAT32].result(),
                     {c: submitted[work, c].result() for c in computes if c != FLOAT32},
+                    [side.result() for side in beside_zero[work]],
                 )
                 for work in wanted
             ]
@@ -271,14 +282,16 @@ class Measurement:
         return found
 
     def reference_losses(
-        self, assignment: Assignment, compute: Compute | None
+        self, assignment: Assignment, compute: Compute | None, near_zero: float = 0.0
     ) -> dict[str, list[float]]:
         """Return the losses that the first steps of the timed epochs must have, by epoch.
 
-        compute: what the reference rounds to; None for float64.
+        compute: what the reference rounds to; None for float64. near_zero: of its ReLUs, see Pass.
         """
         weights, batches = self.model.initial_weights(assignment.seed), epoch_batches(assignment)
-        return evidence.reference_losses(self.model, weights, batches, assignment.task, compute)
+        return evidence.reference_losses(
+            self.model, weights, batches, assignment.task, compute, near_zero
+        )
 
     def run_round(self, number: int, results: list[CellResult]) -> None:
         """Run the first epochs of all cells, then the steady ones, interleaved.

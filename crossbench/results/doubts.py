@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 MIN_TIMED_LOSS_BOUND = 1e-5
 """The largest relative error of a loss in the first steps: this bound, or FLOAT32_FACTOR times the
-error of the reference's own float32, whichever is larger, as near ties in a max-pool move the loss.
-In bfloat16 it is off by 2e-4."""
+error of the reference's own float32, or that where inputs of ReLUs near 0 are on the other side,
+whichever is largest: near ties in a max-pool move the loss, and a ReLU's gradient does with Adam
+(lenet5 in batches of 512: by 1.03e-5 in JAX and Keras, whose loss was the reference's with a ReLU's
+input, nearer to 0 than 1e-6, on the other side). In bfloat16 it is off by 2e-4."""
 MIN_ROUNDED_LOSS_BOUND = 1e-2
 """The same in bfloat16 and TensorFloat-32: of a mean over examples the
 errors cancel in part, by chance, and an optimizer that divides by the size of a gradient makes a
@@ -125,7 +127,10 @@ def _wrong_loss(reference: Reference | None, result: CellResult) -> str | None:
 def _loss_bound(reference: ReferenceLosses, epoch: str, compute: Compute) -> float:
     """Return the largest relative error of a loss in that epoch."""
     minimum = MIN_TIMED_LOSS_BOUND if compute == FLOAT32 else MIN_ROUNDED_LOSS_BOUND
-    return max(minimum, FLOAT32_FACTOR * _error_by_rounding(reference, epoch, compute))
+    exact = reference.float64.get(epoch, [])
+    near_zero = (e for side in reference.near_zero for e in _errors(side.get(epoch, []), exact))
+    by_rounding = max([_error_by_rounding(reference, epoch, compute), *near_zero])
+    return max(minimum, FLOAT32_FACTOR * by_rounding)
 
 
 def _error_by_rounding(reference: ReferenceLosses, epoch: str, compute: Compute) -> float:

@@ -27,6 +27,9 @@ class ReferenceLosses:
     float32: dict[str, list[float]]
     rounded: dict[Compute, dict[str, list[float]]] = field(default_factory=dict)
     """The losses by precision, where the reference rounds as that precision does."""
+    near_zero: list[dict[str, list[float]]] = field(default_factory=list)
+    """The losses in float64 where the inputs of ReLUs that are so near 0 that float32 may have them
+    on the other side count as positive, and where they do not; empty where that moves none."""
 
     def computed_in(self, compute: Compute) -> dict[str, list[float]]:
         """Return the losses of the reference where it computes in a precision."""

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 import pytest
@@ -94,6 +95,16 @@ def test_a_failure_has_its_reason_in_one_line(worker, framework, reason):
         assert process.ask("start")
     else:
         assert process.process.poll() is not None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux has the score")
+def test_where_memory_runs_out_linux_kills_a_worker_before_its_parent(worker):
+    process = worker("reference")
+    process.ask("start")
+    scores = [
+        int(Path(f"/proc/{pid}/oom_score_adj").read_text()) for pid in ("self", process.process.pid)
+    ]
+    assert scores[0] < scores[1] <= 1000 or scores == [1000, 1000]
 
 
 def test_an_error_carries_its_traceback(worker):

@@ -1,9 +1,12 @@
+import time
+from contextlib import contextmanager
+
 import pytest
 from samples import comparison, result
 from threadpoolctl import threadpool_info
 
 import crossbench
-from crossbench.engine import round_steps as steps_module
+from crossbench.engine import round_steps as steps_module, rounds as rounds_module
 from crossbench.engine.round_steps import round_steps
 from crossbench.engine.rounds import Measurement
 
@@ -99,3 +102,33 @@ def test_no_row_is_kept_before_the_references_losses_are_known(
     assert set(computed) == {("train", "float32"), ("train", None)}
     assert all(after.reference.losses[0].float64.values())
     assert all(after.reference.losses[0].float32.values())
+
+
+def test_a_large_models_losses_are_computed_before_its_rows_processes_run(monkeypatch, run):
+    """Beside them there may be no memory for the reference, and one thread computes at a time."""
+    running, seen = [0, 0], []
+    worker, reference_losses = Measurement.worker, Measurement.reference_losses
+
+    @contextmanager
+    def counted(self, *arguments):
+        running[0] += 1
+        with worker(self, *arguments) as process:
+            yield process
+        running[0] -= 1
+
+    def looked_at(*arguments):
+        running[1] += 1
+        time.sleep(0.1)
+        seen.append(tuple(running))
+        found = reference_losses(*arguments)
+        running[1] -= 1
+        return found
+
+    monkeypatch.setattr(Measurement, "worker", counted)
+    monkeypatch.setattr(Measurement, "reference_losses", looked_at)
+    assert run("reference", rounds=1).complete
+    assert {workers for workers, _ in seen} == {1}
+    seen.clear()
+    monkeypatch.setattr(rounds_module, "LARGE_MODEL", 1)
+    assert run("reference", rounds=1).complete
+    assert seen == [(0, 1), (0, 1)]

@@ -70,6 +70,17 @@ def test_a_loss_of_the_first_steps_that_differs_from_the_reference(loss, words):
     assert doubts(with_epoch_fields(losses=[2.30002, 1.0])) == [None]
 
 
+def test_a_relu_whose_input_is_near_zero_widens_the_bound():
+    exact = {FIRST_EPOCH: [2.3, 1.0], STEADY_EPOCH: [2.3, 1.0]}
+    sides = [exact, {epoch: [2.3, 1.00001] for epoch in exact}]
+    known = ReferenceLosses(*WORK, exact, exact, near_zero=sides)
+    found = with_epoch_fields(losses=[2.3, 1.00005])
+    assert doubts(found, reference=replace(REFERENCE, losses=[known])) == [None]
+    without = replace(REFERENCE, losses=[replace(known, near_zero=[])])
+    (doubt,) = doubts(found, reference=without)
+    assert "the loss of step 2 (first epoch) is 1.00005, but 1 in the reference" in doubt
+
+
 def test_the_float32_error_of_the_reference_widens_the_bound():
     single = {FIRST_EPOCH: [2.3001], STEADY_EPOCH: [2.3]}
     reference = replace(REFERENCE, losses=[ReferenceLosses(*WORK, LOSSES, single)])

@@ -16,7 +16,11 @@ from .examples import (
     proof_model as proof_model,
     proof_weights as proof_weights,
 )
-from .expected import ReferenceTensors as ReferenceTensors, compute_reference as compute_reference
+from .expected import (
+    NEAR_ZERO as NEAR_ZERO,
+    ReferenceTensors as ReferenceTensors,
+    compute_reference as compute_reference,
+)
 from .precision import (
     PrecisionReference as PrecisionReference,
     precision_reference as precision_reference,
