@@ -363,7 +363,7 @@ def _framework_page(label: str, found: Sequence[Run], newest: Sequence[Run]) -> 
         depth=1,
         best=[_where(*entry) for entry in compared[:3]],
         worst=[_where(*entry) for entry in reversed(compared[3:][-3:])],
-        headers=["model", "machine", "what", "batches", "steady epoch s", "× fastest", "versions"],
+        headers=["model", "× fastest", "steady epoch s", "batches", "what", "machine", "versions"],
         rows=[(_framework_row(run, m), run) for run, m in rows[:MAX_LISTED]],
         left_out=max(0, len(rows) - MAX_LISTED),
         base=other,
@@ -385,11 +385,11 @@ def _where(run: Run, measured: Measured) -> str:
 def _framework_row(run: Run, m: Measured) -> list[str]:
     return [
         run.model,
-        run.machine,
-        place_words(m.group.place),
-        m.epoch,
-        with_interval(m.row.steady_epoch_seconds),
         with_interval(m.ratio),
+        with_interval(m.row.steady_epoch_seconds),
+        m.epoch,
+        place_words(m.group.place),
+        run.machine,
         m.versions,
     ]
 
