@@ -14,12 +14,12 @@ import numpy as np
 
 from ..adapters.reference import ReferenceWorkload, Rounding
 from ..inputs.names import BFLOAT16, FLOAT32, TF32, Compute
-from ..models import SGD, Dropout, Model, ReLU, Weights
+from ..models import SGD, Dropout, Model, Weights
 from ..results.epochs import PREDICT, TRAIN, Task
 from ..results.reference import FIRST_EPOCH, MASKED, STEADY_EPOCH
 from ..workload import Batches, Job
 from .batches import ArrayBatches, StreamedBatches, draw_masks
-from .parity import NEAR_ZERO
+from .parity import sides_of_zero
 from .tasks import prediction_loss
 from .timing import finite_or_none
 
@@ -76,17 +76,17 @@ def has_dropouts(model: Model) -> bool:
     return any(isinstance(named.layer, Dropout) for named in model.all_layers())
 
 
-def sides_of_zero(model: Model, task: Task, batch_size: int) -> list[float]:
-    """Return NEAR_ZERO with both signs, where a gradient may move the first losses by as much as
-    the side of 0 on which rounding leaves an input of a ReLU; else nothing.
+def near_zero_sides(model: Model, task: Task, batch_size: int) -> list[float]:
+    """Return what `near_zero` of reference_losses is where rounding, by which an input of a ReLU
+    may be on the other side of 0, moves the losses; nothing where it moves none.
 
-    An SGD's step is as small as what the gradient differs by; Adam's is full-size.
+    It changes a gradient, hence no prediction and no first loss. A step of SGD changes as little as
+    the gradient; one of Adam may be full-size.
     """
-    has_relus = any(isinstance(named.layer, ReLU) for named in model.all_layers())
-    small_steps = isinstance(model.optimizer, SGD)
-    if task == PREDICT or small_steps or not has_relus or reference_steps(model, batch_size) == 1:
+    only_first = reference_steps(model, batch_size) == 1
+    if task == PREDICT or only_first or isinstance(model.optimizer, SGD):
         return []
-    return [NEAR_ZERO, -NEAR_ZERO]
+    return sides_of_zero(model)
 
 
 def reference_losses(

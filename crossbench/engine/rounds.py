@@ -263,7 +263,7 @@ class Measurement:
             beside_zero = {
                 work: [
                     pool.submit(self.reference_losses, assignment, None, side)
-                    for side in evidence.sides_of_zero(self.model, *work)
+                    for side in evidence.near_zero_sides(self.model, *work)
                 ]
                 for work, assignment in wanted.items()
             }

@@ -157,8 +157,8 @@ def test_the_platforms_version_is_one_line(adapter):
 
 
 def test_a_relu_whose_input_is_near_zero_is_no_other_work(adapter):
-    """In float64 an input of lenet5 is nearer to 0 than 1e-6 here, and XLA's float32 had it on the
-    other side; Adam made whole steps of what its gradient moved, and the third loss 1.03e-5.
+    """An input of a ReLU of lenet5 is so near 0 here that XLA's float32 has it on the other side:
+    Adam makes full-size steps of what that changes, and the third loss is off by 1.03e-5.
     """
     lenet5 = models.get("lenet5")
     found = crossbench.run(

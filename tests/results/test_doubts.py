@@ -74,11 +74,13 @@ def test_a_relu_whose_input_is_near_zero_widens_the_bound():
     exact = {FIRST_EPOCH: [2.3, 1.0], STEADY_EPOCH: [2.3, 1.0]}
     sides = [exact, {epoch: [2.3, 1.00001] for epoch in exact}]
     known = ReferenceLosses(*WORK, exact, exact, near_zero=sides)
-    found = with_epoch_fields(losses=[2.3, 1.00005])
-    assert doubts(found, reference=replace(REFERENCE, losses=[known])) == [None]
-    without = replace(REFERENCE, losses=[replace(known, near_zero=[])])
-    (doubt,) = doubts(found, reference=without)
-    assert "the loss of step 2 (first epoch) is 1.00005, but 1 in the reference" in doubt
+    for reference, within, beyond in (
+        (replace(REFERENCE, losses=[known]), 1.00001999, 1.00002001),
+        (replace(REFERENCE, losses=[replace(known, near_zero=[])]), 1.00000999, 1.00001001),
+    ):
+        assert doubts(with_epoch_fields(losses=[2.3, within]), reference=reference) == [None]
+        (doubt,) = doubts(with_epoch_fields(losses=[2.3, beyond]), reference=reference)
+        assert f"the loss of step 2 (first epoch) is {beyond:.7g}, but 1 in the reference" in doubt
 
 
 def test_the_float32_error_of_the_reference_widens_the_bound():

@@ -17,9 +17,9 @@ from .examples import (
     proof_weights as proof_weights,
 )
 from .expected import (
-    NEAR_ZERO as NEAR_ZERO,
     ReferenceTensors as ReferenceTensors,
     compute_reference as compute_reference,
+    sides_of_zero as sides_of_zero,
 )
 from .precision import (
     PrecisionReference as PrecisionReference,

@@ -92,22 +92,30 @@ def compute_reference(model: Model, directory: Path) -> ReferenceTensors:
     return replace(reference, float32=float32, near_zero=near_zero)
 
 
+def sides_of_zero(model: Model) -> list[float]:
+    """Return NEAR_ZERO with both signs; nothing for a model without ReLUs, whose other activations
+    have no step in their slope.
+    """
+    has_relus = any(isinstance(named.layer, ReLU) for named in model.all_layers())
+    return [NEAR_ZERO, -NEAR_ZERO] if has_relus else []
+
+
 def near_zero_deviations(
     workload: ReferenceWorkload, model: Model, seed: int, tensors: Weights, sizes: dict[str, float]
 ) -> dict[str, float | None]:
     """Return how far the gradients are at most where all inputs of ReLUs that are so near 0 that
     float32 may have them on the other side are taken to be positive, or not to be.
 
-    Empty for a model without ReLUs, whose other activations have no step in their slope. sizes:
-    what the difference of each tensor is divided by.
+    Empty for a model without ReLUs. sizes: what the difference of each tensor is divided by.
     """
-    if not any(isinstance(named.layer, ReLU) for named in model.all_layers()):
+    sides = sides_of_zero(model)
+    if not sides:
         return {}
     whole = concatenate(proof_batches(model, seed))
     workload.load_weights(cast(proof_weights(model, seed), "float64"))
     found: dict[str, float | None] = {}
-    for sign in (1, -1):
-        workload.near_zero = sign * NEAR_ZERO
+    for near_zero in sides:
+        workload.near_zero = near_zero
         for parameter, gradient in workload.loss_and_gradients(whole)[1].items():
             name = f"{GRADIENT_PREFIX}{parameter}"
             size = deviation(name, gradient, tensors[name], sizes[name])
