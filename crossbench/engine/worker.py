@@ -270,7 +270,7 @@ class Worker:
         finally:
             self.workload.free_memory()
         on_gpu = self.assignment.gpu is not None
-        limit = gpu_bandwidth(self.gpu) if on_gpu else host_copy_gigabytes(work, threads)
+        limit = gpu_bandwidth(self.gpu) if on_gpu else host_copy_gigabytes(work, threads, copied)
         check_copy(copied, limit)
         return Peak(product, copied, limit)
 

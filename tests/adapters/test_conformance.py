@@ -367,7 +367,7 @@ def test_the_peaks_product_and_copy_are_real(adapter, device, small_model):
     assert peak.matrix_multiplication_gflops(arrays, PEAK_WORK[device]) > 0
     copied = peak.copy_gigabytes(arrays, PEAK_WORK[device])
     if device == "cpu":
-        peak.check_copy(copied, peak.host_copy_gigabytes(PEAK_WORK[device], THREADS))
+        peak.check_copy(copied, peak.host_copy_gigabytes(PEAK_WORK[device], THREADS, copied))
 
 
 @pytest.mark.parametrize("fault", [ReturnsAtOnce, Remembers])
