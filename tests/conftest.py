@@ -36,11 +36,12 @@ LONG_FILES = (
     "test_jax_tuned",
     "test_gpu_rows",
 )
+TRIED = "reference,torch,jax,torch:channels_last,torch:tuned"
+"""The adapters of the suites; the variants, which repeat them, with -m long."""
 
 
 def pytest_addoption(parser):
-    tried = "reference,torch,jax,torch:channels_last,torch:tuned"
-    parser.addoption("--adapters", default=tried, help="for the conformance suite")
+    parser.addoption("--adapters", default=TRIED, help="for the conformance suite")
     parser.addoption("--devices", default="cpu", help="for the conformance suite: cpu,gpu")
 
 
@@ -86,7 +87,12 @@ def pytest_generate_tests(metafunc):
             for mark, method in WRITES.items():
                 if metafunc.definition.get_closest_marker(mark):
                     names = [name for name in names if name == "cpu" or writes(name, method)]
-            metafunc.parametrize(fixture, names)
+            repeat = metafunc.config.getoption(option) == TRIED
+            params = [
+                pytest.param(name, marks=[pytest.mark.long] if repeat and ":" in name else [])
+                for name in names
+            ]
+            metafunc.parametrize(fixture, params)
 
 
 def pytest_collection_modifyitems(items):

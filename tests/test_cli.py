@@ -218,10 +218,10 @@ def wait_for(process, words):
 @pytest.mark.parametrize(
     ("moment", "signals", "words"),
     [
-        ("first epoch", [signal.SIGINT], "interrupted"),
+        pytest.param("first epoch", [signal.SIGINT], "interrupted", marks=pytest.mark.long),
         ("first epoch", [signal.SIGINT] * 4, "interrupted"),
         ("parity", [signal.SIGTERM, signal.SIGINT], "stopped by SIGTERM"),
-        ("first epoch", [signal.SIGHUP], "stopped by SIGHUP"),
+        pytest.param("first epoch", [signal.SIGHUP], "stopped by SIGHUP", marks=pytest.mark.long),
     ],
 )
 def test_a_signal_stops_the_workers_and_prints_the_finished_rounds(

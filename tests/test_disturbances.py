@@ -46,6 +46,7 @@ def test_another_process_on_one_of_the_cpus_has_a_remark(measure_remarks):
         spinning.wait()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("faulty")
 def test_a_process_that_is_stopped_for_a_second_has_a_remark(measure_remarks):
     assert "its process was stopped for" in measure_remarks("reference_is_stopped")

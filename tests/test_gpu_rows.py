@@ -56,6 +56,7 @@ def test_a_row_on_the_second_gpu(run, tmp_path):
     assert rows(text)["on a GPU"]["peak MiB"] == "–"
 
 
+@pytest.mark.long
 def test_an_epoch_that_goes_on_is_not_taken_for_a_first_fetch_that_takes_long(run):
     late, slow = run("late_on_gpu,slow_fetch_on_gpu", devices="gpu").results
     assert late.steady[0].late_seconds > 0.02
@@ -109,7 +110,11 @@ def test_a_peak_that_the_row_exceeds_is_measured_again(run, tmp_path, monkeypatc
     ("framework", "reason"),
     [
         ("no_peak", "MemoryError: 768 MiB wanted"),
-        ("dies_at_peak", "the worker process exited with status 7: the last words"),
+        pytest.param(
+            "dies_at_peak",
+            "the worker process exited with status 7: the last words",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_without_memory_for_the_peak_only_the_peak_is_missing(run, tmp_path, framework, reason):
@@ -132,6 +137,7 @@ def test_without_memory_for_the_peak_only_the_peak_is_missing(run, tmp_path, fra
     assert note == f"the speed of its matrix multiplication and copy was not measured: {reason}"
 
 
+@pytest.mark.long
 def test_frameworks_are_installed_before_the_parity_checks(run, tmp_path, monkeypatch):
     noted = tmp_path / "notes"
     monkeypatch.setenv("CROSSBENCH_TEST_NOTES", str(noted))
@@ -237,6 +243,7 @@ def test_all_gpus_have_the_price_of_gpu():
     assert found.cost_ratio(gpu).median == pytest.approx(3.0)
 
 
+@pytest.mark.long
 def test_a_prediction_on_a_gpu_is_repeated_from_other_weights(run):
     found = run("runs_on_gpu", devices="gpu,cpu", rounds=1, task="predict")
     gpu, cpu = found.results

@@ -77,6 +77,7 @@ def test_epochs_and_progress_of_two_rounds(run):
     ]
 
 
+@pytest.mark.long
 def test_the_epochs_of_a_round_are_interleaved(run, plugin):
     progress = []
     run("reference,well", devices="cpu", rounds=2, epochs=2, progress=progress.append)
@@ -110,12 +111,14 @@ def test_batches_limits_the_epoch_and_the_test_set(run):
     assert whole.data.test_examples == 20
 
 
+@pytest.mark.long
 def test_a_model_may_ask_for_fewer_batches(run, small_model):
     model = replace(small_model, batches=2)
     assert run("reference", devices="cpu", rounds=1, model=model).data.batches(20) == 2
     assert run("reference", devices="cpu", rounds=1, model=model, batches=4).data.batches(20) == 4
 
 
+@pytest.mark.long
 def test_augmented_pictures_are_the_same_in_every_process(run, small_model):
     """They are streamed; each round starts with the same augmentation again."""
     model = replace(small_model, data=CIFAR10(augmentation=Augmentation(shift=0.1, flip=True)))
@@ -399,6 +402,7 @@ def test_changed_package_versions_fail_the_row(finished, tmp_path):
     assert "package versions changed since an earlier round" in result.reason
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("plugin")
 def test_the_baseline_is_what_was_asked_for(run):
     for name in ("well", "reference"):

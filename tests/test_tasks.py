@@ -258,6 +258,7 @@ def test_a_note_says_how_many_predictions_differ():
     assert "they predict 12 to 13 examples right: rounding may decide 2." in other
 
 
+@pytest.mark.long
 def test_only_cells_that_are_compared_are_interleaved(run, monkeypatch):
     """The processes of all cells at once would need the memory of all."""
     together = []

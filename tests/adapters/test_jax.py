@@ -156,6 +156,7 @@ def test_the_platforms_version_is_one_line(adapter):
     assert made.details()["CUDA"] == "PJRT C API cuda 13000"
 
 
+@pytest.mark.long
 def test_a_relu_whose_input_is_near_zero_is_no_other_work(adapter):
     """An input of a ReLU of lenet5 is so near 0 here that XLA's float32 has it on the other side:
     Adam makes full-size steps of what that changes, and the third loss is off by 1.03e-5.

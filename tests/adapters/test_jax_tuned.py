@@ -95,6 +95,7 @@ def test_a_model_with_a_batch_norm_stays_as_it_is(adapter, tuned):
         assert workload.cuts == cut
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [(12, 9), (11, 13)])
 @pytest.mark.parametrize("kernel", [(5, 5), (3, 3), (1, 4)])
 @pytest.mark.parametrize("window", [None, (2, 2), (3, 2), (1, 1)])
@@ -150,6 +151,7 @@ def test_the_devices_dropouts_draw_masks_of_their_own(adapter, tuned):
     assert 300 < (first != second).sum() < 700
 
 
+@pytest.mark.long
 def test_a_process_of_its_own_gets_its_devices_by_itself(adapter):
     """As a worker does; this process has two of them in any case."""
     program = (

@@ -169,9 +169,10 @@ def test_a_package_server_that_never_answers_is_not_waited_for(
             "is not a working Julia: --version exits with 3",
             marks=pytest.mark.long,
         ),
-        (
+        pytest.param(
             "test $1 = --version && echo julia version 1.10.8 && exit\nexit 1",
             "the packages for Julia 1.10.8 .* cannot be installed",
+            marks=pytest.mark.long,
         ),
     ],
 )
@@ -218,6 +219,7 @@ LACKING = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("offline")
 def test_packages_that_must_not_be_downloaded_are_named_by_the_doctor_and_by_a_run(
     stand_in, tmp_path

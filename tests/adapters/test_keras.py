@@ -44,7 +44,8 @@ def suite(name, *words):
 
 
 def test_it_agrees_with_the_reference():
-    suite("keras", "tests/adapters/test_conformance.py", "-k", "agrees_with_the_reference")
+    chosen = "agrees_with_the_reference and (plain or normed or lettered or patched)"
+    suite("keras", "tests/adapters/test_conformance.py", "-k", chosen)
 
 
 @pytest.mark.long
@@ -77,6 +78,7 @@ def test_on_another_backend_it_agrees_with_the_reference(name):
     suite(name, *(f"tests/adapters/{file}" for file in files), "-k", chosen)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_a_backend_needs_no_other(backend):
     available(f"keras:{backend}")

@@ -96,6 +96,7 @@ def test_a_fault_of_a_later_round_is_found(directory, tmp_path, monkeypatch):
     assert {epoch.round for epoch in results["reference_stops_later"].epochs} == {1}
 
 
+@pytest.mark.long
 def test_dropouts_hide_no_fault(directory):
     """Their losses differ by chance, but not those with given masks, after the round."""
     faulty = [f"reference_{fault}" for fault in ("takes_less", "keeps_weights")]

@@ -104,6 +104,7 @@ def test_pieces_have_to_be_clearly_faster(adapter, tuned, monkeypatch, seconds_o
     assert workload._fastest(*next(iter(workload.batches))) == chosen
 
 
+@pytest.mark.long
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
 def test_the_process_keeps_the_memory_that_it_frees(adapter):
     """Count the pages that ten tensors of 40 MB, one after another, get from the kernel."""

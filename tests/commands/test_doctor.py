@@ -75,6 +75,7 @@ def test_each_fault_loses_its_own_line_and_the_status_is_1(capsys):
     assert found["reference cpu"].startswith("agrees; ")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("plugin")
 def test_a_wrong_framework_alone_is_enough_for_status_1(capsys):
     assert check(capsys, "reference,wrong")[0] == 1
@@ -222,6 +223,7 @@ def test_what_nobody_asked_for_and_is_not_installed_is_not_wrong():
     assert not verdict(named=False).is_wrong
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("plugin")
 def test_what_the_first_run_installs_is_not_called_ready():
     rows = doctor.report().partition("\nvariant")[0].splitlines()

@@ -80,6 +80,7 @@ def test_rows_without_programs_are_passed_over_with_a_line_each(capsys, run, tmp
     )
 
 
+@pytest.mark.long
 def test_other_initial_weights_change_the_losses(tmp_path):
     (program,) = crossbench.script(**FAST, frameworks="torch", out=tmp_path)
     before = printed_losses(program, "--epochs", "1")
@@ -89,6 +90,7 @@ def test_other_initial_weights_change_the_losses(tmp_path):
     assert after[0] != pytest.approx(before[0], rel=1e-3)
 
 
+@pytest.mark.long
 def test_a_model_of_the_users_own_works_like_the_catalogues(tmp_path):
     (program,) = crossbench.script(
         model=named("PLAIN"), frameworks="torch", batches=2, data="synthetic", out=tmp_path

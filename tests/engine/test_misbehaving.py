@@ -13,6 +13,8 @@ from small_models import SMALL_MODELS
 
 import crossbench
 
+pytestmark = pytest.mark.long
+
 PLUGIN = Path(__file__).parents[1] / "plugin"
 
 # the status of each row, and its reason as a pattern

@@ -57,6 +57,7 @@ def test_every_part_is_proved(run):
     assert of(found, "wrong_pool", "conv1").problem is None
 
 
+@pytest.mark.long
 def test_gradients_are_compared_where_they_are_timed(run):
     found = run("reference,well,wrong_timed_pool", layers=True)
     assert of(found, "well", "maxpool1").problem is None
@@ -64,30 +65,34 @@ def test_gradients_are_compared_where_they_are_timed(run):
 
 
 @pytest.mark.parametrize(
-    ("framework", "reason"),
+    "reasons",
     [
-        ("raises_at_pool", "RuntimeError"),
-        ("dies_at_pool", "the worker process exited with status"),
+        {
+            "raises_at_pool": "RuntimeError",
+            "dies_at_pool": "the worker process exited with status",
+            "changing_pool": "the gradients of backward_epoch() changed after it had returned",
+        },
         pytest.param(
-            "goes_on_at_pool",
-            "backward_epoch() of the adapter was not over when it returned",
+            {"goes_on_at_pool": "backward_epoch() of the adapter was not over when it returned"},
             marks=pytest.mark.long,
         ),
-        ("changing_pool", "the gradients of backward_epoch() changed after it had returned"),
     ],
+    ids=", ".join,
 )
-def test_a_framework_that_fails_in_a_layer_loses_the_parts_with_it_alone(run, framework, reason):
-    found = run(["reference", framework], layers=True)
-    assert [r.status for r in found.results] == ["ran", "ran"]
-    assert reason in of(found, framework, "maxpool1").problem
-    assert of(found, framework, "relu1").seconds
-    assert of(found, "reference", "maxpool1").seconds
+def test_a_framework_that_fails_in_a_layer_loses_the_parts_with_it_alone(run, reasons):
+    found = run(["reference", *reasons], layers=True)
+    assert {r.status for r in found.results} == {"ran"}
     text = " ".join(crossbench.table(found).split())
-    assert re.search(
-        rf"maxpool1, flatten1(,| and) dense1( and optimizer)?: {re.escape(reason[:20])}", text
-    )
+    for framework, reason in reasons.items():
+        assert reason in of(found, framework, "maxpool1").problem
+        assert of(found, framework, "relu1").seconds
+        assert re.search(
+            r"maxpool1, flatten1(,| and) dense1( and optimizer)?: " + re.escape(reason[:20]), text
+        )
+    assert of(found, "reference", "maxpool1").seconds
 
 
+@pytest.mark.long
 def test_a_first_fetch_that_compiles_is_no_fault(run):
     assert of(run("slow_first_fetch", layers=True), "slow_first_fetch", "maxpool1").seconds
 
@@ -126,7 +131,7 @@ def is_late_once(workload):
         time.sleep(0.5)
 
 
-@pytest.mark.parametrize("disturb", [forgets, is_late_once])
+@pytest.mark.parametrize("disturb", [forgets, pytest.param(is_late_once, marks=pytest.mark.long)])
 def test_a_single_slow_call_is_no_part(small_model, disturb):
     class Disturbed(ReferenceWorkload):
         built = 0

@@ -363,7 +363,7 @@ def opened(chromium, path, width=1280, **options):
     assert [p for p in problems if p != path.as_uri() and not p.startswith("data:")] == []
 
 
-@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("width", [360, pytest.param(1280, marks=pytest.mark.long)])
 def test_chromium_draws_every_chart_and_scrolls_down_alone(chromium, tmp_path, run, width):
     path = tmp_path / "page.html"
     page.write([run], path)

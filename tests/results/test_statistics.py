@@ -30,7 +30,9 @@ def test_values_outside_the_interval_are_excluded():
     assert found.width == pytest.approx((found.high - found.low) / found.median)
 
 
-@pytest.mark.parametrize("count", [MIN_ROUNDS, 10, 30])
+@pytest.mark.parametrize(
+    "count", [MIN_ROUNDS, *(pytest.param(n, marks=pytest.mark.long) for n in (10, 30))]
+)
 @pytest.mark.parametrize("noise", ["normal", "skewed", "outliers"])
 def test_the_interval_contains_the_true_median_as_often_as_it_says(count, noise):
     random = np.random.default_rng(0)

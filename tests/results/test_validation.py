@@ -118,7 +118,7 @@ KINDS = ("schema", "crossbench", "created", "model", "data", "machine", "setting
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param(k, marks=[pytest.mark.long] if k == "results" else []) for k in KINDS],
+    [pytest.param(k, marks=[pytest.mark.long] if k in ("model", "results") else []) for k in KINDS],
 )
 def test_a_damaged_file_is_shown_or_refused_in_one_line(good, tmp_path, kind):
     assert set(KINDS) == set(good)

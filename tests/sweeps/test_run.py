@@ -168,9 +168,8 @@ def test_a_row_that_failed_makes_a_job_incomplete(tmp_path):
     assert (tmp_path / "out" / f"{task.name}.json").exists()
 
 
-@pytest.mark.parametrize(
-    "executor", [ThreadPoolExecutor, pytest.param(ProcessPoolExecutor, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("executor", [ThreadPoolExecutor, ProcessPoolExecutor])
 def test_an_executor_runs_one_job_at_a_time_on_a_host(tmp_path, executor):
     states = []
     jobs = [QUICK | {"seed": 0}, QUICK | {"seed": 1}]

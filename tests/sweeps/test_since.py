@@ -4,6 +4,8 @@ import gzip
 
 import numpy as np
 import pytest
+from small_models import named
+from sweeping import QUICK
 
 import crossbench
 from crossbench.inputs.errors import ResultsError
@@ -11,11 +13,7 @@ from crossbench.sweeps import since
 from crossbench.sweeps.folder import Folder
 from crossbench.sweeps.jobs import make_jobs
 
-JOBS = [
-    {"frameworks": "reference", "model": model, "rounds": 1, "batches": 1, "batch_size": 2}
-    | {"data": "synthetic", "devices": "cpu", "threads": 1}
-    for model in ("mlp7_relu", "mnist_mlp")
-]
+JOBS = [QUICK | {"model": named(name), "batch_size": 2} for name in ("FITTED", "TINY")]
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +48,11 @@ def test_another_version_of_a_package_runs_its_jobs_again(earlier, tmp_path):
     def older(comparison):
         comparison.results[0].details["numpy"] = "1.0"
 
-    folder = edited(earlier, tmp_path, "mnist_mlp", older)
+    folder = edited(earlier, tmp_path, "small_models.py-TINY", older)
     tasks = crossbench.sweep(JOBS, tmp_path / "second", since=folder)
     assert [bool(task.reason) for task in tasks] == [True, False]
     (made,) = (tmp_path / "second").glob("*.json")
-    assert made.name.startswith("mnist_mlp")
+    assert made.name.startswith("small_models.py-TINY")
     assert crossbench.load(made).results[0].details["numpy"] == np.__version__
 
 

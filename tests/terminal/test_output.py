@@ -69,7 +69,7 @@ def test_a_pipe_that_nobody_reads_ends_quietly(word):
             "cannot write to the standard output: No space left on device",
             marks=needs_full,
         ),
-        (">&-", "the standard output is closed"),
+        pytest.param(">&-", "the standard output is closed", marks=pytest.mark.long),
     ],
 )
 def test_a_table_that_cannot_be_printed_is_an_error(results, where, why):
