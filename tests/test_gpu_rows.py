@@ -148,6 +148,7 @@ def test_frameworks_are_installed_before_the_parity_checks(run, tmp_path, monkey
     assert set(lines[2:]) == {"build"}
 
 
+@pytest.mark.long
 def test_required_environment_variables_override_the_users(run, monkeypatch):
     for name in ("LIKES", "NEEDS"):
         monkeypatch.setenv(f"CROSSBENCH_TEST_{name}", "user")

@@ -295,14 +295,15 @@ def test_a_plain_script_without_a_main_guard(tmp_path, cifar_directory):
 
 
 @pytest.mark.parametrize(
-    ("precision", "max_seconds", "rounds"), [(99.0, 600, MIN_ROUNDS), (1e-9, 1e-9, MIN_ROUNDS)]
+    ("precision", "max_seconds"),
+    [(99.0, 600), pytest.param(1e-9, 1e-9, marks=pytest.mark.long)],
 )
-def test_auto_rounds_end_when_decided_or_late(run, precision, max_seconds, rounds):
+def test_auto_rounds_end_when_decided_or_late(run, precision, max_seconds):
     comparison = run(
         "reference", devices="cpu", rounds="auto", precision=precision, max_seconds=max_seconds
     )
     (result,) = comparison.results
-    assert max(epoch.round for epoch in result.epochs) == rounds
+    assert max(epoch.round for epoch in result.epochs) == MIN_ROUNDS
     assert comparison.settings.rounds is None
 
 
@@ -431,7 +432,8 @@ def test_each_precision_is_a_row_that_is_proved_and_has_its_own_peak(run):
 
 
 @pytest.mark.parametrize(
-    ("target", "max_seconds", "reached"), [(0.001, 600, True), (1.0, 1e-9, False)]
+    ("target", "max_seconds", "reached"),
+    [(0.001, 600, True), pytest.param(1.0, 1e-9, False, marks=pytest.mark.long)],
 )
 def test_training_to_an_accuracy(run, target, max_seconds, reached):
     comparison = run(

@@ -137,6 +137,7 @@ def test_the_devices_shares_may_differ(adapter, tuned, monkeypatch, pieces):
     assert workload.details()["pieces of a batch"] == text
 
 
+@pytest.mark.long
 def test_the_devices_dropouts_draw_masks_of_their_own(adapter, tuned):
     layers = (Dropout(0.5), Conv(1, (1, 1)), Flatten(), Dense(2))
     model = Model("m", (1, 1000, 1), layers, SoftmaxCrossEntropy(), SGD(0.1), 2, "a test")

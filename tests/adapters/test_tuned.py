@@ -43,7 +43,7 @@ def ready(adapter, model, threads=2):
     return workload
 
 
-@pytest.mark.parametrize("pieces", [2, 3, 8])
+@pytest.mark.parametrize("pieces", [3, *(pytest.param(n, marks=pytest.mark.long) for n in (2, 8))])
 @pytest.mark.parametrize("model_name", CUT)
 def test_every_number_of_pieces_agrees_with_the_reference(
     adapter, tuned, monkeypatch, expected, model_name, pieces

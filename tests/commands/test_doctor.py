@@ -81,6 +81,7 @@ def test_a_wrong_framework_alone_is_enough_for_status_1(capsys):
     assert check(capsys, "reference,wrong")[0] == 1
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("plugin")
 def test_a_framework_that_hangs_is_stopped(capsys):
     begun = time.monotonic()
