@@ -28,6 +28,8 @@ def main(arguments: list[str]) -> int:
         "gzip, and check that; to be called on the machine of the run",
     )
     options = parser.parse_args(arguments)
+    if options.publish is not None:
+        _make(options.publish)
     wrong = 0
     for path in options.files:
         found = _check(path, options.publish)
@@ -37,16 +39,20 @@ def main(arguments: list[str]) -> int:
     return int(wrong > 0)
 
 
+def _make(folder: Path) -> None:
+    """Make the folder for the copies, if there is none; ResultsError where that fails."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ResultsError(f"{folder} cannot be made: {error.strerror}") from None
+
+
 def _check(path: Path, folder: Path | None) -> list[str]:
     """Return what is wrong with a file, or with the copy of it that was written."""
     try:
         comparison = load(path)
         if folder is not None:
             comparison = published(comparison)
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise ResultsError(f"{folder} cannot be made: {error.strerror}") from None
             comparison.save(folder / f"{path.name.removesuffix('.gz')}.gz", packed=True)
     except ResultsError as error:
         return [str(error).removeprefix(f"{path} ")]

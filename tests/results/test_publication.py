@@ -124,3 +124,11 @@ def test_the_command_checks_each_file_and_writes_copies(tmp_path, capsys):
     assert crossbench.load(tmp_path / "out/good.json.gz").rows() == made().rows()
     assert cli.main(["check", files[0], "--publish", str(tmp_path / "out")]) == 1
     assert "good.json.gz exists already" in capsys.readouterr().out
+
+
+def test_a_folder_that_cannot_be_made_gets_one_line(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    files = [str(tmp_path / name) for name in ("a.json", "b.json")]
+    assert cli.main(["check", *files, "--publish", str(tmp_path / "file")]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", f"crossbench: {tmp_path}/file cannot be made: File exists\n")
