@@ -34,7 +34,8 @@ whichever is larger."""
 MAX_COPY_RATIO = 3.0
 """The largest ratio of a framework's copy to what the memory itself can do."""
 MAX_HOST_SECONDS = 5.0
-"""Seconds of NumPy's copies while a framework's is too fast beside them, at most."""
+"""The longest that NumPy's copies are repeated, in seconds, where a framework's is too fast beside
+them."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +117,8 @@ def copy_gigabytes(arrays: DeviceArrays, work: PeakWork) -> float:
 def host_copy_gigabytes(work: PeakWork, threads: int, gigabytes: float = 0.0) -> float:
     """Return the 10^9 bytes per second of NumPy's fastest copy of the same size, in threads.
 
-    gigabytes: what a framework's copy reached. While check_copy would refuse it, the copies go on,
-    for up to MAX_HOST_SECONDS: another process may have slowed the ones before.
+    gigabytes: the rate of a framework's copy, in the same unit. While check_copy would refuse it,
+    NumPy's copies are repeated, for up to MAX_HOST_SECONDS: another process may have slowed them.
     """
     source = np.ones(work.copied // 4, np.float32)
     into = np.zeros_like(source)

@@ -347,7 +347,6 @@ def test_a_small_fault_is_caught(adapter, device, fault, plant, expected):
     assert words in found
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", ["plain", "residual", "dropped", "bidirectional", "unbiased"])
 def test_half_of_a_precision_is_caught_in_each_kind_of_model(adapter, device, name, expected):
     """In each kind of model: with pools, batch norms, dropouts, recurrence, and numbers."""
