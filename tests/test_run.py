@@ -71,9 +71,10 @@ def test_epochs_and_progress_of_two_rounds(run):
     assert comparison.complete
     assert result.start_seconds > 0
     assert comparison.batches(comparison.results[0]) == 5
-    assert progress[-4:] == [
+    whats = ("first epoch", "epoch 1 of 3", "epoch 2 of 3", "epoch 3 of 3")
+    assert progress[-5:] == [
         f"reference cpu: round 2 of 2, {what}"
-        for what in ("first epoch", "epoch 1 of 3", "epoch 2 of 3", "epoch 3 of 3")
+        for what in (*whats, "a timed epoch once more in pieces")
     ]
 
 

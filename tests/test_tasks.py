@@ -91,9 +91,12 @@ def test_a_batch_larger_than_the_data_is_named_with_the_examples(run):
 
 
 FAULTS = {
-    "skips": ("return np.concatenate([whole[:-1], whole[-2:-1]])", "the logits of batch 5"),
+    "skips": (
+        "whole[-1] = whole[-2] if len(whole) > 4 else whole[-1]; return whole",
+        "the logits of batch 5 of",
+    ),
     "replays": (
-        "self.first = getattr(self, 'first', whole); return self.first",
+        "self.first = getattr(self, 'first', whole); return self.first[: len(whole)]",
         "the loss of step 1 (steady epoch) is",
     ),
     "trains": (
@@ -176,7 +179,11 @@ def test_predictions_from_the_same_weights_agree():
 
 def test_a_batch_with_other_logits_is_doubted():
     found = doubts(predicted("a"), predicted("odd", losses=(2.4, 2.6)), predicted("b"))
-    assert found == [None, "the logits of batch 2 have another loss than in a cpu, b cpu", None]
+    assert found == [
+        None,
+        "the logits of batch 2 of epoch 1 have another loss than in a cpu, b cpu",
+        None,
+    ]
 
 
 def test_other_predicted_labels_need_near_ties():

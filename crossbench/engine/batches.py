@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -47,6 +47,24 @@ class StreamedBatches(ArrayBatches):
     """Hold the same arrays; the workload moves each batch to the device right before its step."""
 
     streamed: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class BatchList:
+    """Hold a few batches of an epoch, in its order."""
+
+    batches: Sequence[Batch]
+    streamed: bool
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    @property
+    def batch_size(self) -> int:
+        return len(self.batches[0].labels)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return iter(self.batches)
 
 
 @dataclass

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ..host.gpus import find_gpus
-from ..results.cells import MAX_CHOICES, CellResult
-from ..results.doubts import change_difference
+from ..results.agreement import change_difference, size_difference
+from ..results.cells import MAX_CHOICES, CellResult, Change, epoch_name
 from ..results.epochs import PREDICT, Epoch, Usage
 from ..results.reference import Reference
 from .checked import changed_figures
@@ -60,34 +60,60 @@ class CellRound:
 
     def finish(self, reference: Reference, is_whole: bool) -> None:
         """Move the round's results to the cell's; WorkerFailure where its weights changed otherwise
-        than in the first round of as many steps.
+        than in the first round of as many steps, or otherwise in a repetition of an epoch.
 
         is_whole: whether the epochs took all batches.
         """
         result, final_stats = self.result, self.worker.ask("final_stats")
         predicts = result.cell.task == PREDICT
         longest = max((epoch.steps for epoch in result.epochs), default=0)
-        if is_whole and self.steps > longest:
+        is_longest = is_whole and self.steps > longest
+        if is_longest:
             result.predictions = final_stats.predictions
             if not predicts:
                 tested = self.worker.ask("test")
                 result.test_accuracy, result.test_loss = tested.accuracy, tested.loss
-                if reference.masked:
-                    result.masked_losses = self.worker.ask("masked_losses")
-        before = result.changes.setdefault(self.steps, final_stats.changes)
-        changes, compute = final_stats.changes, result.cell.compute
-        if differs := change_difference(reference, self.steps, changes, before, compute):
-            raise WorkerFailure(f"{differs} than in an earlier round")
+        self._keep_changes(reference, final_stats.changes, is_whole)
         if predicts:
             result.latencies.append(self.worker.ask("latency", self.number))
+        result.replays.append(self.worker.ask("replay", self.number))
+        if not predicts and not reference.masked and not result.loss_drift:
+            drift = self.worker.ask("drift")
+            result.loss_drift, result.change_drift = drift.losses, drift.change
+        if is_longest and not predicts and reference.masked:
+            result.undropped_losses = self.worker.ask("undropped_losses")
+        for name, calls in self.worker.ask("untimed_calls").items():
+            known = result.untimed.setdefault(name, calls)
+            result.untimed[name] = min(known, calls, key=lambda found: found.seconds)
         result.epochs += self.epochs
         result.usage += self.usage
         if final_stats.peak_memory is not None:
             result.peak_memory = max(result.peak_memory or 0, final_stats.peak_memory)
         result.cpus_allowed = final_stats.cpus_allowed
         for name, value in final_stats.choices.items():
-            known = result.choices.get(name, [])
-            result.choices[name] = list(dict.fromkeys([*known, value]))[:MAX_CHOICES]
+            known_values = result.choices.get(name, [])
+            result.choices[name] = list(dict.fromkeys([*known_values, value]))[:MAX_CHOICES]
+
+    def _keep_changes(
+        self, reference: Reference, changes: dict[int, list[Change]], is_whole: bool
+    ) -> None:
+        """Keep the change of the weights in each epoch, and compare it; see `finish`."""
+        result = self.result
+        for epoch, (first, *others) in changes.items():
+            for repetition, other in enumerate(others, 2):
+                if differs := size_difference(reference, other, first):
+                    raise WorkerFailure(
+                        f"{differs} in repetition {repetition} of {epoch_name(epoch)} than in the "
+                        "first one"
+                    )
+            known = result.changes
+            if epoch != 1:
+                known = result.other_changes.setdefault(epoch, {}) if is_whole else {}
+            before, compute = known.setdefault(self.steps, first), result.cell.compute
+            if differs := change_difference(
+                reference, self.steps, first, before, compute, result.change_drift
+            ):
+                raise WorkerFailure(f"{differs} than in an earlier round")
 
     def measure_peak(self) -> None:
         """Measure the peak after the round was kept, so that a failure costs only the peak."""

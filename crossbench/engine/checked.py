@@ -15,6 +15,7 @@ from ..inputs.checks import shown
 from ..inputs.printable import printable
 from ..models import Model, Weights
 from ..workload import Batch, Batches, DeviceArrays, Workload
+from .untimed import CallMeter
 
 MAX_INT = 2**63 - 1
 MAX_CHARACTERS = 500
@@ -30,20 +31,28 @@ class AdapterError(Exception):
 class CheckedWorkload:
     """Wrap a Workload and raise AdapterError where it returns what the protocol does not allow.
 
-    The checks of an epoch are inside the measured time: they take microseconds.
+    The checks of an epoch are inside the measured time: they take microseconds. The calls that are
+    in no epoch's seconds are measured here.
     """
 
     def __init__(self, workload: Workload, model: Model) -> None:
         self.workload, self.output_shape = workload, model.output_shape
         self.steps = self.batch_size = 0
         self.figures: dict[str, float] | None = None
+        self.meter = CallMeter()
 
     def load_weights(self, weights: Weights) -> None:
-        self.workload.load_weights(weights)
+        self.meter.moves("load_weights", list(weights.values()))
+        with self.meter.measured("load_weights"):
+            self.workload.load_weights(weights)
 
     def place(self, batches: Batches) -> None:
         self.steps, self.batch_size = len(batches), batches.batch_size
-        self.workload.place(batches)
+        if not batches.streamed:
+            first = next(iter(batches))
+            self.meter.moves("place", [first.inputs, first.labels])
+        with self.meter.measured("place", self.steps):
+            self.workload.place(batches)
 
     def train_epoch(self) -> np.ndarray:
         losses = self.workload.train_epoch()
@@ -79,7 +88,11 @@ class CheckedWorkload:
         return _array("predict()", logits, (len(inputs), *self.output_shape), "logits")
 
     def weights(self) -> Weights:
-        return _weights("weights()", self.workload.weights())
+        with self.meter.measured("weights"):
+            weights = self.workload.weights()
+        found = _weights("weights()", weights)
+        self.meter.moves("weights", list(found.values()))
+        return found
 
     def peak_memory(self) -> int | None:
         return _optional_integer("peak_memory()", self.workload.peak_memory(), 1)
@@ -88,7 +101,8 @@ class CheckedWorkload:
         self.workload.free_memory()
 
     def collect_garbage(self) -> None:
-        self.workload.collect_garbage()
+        with self.meter.measured("collect_garbage"):
+            self.workload.collect_garbage()
 
     def threads(self) -> int | None:
         return _optional_integer("threads()", self.workload.threads(), 1)

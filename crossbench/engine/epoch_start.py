@@ -16,6 +16,7 @@ from .evidence import (
     STEADY_SCALE,
     scale_weights,
 )
+from .sketch import Sketches, sketch
 from .tasks import WorkloadTask
 
 
@@ -43,6 +44,17 @@ class EpochStart:
     def weights(self, scale: float) -> Weights:
         """Return the initial weights times the scale."""
         return self.initial if scale == 1 else scale_weights(self.initial, scale)
+
+    def change(self, scale: float, now: Weights | None = None) -> Sketches:
+        """Return the change of each parameter since the initial weights times the scale.
+
+        now: the workload's weights, where they are known.
+        """
+        start = self.weights(scale)
+        return {
+            name: sketch(start[name], array)
+            for name, array in (self.work.workload.weights() if now is None else now).items()
+        }
 
     def load(self, scale: float) -> None:
         """Bring the workload to the initial weights times the scale, and to the first data."""

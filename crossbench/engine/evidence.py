@@ -15,13 +15,13 @@ import numpy as np
 from ..adapters.reference import ReferenceWorkload, Rounding
 from ..inputs.names import BFLOAT16, FLOAT32, TF32, Compute
 from ..models import SGD, Dropout, Model, Weights
+from ..models.undropped import without_dropouts
 from ..results.epochs import PREDICT, TRAIN, Task
-from ..results.reference import FIRST_EPOCH, MASKED, STEADY_EPOCH
+from ..results.reference import FIRST_EPOCH, STEADY_EPOCH, UNDROPPED
 from ..workload import Batches, Job
-from .batches import ArrayBatches, StreamedBatches, draw_masks
+from .batches import BatchList
 from .parity import sides_of_zero
 from .tasks import prediction_loss
-from .timing import finite_or_none
 
 MAX_STEPS, MAX_FLOPS = 3, 3e10
 """Limits on the first steps that the reference trains. It computes the loss of the first step even
@@ -38,12 +38,9 @@ LATENCY_SCALE = STEADY_SCALE - REPETITION_INCREMENT
 LATENCY_BOUNDS: dict[Compute, float] = {FLOAT32: 1e-5, TF32: 1e-3, BFLOAT16: 1e-2}
 """The largest relative difference of a batch's loss there to that in an epoch in one call, by
 precision: the two may be compiled apart, and then round at other places."""
-SKETCH_SIZE = 16
-"""Numbers that summarize the change of a weight."""
-CHUNK_SIZE = 2**20
-"""Values that are sketched at a time."""
-SKETCH_SEED = 67
-MASK_SEED = 68
+ROUNDING: dict[Compute, float] = {FLOAT32: 2**-21, TF32: 2**-11, BFLOAT16: 2**-8}
+"""By how much weights are changed, relative to them, to see how far a loss moves by rounding."""
+ROUNDING_SEED = 68
 
 
 def reference_steps(model: Model, batch_size: int) -> int:
@@ -57,18 +54,21 @@ def scale_weights(weights: Weights, factor: float) -> Weights:
     return {name: array * array.dtype.type(factor) for name, array in weights.items()}
 
 
-def first_batches(model: Model, batches: Batches) -> ArrayBatches:
-    """Return the epoch's first batches, as many as the reference trains on, with dropout masks."""
+def rounded_otherwise(weights: Weights, compute: Compute) -> Weights:
+    """Return the weights, each a little larger or smaller by chance; see ROUNDING."""
+    random, size = np.random.default_rng(ROUNDING_SEED), ROUNDING[compute]
+    factors = np.array([1 - size, 1 + size], np.float32)
+    return {
+        name: array * factors[random.integers(0, 2, array.shape, np.uint8)]
+        for name, array in weights.items()
+    }
+
+
+def first_batches(model: Model, batches: Batches) -> BatchList:
+    """Return the epoch's first batches, as many as the reference trains on."""
     first = list(islice(batches, MAX_STEPS))
-    size = len(first[0].labels)
-    first = first[: reference_steps(model, size)]
-    masks = draw_masks(model, len(first), size, np.random.default_rng(MASK_SEED))
-    kind = StreamedBatches if batches.streamed else ArrayBatches
-    return kind(
-        np.stack([batch.inputs for batch in first]),
-        np.stack([batch.labels for batch in first]),
-        masks or None,
-    )
+    steps = reference_steps(model, batches.batch_size)
+    return BatchList(first[:steps], batches.streamed)
 
 
 def has_dropouts(model: Model) -> bool:
@@ -100,18 +100,20 @@ def reference_losses(
     """Return the NumPy reference's losses of the first steps, by the epoch that has them.
 
     batches: of the first epoch. weights: the initial ones, from which that epoch starts. To train a
-    model with dropouts, the epoch is one with given masks. compute: what the reference rounds to;
-    None for float64. near_zero: of its ReLUs, see Pass.
+    model with dropouts, the epoch is one whose dropouts have the rate 0. compute: what the
+    reference rounds to; None for float64. near_zero: of its ReLUs, see Pass.
     """
     first = first_batches(model, batches)
+    if is_undropped := task == TRAIN and has_dropouts(model):
+        model = without_dropouts(model)
     scales = {FIRST_EPOCH: 1.0, STEADY_EPOCH: STEADY_SCALE}
     losses = _prediction_losses if task == PREDICT else _training_losses
     dtype = "float64" if compute is None else FLOAT32
     rounding = None if compute in (None, FLOAT32) else Rounding(compute, compute == BFLOAT16)
     workload = ReferenceWorkload(Job(model, "cpu", 1, dtype), rounding)
     workload.near_zero = near_zero
-    if task == TRAIN and has_dropouts(model):
-        scales = {MASKED: 1.0}
+    if is_undropped:
+        scales = {UNDROPPED: 1.0}
     return {
         name: losses(workload, scale_weights(weights, scale), first)
         for name, scale in scales.items()
@@ -119,7 +121,7 @@ def reference_losses(
 
 
 def _training_losses(
-    workload: ReferenceWorkload, weights: Weights, batches: Batches
+    workload: ReferenceWorkload, weights: Weights, batches: BatchList
 ) -> list[float]:
     workload.load_weights(weights)
     *before, last = batches
@@ -131,20 +133,3 @@ def _prediction_losses(
 ) -> list[float]:
     workload.load_weights(weights)
     return [prediction_loss(workload.model, workload.predict(b.inputs), b.labels) for b in batches]
-
-
-def sketch(before: np.ndarray, after: np.ndarray) -> list[float | None]:
-    """Return SKETCH_SIZE numbers for the change of an array: sums of its values with random signs.
-
-    The norm of the difference of two sketches estimates that of the two changes: the standard
-    deviation of its square is 35 % (the AMS sketch, Alon, Matias and Szegedy, 1996). It is exact
-    for arrays of up to SKETCH_SIZE values. None stands for a sum that is not finite.
-    """
-    random, sums = np.random.default_rng(SKETCH_SEED), np.zeros(SKETCH_SIZE)
-    for start in range(0, before.size, CHUNK_SIZE):
-        part = slice(start, start + CHUNK_SIZE)
-        change = after.ravel()[part].astype(np.float64) - before.ravel()[part]
-        change = np.pad(change, (0, -len(change) % SKETCH_SIZE))
-        positive = np.unpackbits(random.integers(0, 256, len(change) // 8, np.uint8))
-        sums += np.where(positive, change, -change).reshape(-1, SKETCH_SIZE).sum(0)
-    return finite_or_none(sums)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 from statistics import fmean, median
 
@@ -58,19 +58,24 @@ class PartTimer:
         works = [*([first] if first else []), *(part.whole for part in group)]
         pairs = [(work, self._compiled(work)) for work in works]
         # the second calls, when all are built: a new workload may empty the caches of the others
-        norms = [_warm_up(*pair) for pair in pairs]
+        for pair in pairs:
+            _warm_up(*pair)
         gc.collect()
         passes: list[list[float]] = []
         while len(passes) < MAX_PASSES:
-            up, down = ([_seconds(*pair) for pair in order] for order in (pairs, pairs[::-1]))
-            passes.append([fmean(pair) for pair in zip(up, down[::-1], strict=True)])
+            up, down = ([_timed(*pair) for pair in order] for order in (pairs, pairs[::-1]))
+            calls = list(zip(up, down[::-1], strict=True))
+            passes.append([fmean(call.seconds for call in pair) for pair in calls])
             total = 2 * sum(map(sum, passes))
             enough = len(passes) >= MIN_PASSES or total > LONG_SECONDS
             if enough and total > MIN_SECONDS * len(works):
                 break
         whole = [median(of_work) for of_work in zip(*passes, strict=True)]
         added = [median(p[i] - p[i - 1] for p in passes) for i in range(1, len(works))]
-        times = zip((whole[0], *added), whole, norms, strict=True)
+        last = [second for _, second in calls]  # of each work: its gradients are still there
+        norms = [call.gradient_norm() for call in last]
+        collecting = [call.collect_seconds for call in last]
+        times = zip((whole[0], *added), whole, norms, collecting, strict=True)
         return [PartTime(number, *figures) for figures in times][-len(group) :]
 
     def _compiled(self, work: Work) -> Workload:
@@ -85,22 +90,41 @@ class PartTimer:
         return workload
 
 
-def _seconds(work: Work, workload: Workload) -> float:
-    """Return the seconds of a call, after a collection of what the calls before it left."""
-    workload.collect_garbage()
-    return timed(workload.train_epoch if work.trains else workload.backward_epoch)[1]
+@dataclass(frozen=True)
+class TimedCall:
+    """Hold a call of a piece of work. fetch: of its gradients, until the next call; None where it
+    trains. collect_seconds: of the collection before it.
+    """
+
+    seconds: float
+    collect_seconds: float
+    fetch: Callable[[], Weights] | None
+
+    def gradient_norm(self) -> float | None:
+        """Return the norm of all its gradients together, if it has some and it is finite."""
+        found = global_norm(self.fetch()) if self.fetch else math.inf
+        return found if math.isfinite(found) else None
 
 
-def _warm_up(work: Work, workload: Workload) -> float | None:
-    """Call the work once more; return the norm of its gradients where it has some."""
+def _timed(work: Work, workload: Workload) -> TimedCall:
+    """Time a call, after a collection of what the calls before it left."""
+    _, collecting = timed(workload.collect_garbage)
+    if work.trains:
+        return TimedCall(timed(workload.train_epoch)[1], collecting, None)
+    fetch, seconds = timed(workload.backward_epoch)
+    return TimedCall(seconds, collecting, fetch)
+
+
+def _warm_up(work: Work, workload: Workload) -> None:
+    """Call the work once more, and check that it is over when it returns."""
     if work.trains:
         workload.train_epoch()
-        return None
-    return _gradient_norm(workload)
+    else:
+        _check_finished(workload)
 
 
-def _gradient_norm(workload: Workload) -> float | None:
-    """Return the norm of all gradients together, if finite; raise as PartTimer.time does."""
+def _check_finished(workload: Workload) -> None:
+    """Raise AdapterError as PartTimer.time does."""
     late = list[float]()
     while len(late) < LATE_CALLS:
         fetch, seconds = timed(workload.backward_epoch)
@@ -112,8 +136,7 @@ def _gradient_norm(workload: Workload) -> float | None:
         if any(not np.array_equal(first[name], again[name], equal_nan=True) for name in first):
             raise AdapterError("the gradients of backward_epoch() changed after it had returned")
         if late[-1] <= bound:
-            found = global_norm(first)
-            return found if math.isfinite(found) else None
+            return
     raise AdapterError(
         "backward_epoch() of the adapter was not over when it returned: the device went on for "
         f"{min(late):.2g} s"

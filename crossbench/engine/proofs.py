@@ -15,9 +15,10 @@ from ..host.machine import usable_cpus
 from ..host.run_directory import no_space_error
 from ..models import Model
 from ..models.parts import Work
-from ..results.parity import Parity, PrecisionParity
+from ..results.parity import GradientParity, Parity, PrecisionParity
 from . import parity
 from .assignment import Assignment
+from .batch_gradient import expected_gradients
 from .pool import thread_pool
 from .process import WorkerFailure, WorkerProcess
 
@@ -121,6 +122,37 @@ def start_precision_proofs(
             with group.start(assignment, timeout) as worker:
                 expected = references[assignment.job.compute].result()
                 proved: PrecisionParity = worker.ask("prove_precision", expected)
+                return proved
+
+        try:
+            yield [pool.submit(prove, assignment) for assignment in assignments]
+        finally:
+            group.kill()
+
+
+@contextmanager
+def start_gradient_proofs(
+    assignments: Sequence[Assignment], timeout: float
+) -> Iterator[list[Future[GradientParity]]]:
+    """Prove the gradients of a whole batch in a process for each assignment; at the end, kill what
+    still runs.
+
+    Yields the proofs by assignment; where there is none, result() raises WorkerFailure.
+    """
+    large = assignments[0].job.model.parameter_count > LARGE_MODEL
+    at_once = 1 if large else max(MIN_CONCURRENT, len(usable_cpus()))
+    wanted = {(a.batch_size, a.job.compute): a for a in assignments}
+    with thread_pool(1 if large else len(wanted)) as computing, thread_pool(at_once) as pool:
+        references = {
+            key: computing.submit(expected_gradients, assignment, key[1])
+            for key, assignment in wanted.items()
+        }
+        group = WorkerGroup()
+
+        def prove(assignment: Assignment) -> GradientParity:
+            expected = references[assignment.batch_size, assignment.job.compute].result()
+            with group.start(assignment, timeout) as worker:
+                proved: GradientParity = worker.ask("prove_gradient", expected)
                 return proved
 
         try:

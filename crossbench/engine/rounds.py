@@ -32,14 +32,20 @@ from ..results.reference import Reference, ReferenceLosses
 from ..results.settings import Target
 from ..results.statistics import MIN_ROUNDS
 from ..workload import Job
-from . import evidence
+from . import batch_gradient, evidence
 from .assignment import Assignment, epoch_batches
 from .cell_round import CellRound, fail_cell_on_error
 from .part_records import record_proofs
 from .peak import PEAK_WORK
 from .pool import thread_pool
 from .process import WorkerFailure, WorkerProcess, install
-from .proofs import LARGE_MODEL, start_precision_proofs, start_proofs, start_work_proofs
+from .proofs import (
+    LARGE_MODEL,
+    start_gradient_proofs,
+    start_precision_proofs,
+    start_proofs,
+    start_work_proofs,
+)
 from .round_steps import round_steps
 
 MAX_TARGET_SECONDS = 600.0
@@ -111,6 +117,7 @@ class Measurement:
             self.install_all()
             self.prove_all()
             self.prove_precision()
+            self.prove_gradients()
             self.prove_parts()
             if self.large and self.pending():  # its memory is needed for the rounds' processes
                 self.reference_with_losses()
@@ -218,6 +225,28 @@ class Measurement:
                 for result in results_of[proof]:
                     with fail_cell_on_error("in the proof of its precision", result):
                         result.precision = proof.result()
+                self.save(self.comparison)
+
+    def prove_gradients(self) -> None:
+        """Prove the gradients of a whole batch, where the losses of the first steps tell little."""
+        unproved: dict[tuple[Any, ...], list[CellResult]] = {}
+        for result in self.training():
+            assignment = self.assignments[result.name]
+            needed = batch_gradient.is_needed(self.model, assignment.batch_size)
+            if needed and result.gradient is None:
+                key = (*assignment.proof, assignment.batch_size)
+                unproved.setdefault(key, []).append(result)
+        if not unproved:
+            return
+        self.progress("parity of the gradients of a batch")
+        shared = list(unproved.values())
+        assignments = [self.assignments[results[0].name] for results in shared]
+        with start_gradient_proofs(assignments, self.settings.timeout) as proofs:
+            results_of = dict(zip(proofs, shared, strict=True))
+            for proof in as_completed(proofs):
+                for result in results_of[proof]:
+                    with fail_cell_on_error("in the proof of a batch's gradients", result):
+                        result.gradient = proof.result()
                 self.save(self.comparison)
 
     def prove_parts(self) -> None:
@@ -340,6 +369,8 @@ class Measurement:
         """Move the results of a round that is over to those of its cells."""
         for cell in cells:
             reference = self.reference_with_losses()
+            name = f"{cell.result.name}: {self.round_name(cell.number)}"
+            self.progress(f"{name}, a timed epoch once more in pieces")
             with fail_cell_on_error(f"in round {cell.number}", cell.result):
                 cell.finish(reference, cell.steps == self.comparison.batches(cell.result))
         self.save(self.comparison)

@@ -24,6 +24,8 @@ from .timing import MIN_TIMED_SECONDS
 
 INTERVAL = 0.1
 """Seconds between samples."""
+CHILDREN_SAMPLES = 10
+"""Samples after which it is looked up again which processes the sampled one has started."""
 MAX_GAP = 0.5
 """Seconds between two samples. A longer gap counts as stopped where the process stood still too, as
 when Ctrl-Z stops both: on a busy machine the sampler alone may come late."""
@@ -58,7 +60,7 @@ class GpuSample:
 
 @dataclass(frozen=True)
 class Sample:
-    """Hold what is known of the process at one moment.
+    """Hold what is known of the process, and of those that it started, at one moment.
 
     at: seconds of time.perf_counter, which all processes of a machine share. resident: bytes.
     """
@@ -80,6 +82,7 @@ class Sampler:
         self.pid, self.interval = pid, INTERVAL if interval is None else interval
         self.gpu = gpu
         self.samples: list[Sample] = []
+        self.children: list[psutil.Process] = []
         self.cost = 0.0
         self.end = threading.Event()
         self.thread = threading.Thread(target=self._run, daemon=True)
@@ -140,6 +143,8 @@ class Sampler:
         with suppress(psutil.Error, OSError):  # the process has exited, or there is no /proc
             process = psutil.Process(self.pid)
             while not self.end.wait(self.interval):
+                if len(self.samples) % CHILDREN_SAMPLES == 0:
+                    self.children = process.children(recursive=True)
                 self.samples.append(self._sample(process))
         self.cost = time.thread_time()
 
@@ -148,6 +153,11 @@ class Sampler:
             times, resident = process.cpu_times(), process.memory_info().rss
             stopped = process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
         at, cpu = time.perf_counter(), times.user + times.system
+        for child in self.children:
+            with suppress(psutil.Error), child.oneshot():  # it may have ended
+                times = child.cpu_times()
+                cpu += times.user + times.system
+                resident += child.memory_info().rss
         gpu = GpuSample() if self.gpu is None else sample_gpu(self.gpu, self.pid)
         return Sample(at, cpu, resident, stopped, gpu)
 

@@ -11,6 +11,7 @@ from ..adapters.reference import loss_and_gradient
 from ..models import Model
 from ..results.epochs import Predictions
 from ..workload import Batches, Workload
+from .sketch import sketch
 
 NEAR_TIE = 1e-4
 """Two logits are nearly tied where they differ by less than this times the largest logit of the
@@ -29,6 +30,12 @@ class WorkloadTask(Protocol):
     def losses(self, result: Any) -> np.ndarray:
         """Return the loss of each step, (steps,), from what `run` returned."""
 
+    def fingerprints(self, result: Any) -> np.ndarray:
+        """Return numbers that tell what each step computed, (steps, n).
+
+        The norm of the difference of two steps' estimates that of what they computed.
+        """
+
 
 class Training:
     """Train one epoch."""
@@ -40,6 +47,10 @@ class Training:
 
     def losses(self, result: np.ndarray) -> np.ndarray:
         return result
+
+    def fingerprints(self, result: np.ndarray) -> np.ndarray:
+        """Return the loss of each step."""
+        return np.asarray(result, np.float64)[:, None]
 
 
 class Prediction:
@@ -59,6 +70,10 @@ class Prediction:
         """Return the loss of each batch, from its logits (batch, *output_shape)."""
         pairs = zip(result, self.batches, strict=True)
         return np.array([prediction_loss(self.model, x, batch.labels) for x, batch in pairs])
+
+    def fingerprints(self, result: Iterable[np.ndarray]) -> np.ndarray:
+        """Return a sketch of the logits of each batch."""
+        return np.stack([sketch(np.zeros_like(logits), logits) for logits in result])
 
     def predictions(self, result: Iterable[np.ndarray]) -> Predictions | None:
         """Return how many labels are predicted right; None for a model without classes."""

@@ -37,11 +37,12 @@ def timed_epoch(work: WorkloadTask, gpu: Any, number: int, epoch: int) -> tuple[
     gpu: NVML's handle, or None.
     """
     gc.collect()
-    before = usage.Counters.read(gpu)
+    before, children_before = usage.Counters.read(gpu), usage.ChildrenTimes.read()
     clock = usage.Clock.start()
     result = work.run()
     wall, cpu = clock.seconds()
     system_cpu, page_faults = clock.kernel()
+    children = usage.ChildrenTimes.read().since(children_before)
     system_activity = before.activity_until(usage.Counters.read(gpu))
     figures = work.workload.epoch_figures()
     timed = Epoch(
@@ -49,12 +50,12 @@ def timed_epoch(work: WorkloadTask, gpu: Any, number: int, epoch: int) -> tuple[
         epoch,
         clock.wall,
         wall,
-        cpu,
+        cpu + children.cpu,
         [],
         figures,
         system_activity,
-        system_cpu_seconds=system_cpu,
-        page_faults=page_faults,
+        system_cpu_seconds=system_cpu + children.system_cpu,
+        page_faults=page_faults + children.page_faults,
     )
     return timed, result
 
@@ -106,26 +107,12 @@ def idle_fetch_seconds(work: Callable[[], Callable[[], Any]], seconds: float) ->
     return timed_without_delay(fetch)[1]
 
 
-def repeated_epoch(
-    work: WorkloadTask,
-    rewind: Callable[[], None],
-    gpu: Any,
-    number: int,
-    epoch: int,
-) -> Epoch:
-    """Warm up, then time an epoch until MIN_TIMED_SECONDS are timed, and return the mean.
-
-    rewind: brings the workload to the state that the epoch starts from; it is not timed.
-    """
-    warm_up = usage.Clock.start()
-    while warm_up.seconds()[0] < WARM_UP_SECONDS:
+def warm_up(work: WorkloadTask, rewind: Callable[[], Any]) -> None:
+    """Run the work for WARM_UP_SECONDS. rewind: brings it to a start; it counts as well."""
+    clock = usage.Clock.start()
+    while clock.seconds()[0] < WARM_UP_SECONDS:
         rewind()
         work.run()
-    epochs: list[Epoch] = []
-    while total_seconds(epochs) < MIN_TIMED_SECONDS:
-        rewind()
-        epochs.append(timed_epoch(work, gpu, number, epoch)[0])
-    return mean_epoch(epochs)
 
 
 def mean_epoch(epochs: list[Epoch]) -> Epoch:

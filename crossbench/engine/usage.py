@@ -32,6 +32,44 @@ in version 1, and the units in a second."""
 
 
 @dataclass(frozen=True)
+class ChildrenTimes:
+    """Hold the CPU seconds, those of them in the kernel, and the page faults of the processes that
+    this one started, and of those that they started.
+    """
+
+    cpu: float = 0.0
+    system_cpu: float = 0.0
+    page_faults: int = 0
+
+    @classmethod
+    def read(cls) -> ChildrenTimes:
+        """Return what they took so far; page faults are known of those that have ended."""
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu, system = ended.ru_utime + ended.ru_stime, ended.ru_stime
+        for child in children():
+            with suppress(psutil.Error):  # it has ended meanwhile
+                times = child.cpu_times()
+                cpu += times.user + times.system + times.children_user + times.children_system
+                system += times.system + times.children_system
+        return cls(cpu, system, ended.ru_minflt)
+
+    def since(self, before: ChildrenTimes) -> ChildrenTimes:
+        """Return what they took since an earlier reading."""
+        return ChildrenTimes(
+            max(0.0, self.cpu - before.cpu),
+            max(0.0, self.system_cpu - before.system_cpu),
+            max(0, self.page_faults - before.page_faults),
+        )
+
+
+def children() -> list[psutil.Process]:
+    """Return the processes that this one started, and those that they started."""
+    with suppress(psutil.Error):
+        return psutil.Process().children(recursive=True)
+    return []
+
+
+@dataclass(frozen=True)
 class Clock:
     """Measure wall and CPU seconds of this process (all its threads) since start(), and what the
     kernel did for it.
@@ -74,7 +112,7 @@ class Counters:
         """Read all counters. gpu: NVML's handle, or None."""
         busy, stolen = _cpu_seconds()
         joules = None if gpu is None else _gpu_joules(gpu)
-        own = time.process_time()
+        own = time.process_time() + ChildrenTimes.read().cpu
         return cls(
             busy, own, stolen, _throttled_seconds(), _throttle_events(), _cpu_joules(), joules
         )
@@ -97,13 +135,23 @@ def reset_peak_resident() -> None:
 
 
 def peak_resident() -> int:
-    """Return the peak of the resident memory since reset_peak_resident, in bytes."""
+    """Return the peak of the resident memory since reset_peak_resident, in bytes, with the peaks of
+    the processes that this one started and that still run.
+    """
+    own = _peak_of("self")
+    if own is None:
+        unit = 1 if sys.platform == "darwin" else 1024
+        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return own + sum(_peak_of(child.pid) or 0 for child in children())
+
+
+def _peak_of(process: int | str) -> int | None:
+    """Return the peak of a process' resident memory, in bytes; None without Linux."""
     with suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
+        for line in Path(f"/proc/{process}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return None
 
 
 def run_delay_seconds() -> float:

@@ -10,10 +10,9 @@ import gc
 import os
 import pickle
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
@@ -23,19 +22,25 @@ from msgspec import Meta
 from .. import adapters
 from ..host.gpus import find_gpus
 from ..inputs.printable import printable
-from ..models import Model, Weights
+from ..models import Model
 from ..models.parts import Part, Work
+from ..models.undropped import without_dropouts
+from ..results.cells import Change
 from ..results.epochs import PREDICT, Epoch, Latency, Predictions, TargetEpoch
 from ..results.machine import Peak
 from ..results.number_types import Count, NonNegative, Positive
-from ..results.parity import Parity, PrecisionParity
+from ..results.parity import GradientParity, Parity, PrecisionParity
 from ..results.parts import PartTime
-from ..workload import Job, Unavailable, Workload
-from . import evidence, parity, parts, replies, usage
+from ..results.replay import Replay
+from ..results.untimed import UntimedCalls
+from ..workload import Job, Unavailable
+from . import batch_gradient, evidence, parity, parts, replies, usage
 from .assignment import Assignment, epoch_batches, load_split
+from .batch_gradient import ExpectedGradients
 from .batches import as_inputs
 from .checked import AdapterError, CheckedWorkload
 from .epoch_start import EpochStart
+from .epoch_timer import EpochTimer
 from .peak import (
     PeakWork,
     check_copy,
@@ -44,19 +49,10 @@ from .peak import (
     host_copy_gigabytes,
     matrix_multiplication_gflops,
 )
+from .replay import Replayer, change_distance
+from .sketch import sketch
 from .tasks import Prediction, Training, WorkloadTask, prediction_loss
-from .timing import (
-    MAX_CPU_REPEATS,
-    MIN_CPU_SECONDS,
-    finite_or_none,
-    idle_fetch_seconds,
-    mean_epoch,
-    repeated_epoch,
-    timed_epoch,
-    timed_items,
-    timed_without_delay,
-    total_seconds,
-)
+from .timing import finite_or_none, timed_epoch, timed_items
 
 MAX_TRACEBACK = 2**16
 """Characters that are kept of the end of a traceback."""
@@ -84,13 +80,21 @@ class FinalStats:
 
     peak_memory: Positive | None
     cpus_allowed: Positive | None
-    changes: dict[str, list[float | None]]
-    """Change of each parameter in the first steady epoch, from evidence.sketch; empty where the
-    epochs do not train."""
+    changes: dict[Count, list[Change]]
+    """Changes of the weights by epoch, in each of its repetitions; empty where the epochs do not
+    train."""
     predictions: Predictions | None
     """What the first steady epoch predicted; None where the epochs train."""
     choices: dict[str, str]
     """The details that the start did not have: what the variant chose while it ran."""
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Hold how far an epoch moves by rounding; see CellResult's loss_drift and change_drift."""
+
+    losses: list[NonNegative | None]
+    change: NonNegative
 
 
 @dataclass(frozen=True)
@@ -113,8 +117,6 @@ class Worker:
     def __init__(self, assignment: Assignment) -> None:
         self.assignment = assignment
         self.adapter = adapters.get(assignment.framework, assignment.job.variant)
-        self.peak_resident = 0
-        self.changes: dict[str, list[float | None]] = {}
         self.predictions: Predictions | None = None
         self.part_timer: parts.PartTimer | None = None
         # the environment shows this process a single GPU
@@ -161,68 +163,39 @@ class Worker:
         if self.assignment.task == PREDICT:
             self.work = Prediction(self.workload, self.assignment.job.model, self.batches)
         self.starts = EpochStart(self.work, initial, self.batches)
+        self.timer = EpochTimer(self.work, self.starts, self.assignment.gpu is not None, self.gpu)
         gc.collect()
         gc.freeze()  # all of this stays: scanning it before every epoch takes 0.1 s
         self.details = self.workload.details()
         return StartReply(self.details, self.workload.threads())
 
     def epoch(self, number: int, epoch: int) -> Epoch:
-        """Time an epoch (0 is the round's first), and check that it was over when it returned.
-
-        On a GPU a steady epoch is repeated, each time from other weights. What is compared with
-        other rows is computed once more, untimed, from those that a CPU starts from.
-        """
-        usage.reset_peak_resident()
-        idle_seconds = 0.0
-        if self.assignment.gpu is not None and epoch > 0:
-            timed = repeated_epoch(self.work, partial(self._repeat, epoch), self.gpu, number, epoch)
-            if self.work.continues:
-                idle_seconds = idle_fetch_seconds(partial(self._again, epoch), timed.wall_seconds)
-            self.starts.rewind(epoch, evidence.STEADY_SCALE)
-            result = self.work.run()
-        else:
-            self.starts.go_on(epoch)
-            timed, result = timed_epoch(self.work, self.gpu, number, epoch)
-        self.peak_resident = max(self.peak_resident, usage.peak_resident())
-        finished = self._check_finished(epoch, idle_seconds)
+        """Time an epoch (0 is the round's first), and check that it was over when it returned."""
+        timed, result = self.timer.time(number, epoch)
         if epoch == 1 and isinstance(self.work, Prediction):
             self.predictions = self.work.predictions(result)
-        losses = finite_or_none(self.work.losses(result))
-        if self.assignment.gpu is None and epoch > 0:
-            timed = self._repeat_if_short(timed)
-        return replace(timed, losses=losses, **finished)
+        return timed
 
-    def _repeat_if_short(self, timed: Epoch) -> Epoch:
-        """Time a short steady epoch again, from other weights, and return the mean.
-
-        Afterwards the workload is in the state that the first repetition left.
-        """
-        epochs = [timed]
-        while len(epochs) < MAX_CPU_REPEATS and total_seconds(epochs) < MIN_CPU_SECONDS:
-            self._repeat(timed.epoch)
-            again, _ = timed_epoch(self.work, None, timed.round, timed.epoch)
-            epochs.append(again)
-        if len(epochs) > 1:
-            self.starts.rewind(timed.epoch, evidence.STEADY_SCALE)
-            self.work.run()
-        return mean_epoch(epochs)
-
-    def _repeat(self, epoch: int) -> None:
-        """Bring the workload to the start of a steady epoch, from weights of its own each time."""
-        self.starts.rewind(epoch, self.starts.other_scale())
-
-    def _again(self, epoch: int) -> Callable[[], Weights]:
-        """Run a steady epoch once more; return what fetches its weights."""
-        self._repeat(epoch)
-        self.work.run()
-        return self.workload.weights
+    def replay(self, number: int) -> Replay:
+        """Run a timed epoch of the round once more, in pieces; no epochs can follow."""
+        return Replayer(self.work, self.starts, self.batches).replay(self.timer.runs, number)
 
     def final_stats(self) -> FinalStats:
         """Return the figures of the process after a round."""
-        peak = self.peak_resident if self.assignment.gpu is None else self.workload.peak_memory()
+        on_cpu = self.assignment.gpu is None
+        peak = self.timer.peak_resident if on_cpu else self.workload.peak_memory()
         details = self.workload.details().items()
         choices = {name: value for name, value in details if name not in self.details}
-        return FinalStats(peak, usage.cpus_allowed(), self.changes, self.predictions, choices)
+        changes: dict[int, list[Change]] = {}
+        for run in self.timer.runs:
+            if run.change:
+                found = {name: finite_or_none(array) for name, array in run.change.items()}
+                changes.setdefault(run.epoch, []).append(found)
+        return FinalStats(peak, usage.cpus_allowed(), changes, self.predictions, choices)
+
+    def untimed_calls(self) -> dict[str, UntimedCalls]:
+        """Return what the calls took that are in no epoch's seconds."""
+        return self.workload.meter.calls()
 
     def latency(self, number: int) -> Latency:
         """Time the prediction of each batch of an epoch, one after the other, each waited for.
@@ -241,11 +214,36 @@ class Worker:
             )
         return Latency(number, float(np.median(seconds)), float(np.percentile(seconds, 99)))
 
-    def masked_losses(self) -> list[float | None]:
-        """Train the first steps of the first epoch once more, with given dropout masks."""
-        self.starts.load(1.0)
-        self.workload.place(evidence.first_batches(self.assignment.job.model, self.batches))
-        return finite_or_none(self.workload.train_epoch())
+    def undropped_losses(self) -> list[float | None]:
+        """Train the first steps of the first epoch by the model whose dropouts drop nothing."""
+        job = self.assignment.job
+        workload = self._build(replace(job, model=without_dropouts(job.model)))
+        self.starts.augment(0)
+        workload.load_weights(self.starts.weights(1.0))
+        workload.place(evidence.first_batches(job.model, self.batches))
+        return finite_or_none(workload.train_epoch())
+
+    def drift(self) -> Drift:
+        """Return how far the first steady epoch moves where the weights that it starts from are
+        rounded otherwise.
+        """
+        (timed, *_) = (run for run in self.timer.runs if run.epoch == 1)
+        weights = evidence.rounded_otherwise(
+            self.starts.weights(timed.scale), self.assignment.job.compute
+        )
+        self.workload.load_weights(weights)
+        self.starts.augment(0)
+        self.workload.place(self.batches)
+        losses = self.workload.train_epoch()
+        after = self.workload.weights()
+        change = {name: sketch(weights[name], array) for name, array in after.items()}
+        with np.errstate(all="ignore"):
+            found = np.abs(losses / timed.steps[:, 0] - 1)
+        return Drift(finite_or_none(found), change_distance(timed.change, change))
+
+    def prove_gradient(self, expected: ExpectedGradients) -> GradientParity:
+        """Return how far the gradients of a whole batch are from the reference's."""
+        return batch_gradient.prove(self._build, self.assignment, expected)
 
     def target_epoch(self, number: int, what: str) -> TargetEpoch:
         """Train one more epoch towards a target; number 0 starts from the initial weights.
@@ -255,10 +253,10 @@ class Worker:
         if number == 0:
             self.starts.load(1.0)
         self.starts.augment(number)
-        epoch, _ = timed_epoch(self.work, self.gpu, 1, 0)
-        figures = self.test()
+        epoch, result = timed_epoch(self.work, self.gpu, 1, 0)
+        losses, figures = finite_or_none(self.work.losses(result)), self.test()
         reached = figures.accuracy if what == "accuracy" else figures.loss
-        return TargetEpoch(epoch.wall_seconds, epoch.cpu_seconds, reached)
+        return TargetEpoch(epoch.wall_seconds, epoch.cpu_seconds, reached, losses)
 
     def peak(self, work: PeakWork) -> Peak:
         """Return the fastest matrix multiplication and copy of the framework, without a model."""
@@ -278,6 +276,7 @@ class Worker:
         """Time parts of a training step that follow one another; no epochs can follow."""
         if self.part_timer is None:
             del self.workload, self.work, self.starts, self.batches  # their memory is needed
+            del self.timer
             self.part_timer = parts.PartTimer(
                 lambda model: self._build(replace(self.assignment.job, model=model)),
                 self.assignment.batch_size,
@@ -308,42 +307,8 @@ class Worker:
                 test.labels[i : i + size],
             )
 
-    def _build(self, job: Job) -> Workload:
+    def _build(self, job: Job) -> CheckedWorkload:
         return CheckedWorkload(self.adapter.build(job), job.model)
-
-    def _check_finished(self, epoch: int, idle_seconds: float) -> dict[str, Any]:
-        """Return whether the epoch was over when it returned, as the fields of Epoch for that.
-
-        idle_seconds: what a first fetch of the weights takes on an idle device; 0 where that was
-        not measured: then the second fetch is compared with the first. Raises AdapterError where a
-        prediction changed the weights.
-        """
-        if not self.work.continues:
-            self._check_unchanged(epoch)
-            return {}
-        (first, seconds), (again, seconds_again) = (
-            timed_without_delay(self.workload.weights) for _ in range(2)
-        )
-        if epoch == 1:
-            start = self.starts.weights(self.starts.scale(epoch))
-            self.changes = {n: evidence.sketch(start[n], again[n]) for n in again}
-        if self.assignment.gpu is not None:
-            self.workload.free_memory()
-        return {
-            "late_seconds": max(0.0, seconds - max(seconds_again, idle_seconds)),
-            "still_training": any(
-                not np.array_equal(first[name], again[name], equal_nan=True) for name in first
-            ),
-        }
-
-    def _check_unchanged(self, epoch: int) -> None:
-        """Raise AdapterError where the weights are not those that the last epoch started from."""
-        repeated = self.assignment.gpu is not None and epoch > 0
-        scale = evidence.STEADY_SCALE if repeated else self.starts.scale(epoch)
-        now = self.workload.weights()
-        for name, array in self.starts.weights(scale).items():
-            if not np.array_equal(array, now[name], equal_nan=True):
-                raise AdapterError(f"predict_epoch() of the adapter changed {name}")
 
 
 def answer(worker: Worker, request: tuple[str, tuple[Any, ...]]) -> bytes:

@@ -26,6 +26,7 @@ from .formatting import (
 from .headings import heading
 from .layers import explanations, sums, warnings as part_warnings
 from .remarks import Problem, problems
+from .replays import replay_sentence
 from .row_names import row_name
 from .verdicts import MAX_NAMED, verdicts
 
@@ -161,11 +162,13 @@ def _parity(comparison: Comparison) -> str:
     else:
         who = joined(row_name(comparison, r) for r in proved)
     verb = "do" if len(proved) > 1 else "does"
+    again = replay_sentence(proved)
     left_out = reference.left_out if reference else []
     shortened = f" The proof has {joined(left_out)}." if left_out else ""
     return (
         f"{who} {verb} the same work as the NumPy reference: in float64 the largest deviation is "
         f"{largest:.0e} ({FLOAT64_BOUND:.0e} is allowed).{shortened}{_precision(proved)}"
+        + (f" {again}" if again else "")
     )
 
 

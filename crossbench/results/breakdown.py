@@ -14,6 +14,8 @@ from .statistics import Estimate, estimate, round_ratios
 if TYPE_CHECKING:
     from .comparison import Comparison
 
+MAX_COLLECT_SECONDS = 0.5
+"""Seconds that collecting garbage may take before a call that is timed, or as long as the call."""
 MAX_NORM_DIFFERENCE = 1e-2
 """The largest relative difference of the norm of a part's gradients, in the timed run, from the
 median of all frameworks: in float32 a near tie in a max-pool moves it by less. Dropouts, whose
@@ -147,6 +149,12 @@ def _own_problem(found: PartResult | None) -> str | None:
         return "it was not measured"
     if found.problem is not None:
         return found.problem
+    for time in found.times:
+        if time.collect_seconds > max(MAX_COLLECT_SECONDS, time.with_seconds):
+            return (
+                f"collect_garbage() took {time.collect_seconds:.2g} s before a call of "
+                f"{time.with_seconds:.2g} s: work must not move there"
+            )
     if found.deviation is not None and found.deviation <= FLOAT64_BOUND:
         return None
     size = "not finite" if found.deviation is None else f"off by {found.deviation:.1e}"

@@ -12,12 +12,16 @@ from ..inputs.names import IDIOMATIC, Compute, full_name
 from .epochs import Epoch, Latency, Predictions, TargetEpoch, Task, Usage
 from .machine import Peak
 from .number_types import Count, NonNegative, Positive, Share
-from .parity import Parity, PrecisionParity
+from .parity import GradientParity, Parity, PrecisionParity
 from .parts import PartResult
+from .replay import Replay
+from .untimed import UntimedCalls
 
 MAX_CHOICES = 10
 """Different values of one choice that are kept."""
 Choices = Annotated[list[str], Meta(max_length=MAX_CHOICES)]
+Change = dict[str, list[float | None]]
+"""Change of each parameter in an epoch, as a sketch: sums of its values with random signs."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,11 @@ def device_type(device: str) -> str:
     return device.partition(":")[0]
 
 
+def epoch_name(number: int) -> str:
+    """Return what an epoch of a round is called, 0 being its first."""
+    return f"epoch {number}" if number else "the first epoch"
+
+
 @dataclass
 class CellResult:
     """Hold all results of a cell. reason: why it is unavailable or failed, in a line."""
@@ -120,6 +129,8 @@ class CellResult:
     parity: Parity | None = None
     precision: PrecisionParity | None = None
     """Of a cell that computes in another precision than float32; None for the others."""
+    gradient: GradientParity | None = None
+    """Of a step with a whole batch; None where the losses of the first steps tell as much."""
     start_seconds: NonNegative | None = None
     """Wall seconds from the start of the first round's process to the data on the device."""
     epochs: list[Epoch] = field(default_factory=list)
@@ -149,11 +160,22 @@ class CellResult:
     peak: Peak | None = None
     peak_problem: str | None = None
     """Why the peak could not be measured, in a line."""
-    masked_losses: list[float | None] = field(default_factory=list)
-    """Losses of the first steps with given dropout masks; empty for models without dropouts."""
-    changes: dict[Positive, dict[str, list[float | None]]] = field(default_factory=dict)
-    """Change of each parameter in the first steady epoch, from evidence.sketch, by the steps of
-    that epoch."""
+    undropped_losses: list[float | None] = field(default_factory=list)
+    """Losses of the first steps with dropouts of the rate 0; empty for models without dropouts."""
+    loss_drift: list[NonNegative | None] = field(default_factory=list)
+    """Relative change of the loss of each step where the weights that an epoch starts from are
+    rounded otherwise; None where it is not finite. Empty for models with dropouts."""
+    change_drift: NonNegative = 0.0
+    """The distance of the change of the weights in that epoch from what it is then, relative to it.
+    """
+    changes: dict[Positive, Change] = field(default_factory=dict)
+    """Change of each parameter in the first steady epoch, by the steps of that epoch."""
+    other_changes: dict[Count, dict[Positive, Change]] = field(default_factory=dict)
+    """The same in the other epochs of a round, by epoch: 0 for the first."""
+    replays: list[Replay] = field(default_factory=list)
+    """One per round: a timed epoch that was run again in pieces."""
+    untimed: dict[str, UntimedCalls] = field(default_factory=dict)
+    """What calls take that are in no epoch's seconds, by the method's name: the shortest round."""
     to_target: list[TargetEpoch] = field(default_factory=list)
     """The epochs from the initial weights until the target or the time limit."""
     parts: dict[str, PartResult] = field(default_factory=dict)
@@ -177,6 +199,29 @@ class CellResult:
     def steady(self) -> list[Epoch]:
         """Return the other epochs of all rounds."""
         return [epoch for epoch in self.epochs if epoch.epoch > 0]
+
+    @property
+    def changes_of_epochs(self) -> dict[tuple[int, int], Change]:
+        """Return the changes of all epochs, by the epoch and its steps."""
+        of_epochs = {**self.other_changes, 1: self.changes}
+        return {
+            (epoch, steps): change
+            for epoch in sorted(of_epochs)
+            for steps, change in of_epochs[epoch].items()
+        }
+
+    @property
+    def losses_of_epochs(self) -> dict[str, list[float | None]]:
+        """Return the losses of the longest of each epoch of a round, and of each epoch on the way
+        to the target, by the name of the epoch.
+        """
+        found: dict[str, list[float | None]] = {}
+        for epoch in self.epochs:
+            name = epoch_name(epoch.epoch)
+            found[name] = max(found.get(name, []), epoch.losses, key=len)
+        for number, target in enumerate(self.to_target, 1):
+            found[f"epoch {number} to the target"] = target.losses
+        return found
 
     def has_round(self, number: int) -> bool:
         return any(epoch.round == number for epoch in self.epochs)

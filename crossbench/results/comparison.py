@@ -15,7 +15,7 @@ import msgspec
 from ..inputs.errors import ResultsError
 from ..inputs.names import FLOAT32, IDIOMATIC
 from ..inputs.printable import printable
-from . import breakdown, doubts, drawing, file
+from . import agreement, breakdown, doubts, drawing, file
 from .cells import CellResult, Group
 from .epochs import TRAIN, Epoch
 from .machine import Machine, Peak
@@ -197,7 +197,7 @@ class Comparison:
 
     def doubt(self, result: CellResult) -> str | None:
         """Return why the figures of a cell that ran are not ranked, in a line, or None."""
-        return self.own_doubt(result) or doubts.differing_from_others(self, result)
+        return self.own_doubt(result) or agreement.differing_from_others(self, result)
 
     def own_doubt(self, result: CellResult) -> str | None:
         """Return the same, without comparing what the cell computed to that of others."""

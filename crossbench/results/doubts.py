@@ -1,17 +1,21 @@
-"""Find out why a cell that ran is not ranked: its records show that it did other work."""
+"""Find out why a cell that ran is not ranked: its own records show that it did other work.
+
+What a cell computed is compared with what others did in agreement.py.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from statistics import median
 from typing import TYPE_CHECKING
 
-from ..inputs.names import FLOAT32, Compute
-from .cells import CellResult
+from ..inputs.names import BFLOAT16, FLOAT32, TF32, Compute
+from .cells import CellResult, epoch_name
 from .epochs import PREDICT
+from .losses import first_difference, shown
 from .parity import FLOAT32_FACTOR
-from .reference import FIRST_EPOCH, MASKED, STEADY_EPOCH, Reference, ReferenceLosses
+from .reference import FIRST_EPOCH, STEADY_EPOCH, UNDROPPED, Reference, ReferenceLosses
+from .replay import Replay
 
 if TYPE_CHECKING:
     from .comparison import Comparison
@@ -34,49 +38,23 @@ with the same rounding."""
 MAX_LATE_SHARE, MAX_LATE_SECONDS = 0.05, 0.005
 """Share of an epoch, and seconds, for which the device may go on working after the clock stopped,
 whichever is larger. The time to copy the weights to the host varies by less."""
-MAX_CHANGE_RATIO = 4.0
-"""The largest ratio of the change of a parameter in an epoch to that in another framework."""
-MAX_CHANGE_DISTANCE, MAX_COMPARED_STEPS = 0.5, 100
-"""The largest relative distance of the change of all parameters from another framework's, and the
-most steps of an epoch for which it is compared: a long epoch amplifies rounding. Adam may turn the
-change of one parameter by a third: near 0 rounding decides the sign of a gradient, and so of a
-whole step (resnet63, one step: a parameter up to 0.39, all together up to 0.13)."""
+REPLAY_BOUNDS: dict[Compute, float] = {FLOAT32: 1e-5, TF32: 1e-4, BFLOAT16: 1e-3}
+"""The largest relative difference of a step that was run again, where its losses do not move by
+more than that when the weights are rounded otherwise. On a CPU there was none."""
+MAX_REPLAYED_CHANGE = {"cpu": 1e-3, "gpu": 0.25}
+"""The largest distance of the weights at the end of an epoch that was run again, relative to their
+change, by device. On a CPU there was none. On a GPU atomic additions come in any order, and Adam
+makes a step of whole size out of rounding; nobody has measured it there."""
+UNTIMED_SECONDS, UNTIMED_ARRAY_SECONDS, UNTIMED_COPIES = 5e-3, 1e-3, 10.0
+"""Seconds, seconds for each array, and times that NumPy takes to copy all of them, that a call
+outside of the timed epochs may take."""
+MAX_UNTIMED_SHARE = 0.05
+"""Share of an epoch, or of a step, that such a call may take however few arrays it has."""
 MAX_PEAK_RATIO = 3.0
 """The largest ratio of a cell's FLOPs per second to those of the best matrix multiplication. A
 product may use half of a processor where the framework's convolutions use all of it: on an AMD
 EPYC PyTorch reached 236 GFLOP/s by MKL's product, 356 in resnet63 and 237 in text_lstm by oneDNN.
 Winograd's convolutions multiply up to 2.25 times less than FLOPs are counted."""
-
-Sketch = list[float | None]
-
-
-def change_difference(
-    reference: Reference,
-    steps: int,
-    ours: Mapping[str, Sketch],
-    theirs: Mapping[str, Sketch],
-    compute: Compute = FLOAT32,
-) -> str | None:
-    """Return how our change of the weights in an epoch differs from theirs, or None.
-
-    The text is to be continued with "than in". Only the sizes of the changes are compared for
-    models with dropouts, of which each framework draws its own masks, and in other
-    precisions than float32: mlp7_relu, which has noise to learn, changed by 54 % otherwise in JAX
-    than in PyTorch.
-    """
-    names = [name for name in theirs if name in ours and name not in reference.rounding_only]
-    for name in names:
-        a, b = _norm(ours[name]), _norm(theirs[name])
-        if max(a, b) > MAX_CHANGE_RATIO * min(a, b):
-            how = "more" if a > b else "less"
-            return f"an epoch changed {name} {how} ({a:.2g}, not {b:.2g})"
-    if reference.masked or steps > MAX_COMPARED_STEPS or compute != FLOAT32:
-        return None
-    distance = _norm(_distance(ours[name], theirs[name]) for name in names)
-    whole = _norm(_norm(theirs[name]) for name in names)
-    if distance <= MAX_CHANGE_DISTANCE * whole:
-        return None
-    return f"an epoch changed the weights differently (by {distance / whole:.0%})"
 
 
 def own_doubt(comparison: Comparison, result: CellResult) -> str | None:
@@ -91,9 +69,14 @@ def own_doubt(comparison: Comparison, result: CellResult) -> str | None:
             return f"it was not proved to compute in {compute}"
         if wrong := result.precision.disagreement(compute):
             return f"it does not compute in {compute} as it should: {wrong}"
+    if result.gradient and (wrong := result.gradient.disagreement(compute)):
+        return f"it does not do the same work with a whole batch: {wrong}"
     return (
         _wrong_loss(comparison.reference, result)
         or _unfinished(result)
+        or _not_replayed(result)
+        or _changing_losses(comparison.reference, result)
+        or _untimed_work(comparison, result)
         or over_peak(comparison, result)
     )
 
@@ -106,14 +89,13 @@ def _wrong_loss(reference: Reference | None, result: CellResult) -> str | None:
     compute, errors = result.cell.compute, list[float]()
     for epoch, losses in _first_losses(result):
         expected = reference_losses.float64.get(epoch, [])
-        bound = _loss_bound(reference_losses, epoch, compute)
+        bound = loss_bound(reference_losses, epoch, compute)
         errors += _errors(losses, expected)
         for step, (loss, right) in enumerate(zip(losses, expected, strict=False), 1):
             if loss is None or abs(loss - right) > bound * abs(right):
-                found = "not finite" if loss is None else f"{loss:.7g}"
                 return (
                     f"it does not do the same work where it is timed: the loss of step {step} "
-                    f"({epoch}) is {found}, but {right:.7g} in the reference"
+                    f"({epoch}) is {shown(loss)}, but {right:.7g} in the reference"
                 )
     if compute != FLOAT32 and max(errors, default=0.0) < MIN_ERROR_SHARE * max(
         (
@@ -126,13 +108,23 @@ def _wrong_loss(reference: Reference | None, result: CellResult) -> str | None:
     return None
 
 
-def _loss_bound(reference: ReferenceLosses, epoch: str, compute: Compute) -> float:
+def loss_bound(reference: ReferenceLosses, epoch: str, compute: Compute) -> float:
     """Return the largest relative error of a loss in that epoch."""
     by_rounding = FLOAT32_FACTOR * _error_by_rounding(reference, epoch, compute)
     if compute != FLOAT32:
         return max(MIN_ROUNDED_LOSS_BOUND, by_rounding)
     near_zero = NEAR_ZERO_FACTOR * _largest_error(reference, epoch, reference.near_zero)
     return max(MIN_TIMED_LOSS_BOUND, by_rounding, near_zero)
+
+
+def loss_bound_of(reference: Reference, result: CellResult) -> float:
+    """Return the largest relative error of a loss of the cell's epochs, by the reference's first
+    ones.
+    """
+    known = reference.losses_of(result.cell)
+    if known is None:
+        return MIN_TIMED_LOSS_BOUND
+    return max(loss_bound(known, epoch, result.cell.compute) for epoch in known.float64)
 
 
 def _error_by_rounding(reference: ReferenceLosses, epoch: str, compute: Compute) -> float:
@@ -154,9 +146,9 @@ def _errors(losses: Iterable[float | None], exact: Iterable[float]) -> list[floa
     return [abs(a / b - 1) for a, b in pairs if a is not None and b]
 
 
-def _first_losses(result: CellResult) -> Iterator[tuple[str, Sketch]]:
+def _first_losses(result: CellResult) -> Iterator[tuple[str, list[float | None]]]:
     """Yield the losses that the reference has too, with the name of their epoch there."""
-    yield MASKED, result.masked_losses
+    yield UNDROPPED, result.undropped_losses
     for epoch in result.epochs:
         if epoch.epoch <= 1:
             yield (STEADY_EPOCH if epoch.epoch else FIRST_EPOCH), epoch.losses
@@ -174,6 +166,86 @@ def _unfinished(result: CellResult) -> str | None:
     return None
 
 
+def _not_replayed(result: CellResult) -> str | None:
+    """Return which timed epoch was another one where it was run again in pieces, or None."""
+    for replay in result.replays:
+        if found := _replay_difference(result, replay):
+            repetition = f", repetition {replay.repetition}" if replay.repetition > 1 else ""
+            return (
+                f"it does not do the same work where it is timed: {found} in calls of a few "
+                f"batches (round {replay.round}{repetition})"
+            )
+    return None
+
+
+def _replay_difference(result: CellResult, replay: Replay) -> str | None:
+    """Return how an epoch differed from that in pieces, or None; "in calls" is to follow."""
+    epoch, step, weights = epoch_name(replay.epoch), replay.step, replay.weights_deviation or 0.0
+    if replay.deviation > _replay_bound(result, step):
+        if result.cell.task == PREDICT:
+            by = f"{replay.deviation:.1e}"
+            return f"the logits of batch {step} of {epoch} differ by {by} from those"
+        losses = f"{shown(replay.timed)}, not {shown(replay.again)}"
+        return f"the loss of step {step} of {epoch} was {losses} as"
+    if weights > MAX_REPLAYED_CHANGE[result.cell.device_type]:
+        by = f"{weights:.1%} of their change"
+        return f"the weights at the end of {epoch} differ by {by} from those"
+    return None
+
+
+def _replay_bound(result: CellResult, step: int) -> float:
+    """Return the largest relative difference of a step that was run again."""
+    drift = [value or 0.0 for value in result.loss_drift[:step]]
+    return max(REPLAY_BOUNDS[result.cell.compute], max(drift, default=0.0))
+
+
+def _changing_losses(reference: Reference | None, result: CellResult) -> str | None:
+    """Return which loss differs from the same one in another epoch that started alike, or None.
+
+    A model with dropouts is left out: a variant that cuts a batch draws masks by its pieces.
+    """
+    if reference is None or reference.masked or not result.loss_drift:
+        return None
+    bound, longest = loss_bound_of(reference, result), result.losses_of_epochs
+    alike = [
+        (f"round {epoch.round}", epoch_name(epoch.epoch), epoch.losses) for epoch in result.epochs
+    ]
+    alike += [("the training to the target", epoch_name(0), t.losses) for t in result.to_target[:1]]
+    for where, name, losses in alike:
+        drifts = [result.loss_drift]
+        if found := first_difference(losses, longest.get(name, []), drifts, bound):
+            step, other, first = found
+            return (
+                f"it does not do the same work in all epochs: the loss of step {step} of {name} is "
+                f"{other} in {where}, but {first} in the longest one"
+            )
+    return None
+
+
+def _untimed_work(comparison: Comparison, result: CellResult) -> str | None:
+    """Return which call that is in no epoch's seconds takes too much of an epoch's, or None."""
+    steady = comparison.steady(result)
+    if steady is None:
+        return None
+    for name, calls in result.untimed.items():
+        is_place = name == "place"
+        epoch = steady.median / (comparison.batches(result) if is_place else 1)
+        seconds = calls.seconds if result.cell.on_gpu else min(calls.seconds, calls.cpu_seconds)
+        allowed = (
+            UNTIMED_SECONDS
+            + UNTIMED_ARRAY_SECONDS * calls.arrays
+            + UNTIMED_COPIES * calls.copy_seconds
+        )
+        if seconds > max(allowed, MAX_UNTIMED_SHARE * epoch):
+            of_what = ("a batch", "a step") if is_place else ("a call", "an epoch")
+            return (
+                f"{name}() takes {seconds:.2g} s for {of_what[0]}, outside of the timed epochs, "
+                f"where {of_what[1]} takes {epoch:.2g} s and a copy of the same arrays "
+                f"{calls.copy_seconds:.2g} s: work must not move there"
+            )
+    return None
+
+
 def over_peak(comparison: Comparison, result: CellResult) -> str | None:
     """Return that the cell is faster than the device can be, or None."""
     gflops, peak = comparison.gflops(result), comparison.peak(result)
@@ -183,75 +255,3 @@ def over_peak(comparison: Comparison, result: CellResult) -> str | None:
         f"{gflops:.4g} GFLOP/s are more than {MAX_PEAK_RATIO:.0f} times the best matrix "
         f"multiplication on the device ({peak.gflops:.4g}): it cannot have done all the work"
     )
-
-
-def differing_from_others(comparison: Comparison, result: CellResult) -> str | None:
-    """Return how what the cell computed in an epoch differs from what most others did, or None."""
-    others = [
-        other
-        for other in comparison.results
-        if other is not result
-        and other.cell.work == result.cell.work
-        and other.cell.compute == result.cell.compute
-        and other.steady
-        and comparison.own_doubt(other) is None
-    ]
-    differing = {
-        other.name: words for other in others if (words := _difference(comparison, result, other))
-    }
-    if 2 * len(differing) <= len(others):
-        return None
-    return f"{next(iter(differing.values()))} than in {', '.join(differing)}"
-
-
-def _difference(comparison: Comparison, result: CellResult, other: CellResult) -> str | None:
-    """Return how the results of the cell's first steady epoch differ from the other's, or None."""
-    if comparison.reference is None or not result.steady:
-        return None
-    if result.cell.task == PREDICT:
-        return _prediction_difference(comparison.reference, result, other)
-    differences = (
-        change_difference(
-            comparison.reference, steps, changes, other.changes[steps], result.cell.compute
-        )
-        for steps, changes in result.changes.items()
-        if steps in other.changes
-    )
-    return next(filter(None, differences), None)
-
-
-def _prediction_difference(
-    reference: Reference, result: CellResult, other: CellResult
-) -> str | None:
-    """Return which batch's logits, or how many predicted labels, differ from the other's, or None.
-
-    The weights and the examples are the same. The text is to be continued with "than in".
-    """
-    losses = reference.losses_of(result.cell)
-    bound = 2 * (
-        _loss_bound(losses, STEADY_EPOCH, result.cell.compute) if losses else MIN_TIMED_LOSS_BOUND
-    )
-    ours, theirs = (max((e.losses for e in r.steady), key=len) for r in (result, other))
-    for step, (a, b) in enumerate(zip(ours, theirs, strict=False), 1):
-        if a != b and (a is None or b is None or abs(a - b) > bound * abs(b)):
-            return f"the logits of batch {step} have another loss"
-    if result.predictions is None or other.predictions is None:
-        return None
-    if result.cell.compute != FLOAT32:  # near ties are those of float32
-        return None
-    differing = abs(result.predictions.correct - other.predictions.correct)
-    if differing <= max(result.predictions.near_ties, other.predictions.near_ties):
-        return None
-    return f"{differing:,} more or fewer examples are predicted right"
-
-
-def _distance(a: Sketch, b: Sketch) -> float:
-    """Return the Euclidean distance; infinite where one value is not finite and the other is."""
-    return _norm(
-        None if x is None or y is None else x - y for x, y in zip(a, b, strict=False) if x != y
-    )
-
-
-def _norm(values: Iterable[float | None]) -> float:
-    """Return the Euclidean norm; infinite where a value is not finite."""
-    return math.hypot(*(math.inf if value is None else value for value in values))

@@ -159,3 +159,5 @@ class TargetEpoch:
     cpu_seconds: Annotated[float, Meta(ge=0)]
     reached: float | None
     """The accuracy, as a fraction, or the mean loss; None where the loss is not finite."""
+    losses: list[float | None] = field(default_factory=list)
+    """Loss of each step; None where it was not finite."""

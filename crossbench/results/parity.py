@@ -8,7 +8,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from ..inputs.names import BFLOAT16, TF32, Compute
+from ..inputs.names import BFLOAT16, FLOAT32, TF32, Compute
 
 FLOAT64_BOUND = 1e-9
 """The largest deviation of a tensor from the reference's in float64, ‖a - b‖ / ‖b‖."""
@@ -20,7 +20,8 @@ MIN_FLOAT32_BOUND, MIN_LOSS_BOUND = 2e-5, 2e-6
 TensorFloat-32 deviate by more than 1e-4."""
 FLOAT64_LEVEL = 1e-9
 """A smaller deviation from float64 shows that a float32 run did not compute in float32."""
-TENSOR_KINDS = {"logits": "logits", "gradient of ": "gradients", "losses of the steps": "losses"}
+GRADIENT_PREFIX = "gradient of "
+TENSOR_KINDS = {"logits": "logits", GRADIENT_PREFIX: "gradients", "losses of the steps": "losses"}
 """How the names of the computed tensors begin, and what they are called in messages. The weights
 after the steps are not among them: float32 may hold them exactly."""
 FULL_FLOAT32_BOUND = 1e-5
@@ -48,6 +49,10 @@ LAST_PLACE = {BFLOAT16: 2.0**-7, TF32: 2.0**-10}
 MIN_PRECISION_SHARE = 0.1
 """The smallest deviation of the logits, and of the gradients, as a share of the smaller one of the
 two forms: what lies below was computed in a higher precision."""
+MIN_GRADIENT_SHARE = 0.4
+"""The same for the gradient of each parameter but biases: in honest rows it was 0.67 at least."""
+MIN_GRADIENT_BOUND = 1e-4
+"""The deviation that is always allowed to a float32 gradient of a whole batch of the data."""
 OPTIMIZER_BOUND = 2.5e-4
 """The largest deviation of a step of the optimizer from the reference's, of the same gradients:
 honest rows of all models lie below 1.7e-4, a momentum in bfloat16 is off by 1e-3, and RMSprop's
@@ -81,6 +86,7 @@ class PrecisionParity:
                 compute, self.observed, {name: self.bound(name, compute) for name in self.observed}
             )
             or self._too_exact(compute)
+            or too_exact(compute, self._gradients(self.observed), self._forms)
             or _over(
                 f"float32, with the row's own gradients in {compute}",
                 {f"the optimizer's step of {n}": v for n, v in self.optimizer.items()},
@@ -119,9 +125,17 @@ class PrecisionParity:
             and value > max(NOTED_BIAS_DEVIATION, PRECISION_FACTOR * self._expected(name))
         }
 
+    @property
+    def _forms(self) -> list[Deviations]:
+        """Return the deviations of the reference's two forms."""
+        return [self.operands, self.everywhere]
+
+    def _gradients(self, deviations: Deviations) -> Deviations:
+        return {n: v for n, v in deviations.items() if n.startswith(GRADIENT_PREFIX)}
+
     def _expected(self, name: str) -> float:
         """Return the larger deviation of the reference's two forms."""
-        return max(form.get(name) or 0.0 for form in (self.operands, self.everywhere))
+        return max(form.get(name) or 0.0 for form in self._forms)
 
     def _too_exact(self, compute: Compute) -> str | None:
         """Return which tensors were computed in a higher precision, or None."""
@@ -138,6 +152,52 @@ class PrecisionParity:
             if largest < MIN_PRECISION_SHARE * min(forms):
                 return f"the {kind} are computed in a higher precision than {compute}"
         return None
+
+
+@dataclass(frozen=True)
+class GradientParity:
+    """Hold the deviations of each parameter's gradient, of a training step with a whole batch, from
+    the NumPy float64 reference's: ‖a - b‖ / ‖b‖ by name; None for what is not finite.
+
+    observed: the row's. forms: those of the reference itself, in float32 and where the inputs of
+    ReLUs near 0 are on the other side; in another precision where it rounds, see PrecisionParity.
+    """
+
+    observed: Deviations
+    forms: dict[str, Deviations]
+
+    def disagreement(self, compute: Compute) -> str | None:
+        """Return in what it differs from the reference, in a line, or None."""
+        bounds = {name: self._bound(name, compute) for name in self.observed}
+        wrong = _over(compute, self.observed, bounds)
+        if wrong or compute == FLOAT32:
+            return wrong
+        return too_exact(compute, self.observed, list(self.forms.values()))
+
+    def _bound(self, name: str, compute: Compute) -> float:
+        """Return the largest deviation that a gradient may have."""
+        largest = max(form.get(name) or 0.0 for form in self.forms.values())
+        if compute == FLOAT32:
+            return max(MIN_GRADIENT_BOUND, FLOAT32_FACTOR * largest)
+        if name.endswith("bias"):  # see NOTED_BIAS_DEVIATION
+            return math.inf
+        return max(LAST_PLACE[compute], PRECISION_FACTOR * largest)
+
+
+def too_exact(compute: Compute, observed: Deviations, forms: list[Deviations]) -> str | None:
+    """Return which gradient was computed in a higher precision, in a line, or None.
+
+    forms: the deviations of the reference itself, where it rounds. A bias' gradient is a sum over
+    the examples, which may be in any precision.
+    """
+    for name, value in observed.items():
+        least = min(form.get(name) or 0.0 for form in forms)
+        if not name.endswith("bias") and (value or 0.0) < MIN_GRADIENT_SHARE * least:
+            return (
+                f"the {name} is computed in a higher precision than {compute}: it differs by "
+                f"{value or 0.0:.1e} from float64, the reference's by {least:.1e}"
+            )
+    return None
 
 
 @dataclass(frozen=True)

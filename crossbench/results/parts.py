@@ -35,13 +35,15 @@ class PartTime:
 
     seconds: by which a step with the part takes longer than the same without it, the median of
     several passes; noise may make it negative. with_seconds: the median of the steps with it.
-    gradient_norm: of all gradients with the part; None where it is not finite, or not known.
+    gradient_norm: of all gradients with the part, those of the last timed call; None where it is
+    not finite, or not known. collect_seconds: of the collection of garbage before that call.
     """
 
     round: Positive
     seconds: Annotated[float, Meta(ge=-1e9, le=1e9)]
     with_seconds: Over0
     gradient_norm: NonNegative | None
+    collect_seconds: NonNegative = 0.0
 
 
 @dataclass

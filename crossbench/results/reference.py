@@ -9,16 +9,16 @@ from .cells import Cell
 from .epochs import Task
 from .number_types import Positive
 
-FIRST_EPOCH, STEADY_EPOCH, MASKED = "first epoch", "steady epoch", "given dropout masks"
+FIRST_EPOCH, STEADY_EPOCH, UNDROPPED = "first epoch", "steady epoch", "without dropouts"
 """Names of the epochs whose first losses the reference computes: a round's first epoch, its first
-steady one, or, to train models with dropouts, an epoch whose masks are given."""
+steady one, or, to train models with dropouts, an epoch whose dropouts have the rate 0."""
 
 
 @dataclass(frozen=True)
 class ReferenceLosses:
     """Hold the NumPy reference's losses of the first steps of a task with a batch size.
 
-    By epoch: FIRST_EPOCH and STEADY_EPOCH, or MASKED.
+    By epoch: FIRST_EPOCH and STEADY_EPOCH, or UNDROPPED.
     """
 
     task: Task

@@ -9,12 +9,15 @@ import pytest
 
 from crossbench.adapters.reference import NumpyArrays, ReferenceWorkload
 from crossbench.data import cifar10
-from crossbench.engine import timing, usage, worker
+from crossbench.engine import epoch_timer, timing, usage
 from crossbench.engine.assignment import Assignment, save_arrays
 from crossbench.engine.batches import ArrayBatches
+from crossbench.engine.epoch_start import EpochStart
+from crossbench.engine.epoch_timer import EpochTimer
+from crossbench.engine.evidence import STEADY_SCALE
 from crossbench.engine.peak import PeakWork
 from crossbench.engine.tasks import Training
-from crossbench.engine.timing import mean_epoch, repeated_epoch, timed_epoch
+from crossbench.engine.timing import mean_epoch, timed_epoch
 from crossbench.engine.worker import Worker
 from crossbench.results.epochs import Epoch, SystemActivity
 from crossbench.workload import Job
@@ -33,7 +36,7 @@ def workload(small_model):
 @pytest.fixture
 def short(monkeypatch):
     monkeypatch.setattr(timing, "WARM_UP_SECONDS", 0.1)
-    monkeypatch.setattr(timing, "MIN_TIMED_SECONDS", 0.2)
+    monkeypatch.setattr(epoch_timer, "MIN_TIMED_SECONDS", 0.2)
 
 
 @pytest.fixture
@@ -44,45 +47,68 @@ def clock(monkeypatch):
     return clock
 
 
+@pytest.fixture
+def timer(workload, small_model):
+    """Return a timer of the workload's epochs, as on a GPU."""
+    work, weights = Training(workload), small_model.initial_weights(0)
+    return EpochTimer(work, EpochStart(work, weights, workload.batches), True, None)
+
+
 @pytest.mark.usefixtures("short")
-def test_an_epoch_is_repeated_from_the_same_weights_until_it_can_be_measured(
-    workload, small_model, clock
-):
-    calls = []
-    train = workload.train_epoch
+def test_an_epoch_is_repeated_from_other_weights_until_it_can_be_measured(workload, timer, clock):
+    calls, scales = [], []
+    train, rewind = workload.train_epoch, timer.starts.rewind
 
     def train_epoch():
         calls.append("train")
         clock.now += 0.03
         return train()
 
-    def rewind():
+    def rewind_slowly(epoch, scale):
         calls.append("rewind")
+        scales.append(scale)
         clock.now += 0.01
-        workload.load_weights(small_model.initial_weights(0))
+        rewind(epoch, scale)
 
-    workload.train_epoch = train_epoch
-    epoch = repeated_epoch(Training(workload), rewind, None, 3, 1)
+    timer.work.run, timer.starts.rewind = train_epoch, rewind_slowly
+    epoch, losses = timer.time(3, 1)
     assert (epoch.round, epoch.epoch) == (3, 1)
-    assert calls == ["rewind", "train"] * (3 + 7)  # 0.12 s of warm-up, then 0.21 s timed
-    assert epoch.repeats == 7
+    # 0.12 s of warm-up, the first repetition, two from an idle device, six more until 0.21 s are
+    # timed, and the state of the first one again
+    assert calls == ["rewind", "train"] * (3 + 1 + 1 + 6 + 1)
+    assert epoch.repeats == len(timer.runs) == 7
     assert epoch.wall_seconds == pytest.approx(0.03)
     assert epoch.timed_seconds == pytest.approx(0.21)
-    assert epoch.untimed_seconds == pytest.approx(0.06)
-    assert epoch.started == pytest.approx(100.0 + 0.12 + 0.01)
+    np.testing.assert_array_equal(epoch.losses, losses)
+    assert scales[3] == scales[-1] == STEADY_SCALE == timer.runs[0].scale
+    assert len({run.scale for run in timer.runs}) == 7
+    assert [run.repetition for run in timer.runs] == [1, 2, 3, 4, 5, 6, 7]
+    np.testing.assert_array_equal(timer.runs[0].steps[:, 0], losses)
 
 
 @pytest.mark.usefixtures("short")
-def test_a_long_epoch_is_timed_once(workload, clock):
-    train = workload.train_epoch
+def test_a_long_epoch_is_timed_once(timer, clock):
+    train = timer.work.run
 
     def train_epoch():
         clock.now += 0.25
         return train()
 
-    workload.train_epoch = train_epoch
-    epoch = repeated_epoch(Training(workload), lambda: None, None, 1, 1)
+    timer.work.run = train_epoch
+    epoch, _ = timer.time(1, 1)
     assert (epoch.repeats, epoch.untimed_seconds) == (1, 0.0)
+
+
+def test_the_change_of_each_epoch_is_its_own(timer):
+    """Not that since the weights were loaded: an epoch that changes nothing must show."""
+    timer.on_gpu = False
+    timer.time(1, 0)
+    for epoch in (1, 2):
+        timer.time(1, epoch)
+    by_epoch = {run.epoch: run for run in timer.runs if run.repetition == 1}
+    after = timer.starts.change(STEADY_SCALE)
+    for name, change in by_epoch[1].change.items():
+        np.testing.assert_allclose(change + by_epoch[2].change[name], after[name], atol=1e-12)
 
 
 def test_seconds_are_the_mean_and_counters_the_sum():
@@ -148,8 +174,8 @@ def answering(tmp_path, cifar_directory, small_model, monkeypatch):
 @pytest.mark.usefixtures("short")
 def test_steady_epochs_on_a_gpu_train_the_same_as_on_a_cpu(answering, monkeypatch):
     """Each is repeated from the same weights, and the next starts where a single one would end."""
-    monkeypatch.setattr(worker, "MIN_CPU_SECONDS", 1000.0)
-    monkeypatch.setattr(worker, "MAX_CPU_REPEATS", 3)
+    monkeypatch.setattr(epoch_timer, "MIN_CPU_SECONDS", 1000.0)
+    monkeypatch.setattr(epoch_timer, "MAX_CPU_REPEATS", 3)
     on_cpu, on_gpu = answering(), answering(gpu=0)
     for epoch in range(4):
         expected, found = on_cpu.epoch(1, epoch), on_gpu.epoch(1, epoch)
@@ -162,7 +188,7 @@ def test_steady_epochs_on_a_gpu_train_the_same_as_on_a_cpu(answering, monkeypatc
 
 
 def test_an_epoch_that_is_long_enough_is_timed_once_on_a_cpu(answering, monkeypatch):
-    monkeypatch.setattr(worker, "MIN_CPU_SECONDS", 0.0)
+    monkeypatch.setattr(epoch_timer, "MIN_CPU_SECONDS", 0.0)
     assert answering().epoch(1, 1).repeats == 1
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from crossbench import adapters
-from crossbench.engine.batches import ArrayBatches
+from crossbench.engine.batches import BatchList
 
 
 class Planted:
@@ -25,6 +25,8 @@ class Planted:
         return getattr(adapters.get(self.name), name)
 
     def build(self, job):
+        if self.fault in OF_JOBS:
+            return adapters.get(self.name).build(self.fault(job))
         workload = adapters.get(self.name).build(job)
         self.fault(workload)
         return workload
@@ -33,7 +35,8 @@ class Planted:
 def is_timed(batches):
     """Return whether these are the batches of the timed run.
 
-    The parity check has four batches of at most 64 examples, the dropout probe one of 128.
+    The parity check has four batches of at most 64 examples, the dropout probe one of 128. A timed
+    epoch is run again in calls of one to three batches.
     """
     return len(batches) not in (1, 4)
 
@@ -182,6 +185,171 @@ def is_stopped(workload):
     _wrap_train_epoch(workload, train)
 
 
+def _in_other_order(order):
+    """Return the fault of training in another order where an epoch is longer than the calls in
+    which it may be run again: `order` takes the number of steps and returns the batch of each, or
+    None where a step is left out. Its loss is then that of the step before.
+    """
+
+    def fault(workload):
+        places = []
+
+        def reordered(batches):
+            places[:] = order(len(batches))
+            every = list(batches)
+            return BatchList([every[i] for i in places if i is not None], batches.streamed)
+
+        def train(batches, train_epoch):
+            losses = train_epoch()
+            if not is_long(batches):
+                return losses
+            left, found = iter(losses), []
+            for taken in places:
+                found.append(found[-1] if taken is None else next(left))
+            return np.array(found)
+
+        place = workload.place
+        workload.place = lambda batches: place(reordered(batches) if is_long(batches) else batches)
+        _wrap_train_epoch(workload, train)
+
+    return fault
+
+
+def is_long(batches):
+    """Return whether an epoch is longer than any in the proof, or in a call of few batches."""
+    return len(batches) > 4
+
+
+def _replaced(step, other):
+    """Return the order in which the batch of one step is that of another."""
+
+    def order(steps):
+        places = list(range(steps))
+        places[step] = places[other]
+        return places
+
+    return order
+
+
+def _used_twice(step):
+    """Return the order in which a batch is used twice, and the last one not at all."""
+
+    def order(steps):
+        places = list(range(steps))
+        places.insert(step, places[step])
+        return places[:steps]
+
+    return order
+
+
+drops_fourths = _in_other_order(
+    lambda steps: [None if step > 4 and step % 4 == 3 else step for step in range(steps)]
+)
+stops_late = _in_other_order(
+    lambda steps: [step if step < steps - steps // 3 else None for step in range(steps)]
+)
+repeats_first = _in_other_order(_replaced(1, 0))
+repeats_middle = _in_other_order(_replaced(5, 4))
+repeats_last = _in_other_order(_replaced(-1, -2))
+uses_first_twice = _in_other_order(_used_twice(0))
+uses_middle_twice = _in_other_order(_used_twice(5))
+uses_last_but_one_twice = _in_other_order(_used_twice(-2))
+
+
+def halves_late(workload):
+    """Train on half of each batch from the fifth one on."""
+
+    def place(batches):
+        return BatchList(
+            [batch if step < 4 else half(batch) for step, batch in enumerate(batches)],
+            batches.streamed,
+        )
+
+    def half(batch):
+        size = len(batch.labels) // 2
+        return replace(batch, inputs=batch.inputs[:size].copy(), labels=batch.labels[:size].copy())
+
+    _wrap_place(workload, place)
+
+
+def averages(workload):
+    """Leave the mean of the weights at the start and at the end of an epoch."""
+
+    def train(batches, train_epoch):
+        if not is_long(batches):
+            return train_epoch()
+        before = workload.weights()
+        losses = train_epoch()
+        after = workload.weights()
+        workload.load_weights({name: (before[name] + after[name]) / 2 for name in after})
+        return losses
+
+    _wrap_train_epoch(workload, train)
+
+
+def repetition_idles(workload):
+    """Return the losses of the epoch before in the second repetition of a steady epoch: the third
+    epoch of its process.
+    """
+    found = []
+
+    def train(batches, train_epoch):
+        if not is_long(batches):
+            return train_epoch()
+        found.append(found[-1] if len(found) == 2 else train_epoch())
+        return found[-1]
+
+    _wrap_train_epoch(workload, train)
+
+
+def third_epoch_idles(workload):
+    """Return the losses of the epoch before in the third one since the weights were loaded."""
+    load, found = workload.load_weights, []
+
+    def train(batches, train_epoch):
+        if not is_long(batches):
+            return train_epoch()
+        found.append(found[-1] if len(found) == 2 else train_epoch())
+        return found[-1]
+
+    def load_and_forget(weights):
+        found.clear()
+        load(weights)
+
+    _wrap_train_epoch(workload, train)
+    workload.load_weights = load_and_forget
+
+
+def trains_while_loading(workload):
+    """Train when the weights are loaded, and return the losses of that when an epoch is timed."""
+    load, place, train_epoch = workload.load_weights, workload.place, workload.train_epoch
+    placed, found = [], []
+
+    def remember(batches):
+        placed[:] = [batches]
+        place(batches)
+
+    def load_and_train(weights):
+        load(weights)
+        found[:] = [train_epoch()] if placed and is_long(placed[0]) else []
+
+    workload.place, workload.load_weights = remember, load_and_train
+    workload.train_epoch = lambda: found.pop() if found else train_epoch()
+
+
+def lowers_no_rate(job):
+    """Return the job with a learning rate that stays high where it should fall after some steps.
+
+    The schedule of the proof is shorter.
+    """
+    optimizer = job.model.optimizer
+    if optimizer.schedule is None or optimizer.schedule.steps < 5:
+        return job
+    schedule = replace(optimizer.schedule, steps=1_000_000)
+    model = replace(job.model, optimizer=replace(optimizer, schedule=schedule))
+    return replace(job, model=model)
+
+
 def _wrap_train_epoch(workload, train):
     """Let train_epoch call `train` with the placed batches and the real train_epoch."""
     place, train_epoch, placed = workload.place, workload.train_epoch, []
@@ -200,35 +368,30 @@ def _wrap_place(workload, change):
 
 
 def _first_batches(batches, number):
-    return replace(batches, inputs=batches.inputs[:number], labels=batches.labels[:number])
+    return BatchList(list(batches)[:number], batches.streamed)
 
 
 def _first_examples(batches, size):
-    return ArrayBatches(batches.inputs[:, :size].copy(), batches.labels[:, :size].copy())
+    return BatchList(
+        [
+            replace(batch, inputs=batch.inputs[:size].copy(), labels=batch.labels[:size].copy())
+            for batch in batches
+        ],
+        batches.streamed,
+    )
 
 
 def _padded(losses, number):
     return np.append(losses, np.full(number - len(losses), losses[-1]))
 
 
-FAULTS = (
-    remembers,
-    stops_early,
-    takes_less,
-    keeps_weights,
-    returns_early,
-    goes_on,
-    changes_nothing,
-    stops_parts_early,
-    stops_later,
-    is_stopped,
-)
+OF_JOBS = (lowers_no_rate,)
+"""Faults that change the job, not the workload."""
 
 
 def __getattr__(name):
-    """Return the adapter of an entry point such as "torch_remembers"."""
+    """Return the adapter that is named as in "torch_remembers"."""
     framework, _, fault = name.partition("_")
-    faults = {fault.__name__: fault for fault in FAULTS}
-    if fault not in faults:
+    if fault.startswith("_") or not callable(globals().get(fault)):
         raise AttributeError(name)
-    return Planted(framework, faults[fault])
+    return Planted(framework, globals()[fault])

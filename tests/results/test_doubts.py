@@ -8,20 +8,25 @@ from dataclasses import replace
 import pytest
 from samples import comparison, result
 
-from crossbench.results.doubts import MAX_COMPARED_STEPS
+from crossbench.results.agreement import MAX_COMPARED_STEPS
 from crossbench.results.machine import Peak
+from crossbench.results.parity import GradientParity
 from crossbench.results.reference import (
     FIRST_EPOCH,
-    MASKED,
     STEADY_EPOCH,
+    UNDROPPED,
     Reference,
     ReferenceLosses,
 )
+from crossbench.results.replay import NOT_FINITE, Replay
+from crossbench.results.untimed import UntimedCalls
 
 LOSSES = {FIRST_EPOCH: [2.3], STEADY_EPOCH: [2.3]}
 WORK = ("train", 100)
 REFERENCE = Reference(["conv1.bias"], False, [ReferenceLosses(*WORK, LOSSES, LOSSES)])
-MASKED_REFERENCE = Reference([], True, [ReferenceLosses(*WORK, {MASKED: [2.3]}, {MASKED: [2.3]})])
+MASKED_REFERENCE = Reference(
+    [], True, [ReferenceLosses(*WORK, {UNDROPPED: [2.3]}, {UNDROPPED: [2.3]})]
+)
 CHANGES = {"conv1.weight": [3.0, 4.0], "conv1.bias": [1.0, 0.0], "dense1.weight": [0.0, 0.1]}
 
 
@@ -93,11 +98,11 @@ def test_the_float32_error_of_the_reference_widens_the_bound():
     assert "(first epoch)" in doubts(found, reference=reference)[0]
 
 
-def test_losses_with_given_dropout_masks_are_compared():
+def test_losses_without_dropouts_are_compared():
     found = result("torch", [9.0, 1.0])
-    found.masked_losses = [2.4]
+    found.undropped_losses = [2.4]
     assert (
-        "(given dropout masks) is 2.4, but 2.3 in the ref"
+        "(without dropouts) is 2.4, but 2.3 in the ref"
         in doubts(found, reference=MASKED_REFERENCE)[0]
     )
 
@@ -197,3 +202,149 @@ def test_a_change_that_is_not_finite():
     )
     assert found[0] is None
     assert "conv1.weight more (inf, not 5)" in found[1]
+
+
+REPLAY = Replay(2, 3, 1, 1, 9, 7, 2.31, 2.29, 0.0, 0.0, 0.5)
+
+
+def replayed(drift=(), **fields):
+    found = result("torch", [9.0, 1.0, 1.0])
+    found.loss_drift = list(drift)
+    found.replays = [replace(REPLAY, round=1), replace(REPLAY, **fields)]
+    return found
+
+
+def test_an_epoch_whose_losses_differ_in_pieces_is_doubted():
+    (doubt,) = doubts(replayed(deviation=1.1e-5))
+    assert doubt == (
+        "it does not do the same work where it is timed: the loss of step 7 of epoch 1 was 2.31, "
+        "not 2.29 as in calls of a few batches (round 2)"
+    )
+    (doubt,) = doubts(replayed(deviation=NOT_FINITE, timed=None, repetition=3))
+    assert "was not finite, not 2.29 as in calls of a few batches (round 2, repetition 3)" in doubt
+    assert doubts(replayed(deviation=0.9e-5)) == [None]
+
+
+def test_a_step_that_rounding_moves_may_differ_in_pieces():
+    drift = [0.0] * 6 + [1e-3, 1.0]
+    assert doubts(replayed(drift, deviation=0.9e-3)) == [None]
+    assert doubts(replayed(drift, deviation=1.1e-3)) != [None]
+    assert doubts(replayed(drift, deviation=1.1e-3, step=8)) == [None]
+
+
+def test_an_epoch_whose_weights_differ_in_pieces_is_doubted():
+    (doubt,) = doubts(replayed(weights_deviation=1.1e-3, epoch=0))
+    assert doubt == (
+        "it does not do the same work where it is timed: the weights at the end of the first epoch "
+        "differ by 0.1% of their change from those in calls of a few batches (round 2)"
+    )
+    for within in (0.9e-3, None):
+        assert doubts(replayed(weights_deviation=within)) == [None]
+
+
+@pytest.mark.parametrize(
+    ("name", "calls", "words"),
+    [
+        ("load_weights", (0.2, 0.3, 10, 1e-4), "load_weights() takes 0.2 s for a call"),
+        ("place", (0.2, 0.3, 2, 1e-3), "place() takes 0.2 s for a batch"),
+        ("place", (0.019, 0.019, 2, 1e-3), "where a step takes 0.1 s"),
+        ("place", (0.016, 0.3, 2, 1e-3), None),  # 7 ms and ten copies
+        ("place", (0.3, 0.016, 2, 1e-3), None),  # it waited for a CPU
+        ("load_weights", (0.049, 0.049, 2, 0.0), None),  # a twentieth of an epoch
+    ],
+)
+def test_work_outside_of_the_timed_epochs_is_doubted(name, calls, words):
+    found = result("torch", [9.0, 1.0, 1.0])
+    found.untimed = {name: UntimedCalls(3, *calls)}
+    (doubt,) = doubts(found)
+    assert (doubt is None) if words is None else (words in doubt)
+
+
+def drifting(name, losses, drift=(1e-7, 1e-6), epoch=1):
+    found = result(name, [9.0, 1.0])
+    found.epochs = [
+        replace(e, losses=[2.3, *losses] if e.epoch == epoch else [2.3, 2.2, 2.1, 2.0])
+        for e in found.epochs
+    ]
+    found.loss_drift = list(drift)
+    return found
+
+
+def test_a_later_loss_that_only_one_framework_has_is_doubted():
+    honest = [drifting(name, [2.2, 2.1, 2.0]) for name in ("a", "b")]
+    for epoch, name in ((0, "the first epoch"), (1, "epoch 1")):
+        found = doubts(*honest, drifting("odd", [2.2, 2.11, 2.0], epoch=epoch))
+        assert found[:2] == [None, None]
+        assert found[2] == (
+            f"the loss of step 3 of {name} is another one (2.11, not 2.1) than in a cpu, b cpu"
+        )
+
+
+def test_losses_may_drift_apart_as_rounding_moves_them():
+    honest = drifting("a", [2.2, 2.1, 2.0])
+    assert doubts(honest, drifting("b", [2.2 * (1 + 2.9e-5), 2.1, 2.0])) == [None, None]
+    assert None not in doubts(honest, drifting("b", [2.2 * (1 + 3.1e-5), 2.1, 2.0]))
+    # beyond the steps whose drift is known: thirty times the largest difference before
+    assert doubts(honest, drifting("b", [2.2 * (1 + 2e-5), 2.1 * (1 + 5e-4), 2.0])) == [None, None]
+    assert None not in doubts(honest, drifting("b", [2.2 * (1 + 2e-5), 2.1 * (1 + 7e-4), 2.0]))
+
+
+def test_losses_are_not_compared_where_their_drift_is_not_known():
+    assert doubts(drifting("a", [2.2]), drifting("b", [2.1], drift=())) == [None, None]
+
+
+def test_a_round_with_other_losses_than_the_longest_one_is_doubted():
+    found = drifting("torch", [2.2, 2.1, 2.0])
+    found.epochs += [replace(e, round=2, losses=[2.3, 2.21]) for e in found.epochs]
+    (doubt,) = doubts(found)
+    assert "step 2 of the first epoch is 2.21 in round 2, but 2.2 in the longest one" in doubt
+
+
+def test_each_framework_has_one_vote():
+    odd = {"dense1_weight": [0.0, 0.02]}
+    many = [with_changes(f"a:{variant}", **odd) for variant in ("one", "two", "three")]
+    others = [with_changes("b"), with_changes("c")]
+    found = doubts(*many, *others)
+    assert found[3:] == [None, None]
+    assert all("less (0.02, not 0.1) than in b cpu, c cpu" in doubt for doubt in found[:3])
+
+
+def test_where_as_many_frameworks_differ_none_is_ranked():
+    odd = {"dense1_weight": [0.0, 0.02]}
+    assert None not in doubts(with_changes("a"), with_changes("a:two"), with_changes("b", **odd))
+
+
+def test_the_change_of_a_later_epoch_is_compared():
+    odd = with_changes("odd")
+    honest = [with_changes("a"), with_changes("b")]
+    for cell in (odd, *honest):
+        cell.other_changes = {3: {10: CHANGES}}
+    assert doubts(odd, *honest) == [None] * 3
+    odd.other_changes = {3: {10: {name: [0.0, 0.0] for name in CHANGES}}}
+    found = doubts(odd, *honest)
+    assert found[1:] == [None, None]
+    assert "an epoch changed conv1.weight less (0, not 5) than in a cpu, b cpu" in found[0]
+
+
+def test_a_change_may_turn_as_rounding_turns_it():
+    cells = [with_changes("a"), with_changes("b", conv1_weight=[4.0, -3.0])]
+    assert None not in doubts(*cells)
+    cells[0].change_drift = 0.5
+    assert doubts(*cells) == [None, None]
+
+
+GRADIENTS = {"gradient of conv1.weight": 1e-6, "gradient of dense1.bias": 1e-6}
+
+
+def test_a_gradient_of_a_whole_batch_that_differs_is_doubted():
+    found = result("torch", [9.0, 1.0])
+    found.gradient = GradientParity(
+        GRADIENTS | {"gradient of conv1.weight": 2e-3}, {"float32": GRADIENTS}
+    )
+    (doubt,) = doubts(found)
+    assert doubt == (
+        "it does not do the same work with a whole batch: gradient of conv1.weight differs by "
+        "2.0e-03 in float32 (at most 1e-04 is allowed)"
+    )
+    found.gradient = replace(found.gradient, observed=GRADIENTS)
+    assert doubts(found) == [None]

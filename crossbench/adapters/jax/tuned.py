@@ -88,6 +88,7 @@ class TunedWorkload(JaxWorkload):
         self.pools = _pooled(model.named_layers())
         super().__init__(replace(job, model=model))
         self.devices = jax.devices("cpu")[:count] if self.cuts else [self.device]
+        self.batch_size = 0
         self.pieces: int | None = None
         self.whole_step, self.step = self.step, self._step
         self.whole_backward, self.backward = self.backward, self._backward
@@ -148,7 +149,8 @@ class TunedWorkload(JaxWorkload):
 
     def place(self, batches: Batches) -> None:
         super().place(batches)
-        self.pieces = None
+        if batches.batch_size != self.batch_size:
+            self.batch_size, self.pieces = batches.batch_size, None
 
     def details(self) -> dict[str, str]:
         if self.pieces is None:

@@ -83,6 +83,7 @@ class TunedWorkload(ChannelsLastWorkload):
         self.pool = ThreadPoolExecutor(
             max(1, size), initializer=torch.set_num_threads, initargs=(1,)
         )
+        self.batch_size = 0
         self.pieces: int | None = None
 
     def new_optimizer(self) -> torch.optim.Optimizer:
@@ -97,7 +98,8 @@ class TunedWorkload(ChannelsLastWorkload):
 
     def place(self, batches: Batches) -> None:
         super().place(batches)
-        self.pieces = None
+        if batches.batch_size != self.batch_size:
+            self.batch_size, self.pieces = batches.batch_size, None
 
     def backward(self, inputs: Tensor, labels: Tensor, masks: Mapping[str, Tensor]) -> Tensor:
         if self.pieces is None:

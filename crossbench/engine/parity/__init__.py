@@ -19,6 +19,8 @@ from .examples import (
 from .expected import (
     ReferenceTensors as ReferenceTensors,
     compute_reference as compute_reference,
+    norms_of as norms_of,
+    rounding_only_gradients as rounding_only_gradients,
     sides_of_zero as sides_of_zero,
 )
 from .precision import (
@@ -28,6 +30,7 @@ from .precision import (
 )
 from .tensors import (
     PRECISIONS as PRECISIONS,
+    cast as cast,
     collect_tensors as collect_tensors,
     concatenate as concatenate,
     run_workload as run_workload,

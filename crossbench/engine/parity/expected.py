@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -11,12 +12,11 @@ import numpy as np
 
 from ...adapters.reference import ReferenceWorkload
 from ...models import SGD, Model, ReLU, Weights
-from ...results.parity import FLOAT64_BOUND
+from ...results.parity import FLOAT64_BOUND, GRADIENT_PREFIX
 from ...workload import Job, Workload
 from .differences import compare, deviation, norm
 from .examples import SEED, large_weights, proof_batches, proof_model, proof_weights
 from .tensors import (
-    GRADIENT_PREFIX,
     TRAINED_SUFFIXES,
     cast,
     collect_tensors,
@@ -171,15 +171,20 @@ def scales(
     norm is the scale there, and weights that change by chance are left out: Adam makes a full-size
     change out of rounding.
     """
-    norms = {name: norm(name, array) for name, array in tensors.items()}
-    gradients = math.hypot(*(n for name, n in norms.items() if name.startswith(GRADIENT_PREFIX)))
-    norms |= {f"{GRADIENT_PREFIX}{name}": gradients for name in rounding_only}
+    norms = norms_of(tensors, rounding_only)
     by_chance = {f"{name}{suffix}" for name in rounding_only for suffix in TRAINED_SUFFIXES}
     changes = _changes(model, tensors, seed)
     return {
         "float32": {name: scale for name, scale in norms.items() if name not in by_chance},
         "float64": norms | {n: change for n, change in changes.items() if n not in by_chance},
     }
+
+
+def norms_of(tensors: Weights, rounding_only: Iterable[str]) -> dict[str, float]:
+    """Return the norm of each tensor, of a gradient that is only rounding that of all gradients."""
+    norms = {name: norm(name, array) for name, array in tensors.items()}
+    gradients = math.hypot(*(n for name, n in norms.items() if name.startswith(GRADIENT_PREFIX)))
+    return norms | {f"{GRADIENT_PREFIX}{name}": gradients for name in rounding_only}
 
 
 def _changes(model: Model, tensors: Weights, seed: int) -> dict[str, float]:

@@ -22,10 +22,10 @@ from ...models.shortened import shortened
 from ...results.parity import PRODUCT_PREFIX, PrecisionParity
 from ...workload import Job, Workload
 from ..batches import ArrayBatches
-from .differences import compare, norm
+from .differences import compare
 from .examples import SEED, STEPS, proof_batches, proof_weights
-from .expected import rounding_only_gradients
-from .tensors import GRADIENT_PREFIX, LOSSES_NAME, cast, collect_untrained
+from .expected import norms_of, rounding_only_gradients
+from .tensors import LOSSES_NAME, cast, collect_untrained
 from .verdict import single_deviations
 
 
@@ -56,10 +56,7 @@ def precision_reference(model: Model, compute: Compute, file: Path) -> Precision
     exact = ReferenceWorkload(Job(model, "cpu", 1, "float64"))
     tensors = computed_tensors(exact, model, "float64")
     np.savez(file, *tensors.values())
-    scales = {name: norm(name, array) for name, array in tensors.items()}
-    gradients = math.hypot(*(n for name, n in scales.items() if name.startswith(GRADIENT_PREFIX)))
-    for name in rounding_only_gradients(tensors):
-        scales[f"{GRADIENT_PREFIX}{name}"] = gradients
+    scales = norms_of(tensors, rounding_only_gradients(tensors))
     reference = PrecisionReference(file, scales, {}, {})
 
     def deviations(everywhere: bool) -> dict[str, float | None]:

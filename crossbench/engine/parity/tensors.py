@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...models import Model, Weights
+from ...results.parity import GRADIENT_PREFIX
 from ...workload import Batch, Job, Workload
 from ..batches import ArrayBatches
 from .examples import (
@@ -21,8 +22,7 @@ from .examples import (
 )
 
 PRECISIONS = ("float64", "float32")
-
-GRADIENT_PREFIX, LOSSES_NAME = "gradient of ", "losses of the steps"
+LOSSES_NAME = "losses of the steps"
 
 TRAINED_SUFFIXES = (f" after {STEPS} steps", f" after {STEPS} steps from large values")
 """End of the names of the weights after the first and after the second set of steps."""

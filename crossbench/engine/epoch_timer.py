@@ -1,0 +1,153 @@
+"""Time the epochs of a round in a worker, and keep what each of them computed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..models import Weights
+from ..results.epochs import Epoch
+from . import usage
+from .checked import AdapterError
+from .epoch_start import EpochStart
+from .replay import TimedRun
+from .sketch import Sketches, difference
+from .tasks import WorkloadTask
+from .timing import (
+    MAX_CPU_REPEATS,
+    MIN_CPU_SECONDS,
+    MIN_TIMED_SECONDS,
+    finite_or_none,
+    idle_fetch_seconds,
+    mean_epoch,
+    timed_epoch,
+    timed_without_delay,
+    warm_up,
+)
+
+
+class EpochTimer:
+    """Time the epochs of one round, one after the other.
+
+    on_gpu: whether the workload is on a GPU. gpu: NVML's handle, or None. runs: what was timed.
+    """
+
+    def __init__(self, work: WorkloadTask, starts: EpochStart, on_gpu: bool, gpu: Any) -> None:
+        self.work, self.starts, self.on_gpu, self.gpu = work, starts, on_gpu, gpu
+        self.runs: list[TimedRun] = []
+        self.peak_resident = 0
+
+    def time(self, number: int, epoch: int) -> tuple[Epoch, Any]:
+        """Time an epoch (0 is the round's first), and check that it was over when it returned.
+
+        A short steady epoch is repeated, each time from other weights; its seconds are the mean,
+        its losses those of the first repetition, whose result is returned beside it. Afterwards
+        the workload is in the state that this one left.
+        """
+        usage.reset_peak_resident()
+        scale, is_repeated = self.starts.scale(epoch), self.on_gpu and epoch > 0
+        if is_repeated:
+            warm_up(self.work, partial(self._repeat, epoch))
+            self.starts.rewind(epoch, scale)
+        else:
+            self.starts.go_on(epoch)
+        before = self._change_before(epoch, scale)
+        timed, result = timed_epoch(self.work, self.gpu, number, epoch)
+        self.peak_resident = max(self.peak_resident, usage.peak_resident())
+        weights, finished = self._finished(timed, scale)
+        self._keep(timed, 1, scale, before, result, weights)
+        epochs = [timed, *self._repetitions(timed)]
+        if is_repeated or len(epochs) > 1:
+            self.starts.rewind(epoch, scale)
+            self.work.run()
+        losses = finite_or_none(self.work.losses(result))
+        return replace(mean_epoch(epochs), losses=losses, **finished), result
+
+    def _repetitions(self, timed: Epoch) -> Iterator[Epoch]:
+        """Time a short steady epoch again, from other weights each time, until it is long enough.
+
+        On a GPU MIN_TIMED_SECONDS must be timed; on a CPU MIN_CPU_SECONDS, or MAX_CPU_REPEATS.
+        """
+        enough, most = (
+            (MIN_TIMED_SECONDS, math.inf) if self.on_gpu else (MIN_CPU_SECONDS, MAX_CPU_REPEATS)
+        )
+        seconds, repetition = timed.wall_seconds, 1
+        while timed.epoch > 0 and seconds < enough and repetition < most:
+            repetition += 1
+            scale = self._repeat(timed.epoch)
+            before = self._change_before(timed.epoch, scale)
+            again, result = timed_epoch(self.work, self.gpu, timed.round, timed.epoch)
+            seconds += again.wall_seconds
+            weights = self.work.workload.weights() if self.work.continues else {}
+            self._keep(again, repetition, scale, before, result, weights)
+            yield again
+
+    def _repeat(self, epoch: int) -> float:
+        """Bring the workload to the start of a steady epoch, from weights of its own each time.
+
+        Returns what the initial weights are multiplied by.
+        """
+        scale = self.starts.other_scale()
+        self.starts.rewind(epoch, scale)
+        return scale
+
+    def _again(self, epoch: int) -> Callable[[], Weights]:
+        """Run a steady epoch once more; return what fetches its weights."""
+        self._repeat(epoch)
+        self.work.run()
+        return self.work.workload.weights
+
+    def _change_before(self, epoch: int, scale: float) -> Sketches:
+        """Return the change of the weights in the epochs that this one goes on from."""
+        return self.starts.change(scale) if self.work.continues and epoch > 1 else {}
+
+    def _keep(
+        self,
+        timed: Epoch,
+        repetition: int,
+        scale: float,
+        before: Sketches,
+        result: Any,
+        weights: Weights,
+    ) -> None:
+        """Keep what a repetition of an epoch computed. weights: those that it left."""
+        change = difference(self.starts.change(scale, weights), before)
+        steps = self.work.fingerprints(result)
+        run = TimedRun(timed.epoch, repetition, scale, steps, change, timed.wall_seconds)
+        self.runs.append(run)
+
+    def _finished(self, timed: Epoch, scale: float) -> tuple[Weights, dict[str, Any]]:
+        """Return the weights that an epoch left, and whether it was over when it returned, as the
+        fields of Epoch for that; no weights and no fields where it predicted.
+
+        Raises AdapterError where a prediction changed the weights.
+        """
+        workload = self.work.workload
+        if not self.work.continues:
+            self._check_unchanged(scale)
+            return {}, {}
+        (first, seconds), (again, idle_seconds) = (
+            timed_without_delay(workload.weights) for _ in range(2)
+        )
+        if self.on_gpu and timed.epoch > 0:
+            idle = idle_fetch_seconds(partial(self._again, timed.epoch), timed.wall_seconds)
+            idle_seconds = max(idle_seconds, idle)
+        if self.on_gpu:
+            workload.free_memory()
+        changed = any(not np.array_equal(first[n], again[n], equal_nan=True) for n in first)
+        return again, {
+            "late_seconds": max(0.0, seconds - idle_seconds),
+            "still_training": changed,
+        }
+
+    def _check_unchanged(self, scale: float) -> None:
+        """Raise AdapterError where the weights are not those that the last epoch started from."""
+        now = self.work.workload.weights()
+        for name, array in self.starts.weights(scale).items():
+            if not np.array_equal(array, now[name], equal_nan=True):
+                raise AdapterError(f"predict_epoch() of the adapter changed {name}")
