@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ..host.gpus import find_gpus
-from ..results.agreement import change_difference, size_difference
+from ..results.agreement import epoch_difference, size_difference
 from ..results.cells import MAX_CHOICES, CellResult, Change, epoch_name
 from ..results.epochs import PREDICT, Epoch, Usage
 from ..results.reference import Reference
@@ -110,8 +110,8 @@ class CellRound:
             if epoch != 1:
                 known = result.other_changes.setdefault(epoch, {}) if is_whole else {}
             before, compute = known.setdefault(self.steps, first), result.cell.compute
-            if differs := change_difference(
-                reference, self.steps, first, before, compute, result.change_drift
+            if differs := epoch_difference(
+                reference, epoch, self.steps, first, before, compute, result.change_drift
             ):
                 raise WorkerFailure(f"{differs} than in an earlier round")
 

@@ -58,6 +58,23 @@ def change_difference(
     return f"an epoch changed the weights differently (by {distance / whole:.0%})"
 
 
+def epoch_difference(
+    reference: Reference,
+    epoch: int,
+    steps: int,
+    ours: Mapping[str, Sketch],
+    theirs: Mapping[str, Sketch],
+    compute: Compute,
+    drift: float,
+) -> str | None:
+    """Return the same of an epoch of a round: of one that goes on from another only sizes are
+    compared, as rounding has moved its start.
+    """
+    if epoch > 1:
+        return size_difference(reference, ours, theirs)
+    return change_difference(reference, steps, ours, theirs, compute, drift)
+
+
 def size_difference(
     reference: Reference, ours: Mapping[str, Sketch], theirs: Mapping[str, Sketch]
 ) -> str | None:
@@ -107,15 +124,10 @@ def _difference(comparison: Comparison, result: CellResult, other: CellResult) -
         return None
     if result.cell.task == PREDICT:
         return _prediction_difference(reference, result, other)
-    theirs = other.changes_of_epochs
+    theirs, drift = other.changes_of_epochs, max(result.change_drift, other.change_drift)
     differences = (
-        change_difference(
-            reference,
-            steps,
-            changes,
-            theirs[epoch, steps],
-            result.cell.compute,
-            max(result.change_drift, other.change_drift),
+        epoch_difference(
+            reference, epoch, steps, changes, theirs[epoch, steps], result.cell.compute, drift
         )
         for (epoch, steps), changes in result.changes_of_epochs.items()
         if (epoch, steps) in theirs
@@ -130,8 +142,8 @@ def _loss_difference(reference: Reference, result: CellResult, other: CellResult
     """
     if reference.masked or not (result.loss_drift and other.loss_drift):
         return None
-    bound, theirs = 2 * loss_bound_of(reference, result), other.losses_of_epochs
-    for name, losses in result.losses_of_epochs.items():
+    bound, theirs = 2 * loss_bound_of(reference, result), other.longest_losses
+    for name, losses in result.longest_losses.items():
         drifts = (result.loss_drift, other.loss_drift)
         if found := first_difference(losses, theirs.get(name, []), drifts, bound):
             step, ours, right = found
@@ -146,8 +158,8 @@ def _prediction_difference(
 
     The weights and the examples are the same. The text is to be continued with "than in".
     """
-    bound, theirs = 2 * loss_bound_of(reference, result), other.losses_of_epochs
-    for name, losses in result.losses_of_epochs.items():
+    bound, theirs = 2 * loss_bound_of(reference, result), other.longest_losses
+    for name, losses in result.longest_losses.items():
         for step, (a, b) in enumerate(zip(losses, theirs.get(name, []), strict=False), 1):
             if a != b and (a is None or b is None or abs(a - b) > bound * abs(b)):
                 return f"the logits of batch {step} of {name} have another loss"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta
 
 from ..inputs.names import IDIOMATIC, Compute, full_name
-from .epochs import Epoch, Latency, Predictions, TargetEpoch, Task, Usage
+from .epochs import TRAIN, Epoch, Latency, Predictions, TargetEpoch, Task, Usage
 from .machine import Peak
 from .number_types import Count, NonNegative, Positive, Share
 from .parity import GradientParity, Parity, PrecisionParity
@@ -211,16 +212,30 @@ class CellResult:
         }
 
     @property
-    def losses_of_epochs(self) -> dict[str, list[float | None]]:
-        """Return the losses of the longest of each epoch of a round, and of each epoch on the way
-        to the target, by the name of the epoch.
+    def longest_losses(self) -> dict[str, list[float | None]]:
+        """Return the losses of the longest round by the name of their epoch, with those on the way
+        to the target.
+
+        Steady epochs of training go on from one another, and are one sequence; so are the epochs to
+        the target.
         """
-        found: dict[str, list[float | None]] = {}
+        rounds: dict[int, list[Epoch]] = {}
         for epoch in self.epochs:
-            name = epoch_name(epoch.epoch)
-            found[name] = max(found.get(name, []), epoch.losses, key=len)
-        for number, target in enumerate(self.to_target, 1):
-            found[f"epoch {number} to the target"] = target.losses
+            rounds.setdefault(epoch.round, []).append(epoch)
+        longest = max(rounds.values(), key=lambda epochs: sum(e.steps for e in epochs), default=[])
+        found = self.sequences(longest)
+        if self.to_target:
+            to_target = [loss for epoch in self.to_target for loss in epoch.losses]
+            found["the training to the target"] = to_target
+        return found
+
+    def sequences(self, epochs: Iterable[Epoch]) -> dict[str, list[float | None]]:
+        """Return the losses of a round's epochs, by the name of the epoch that each begins with."""
+        found: dict[str, list[float | None]] = {}
+        for epoch in epochs:
+            goes_on = epoch.epoch > 1 and self.cell.task == TRAIN
+            name = epoch_name(1 if goes_on else epoch.epoch)
+            found[name] = found.get(name, []) + epoch.losses
         return found
 
     def has_round(self, number: int) -> bool:

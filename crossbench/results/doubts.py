@@ -200,18 +200,23 @@ def _replay_bound(result: CellResult, step: int) -> float:
 
 
 def _changing_losses(reference: Reference | None, result: CellResult) -> str | None:
-    """Return which loss differs from the same one in another epoch that started alike, or None.
+    """Return which loss differs from the same one in another round that started alike, or None.
 
-    A model with dropouts is left out: a variant that cuts a batch draws masks by its pieces.
+    A model with dropouts is left out: a variant that cuts a batch draws masks by its pieces. Of
+    rounds whose epochs are of other lengths the first steady epochs are compared alone.
     """
     if reference is None or reference.masked or not result.loss_drift:
         return None
-    bound, longest = loss_bound_of(reference, result), result.losses_of_epochs
+    bound, longest = loss_bound_of(reference, result), result.longest_losses
+    steps = max(epoch.steps for epoch in result.epochs)
     alike = [
-        (f"round {epoch.round}", epoch_name(epoch.epoch), epoch.losses) for epoch in result.epochs
+        (f"round {epoch.round}", epoch.epoch, epoch.losses)
+        for epoch in result.epochs
+        if epoch.epoch <= 1
     ]
-    alike += [("the training to the target", epoch_name(0), t.losses) for t in result.to_target[:1]]
-    for where, name, losses in alike:
+    alike += [("the training to the target", 0, t.losses[:steps]) for t in result.to_target[:1]]
+    for where, number, losses in alike:
+        name = epoch_name(number)
         drifts = [result.loss_drift]
         if found := first_difference(losses, longest.get(name, []), drifts, bound):
             step, other, first = found

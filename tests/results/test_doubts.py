@@ -9,6 +9,7 @@ import pytest
 from samples import comparison, result
 
 from crossbench.results.agreement import MAX_COMPARED_STEPS
+from crossbench.results.epochs import TargetEpoch
 from crossbench.results.machine import Peak
 from crossbench.results.parity import GradientParity
 from crossbench.results.reference import (
@@ -348,3 +349,43 @@ def test_a_gradient_of_a_whole_batch_that_differs_is_doubted():
     )
     found.gradient = replace(found.gradient, observed=GRADIENTS)
     assert doubts(found) == [None]
+
+
+def of_two_steady_epochs(name, *losses):
+    found = result(name, [9.0, 1.0])
+    first, steady = found.epochs
+    found.epochs = [replace(first, losses=[2.3, 2.2])]
+    found.epochs += [replace(steady, epoch=i, losses=each) for i, each in enumerate(losses, 1)]
+    found.loss_drift = [1e-6, 1e-6]
+    return found
+
+
+def test_a_later_epoch_goes_on_from_where_rounding_has_moved_it():
+    a = of_two_steady_epochs("a", [2.3, 2.2], [2.1, 2.0])
+    moved = of_two_steady_epochs("b", [2.3, 2.2 * (1 + 2e-5)], [2.1 * (1 + 5e-4), 2.0])
+    assert doubts(a, moved) == [None, None]
+    found = doubts(a, of_two_steady_epochs("b", [2.3, 2.2], [2.11, 2.0]))
+    assert "the loss of step 3 of epoch 1 is another one (2.11, not 2.1) than in a cpu" in found[1]
+
+
+def test_of_a_later_epoch_only_the_size_of_the_change_is_compared():
+    cells = [with_changes("a"), with_changes("b")]
+    cells[0].other_changes = {2: {10: CHANGES}}
+    cells[1].other_changes = {2: {10: CHANGES | {"conv1.weight": [4.0, -3.0]}}}
+    assert doubts(*cells) == [None, None]
+
+
+def on_the_way(name, losses):
+    found = drifting(name, [2.2, 2.1, 2.0])
+    found.to_target = [TargetEpoch(1.0, 1.0, 0.3, losses)]
+    return found
+
+
+def test_the_losses_on_the_way_to_a_target_are_compared():
+    longest = [2.3, 2.2, 2.1, 2.0]
+    assert doubts(on_the_way("a", longest), on_the_way("b", longest)) == [None, None]
+    (doubt,) = doubts(on_the_way("a", [2.3, 2.2, 2.11, 2.0]))
+    assert "step 3 of the first epoch is 2.11 in the training to the target, but 2.1" in doubt
+    later = [*longest, 1.9]
+    found = doubts(on_the_way("a", later), on_the_way("b", [*longest, 1.8]))
+    assert "the loss of step 5 of the training to the target is another one" in found[1]
