@@ -68,12 +68,12 @@ class EpochStart:
         self.augment(max(0, epoch - 1))  # the first two have the same data
 
     def rewind(self, epoch: int, scale: float) -> None:
-        """Bring the workload back to the start of a steady epoch, training those before it."""
+        """Bring the workload back to the start of an epoch, training those that it goes on from."""
         self.load(scale)
         for earlier in range(epoch - 1 if self.work.continues else 0):
             self.augment(earlier)
             self.work.run()
-        self.augment(epoch - 1)
+        self.augment(max(0, epoch - 1))
 
     def augment(self, epoch: int) -> None:
         """Choose the random augmentation of an epoch, counted from the initial weights."""

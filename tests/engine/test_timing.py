@@ -8,10 +8,11 @@ import nvml
 import pytest
 
 from crossbench.adapters.reference import NumpyArrays, ReferenceWorkload
-from crossbench.data import cifar10
+from crossbench.data import Split, cifar10
+from crossbench.data.sources import Augmentation
 from crossbench.engine import epoch_timer, timing, usage
 from crossbench.engine.assignment import Assignment, save_arrays
-from crossbench.engine.batches import ArrayBatches
+from crossbench.engine.batches import ArrayBatches, AugmentedBatches
 from crossbench.engine.epoch_start import EpochStart
 from crossbench.engine.epoch_timer import EpochTimer
 from crossbench.engine.evidence import STEADY_SCALE
@@ -213,3 +214,13 @@ def test_the_memory_of_the_peak_is_freed_even_after_an_error(answering):
     with pytest.raises(MemoryError):
         made.peak(work)
     assert len(made.freed) == 3
+
+
+def test_the_first_two_epochs_of_a_round_have_the_same_augmentation(timer, workload):
+    split = Split(np.zeros((8, *workload.model.input_shape), np.float32), np.zeros(8, np.int64))
+    timer.starts.batches = AugmentedBatches(split, 4, 2, Augmentation(0.1, True), 0)
+    for epoch, expected in ((0, 0), (1, 0), (2, 1)):
+        timer.starts.rewind(epoch, 1.0)
+        assert timer.starts.batches.epoch == expected
+        timer.starts.go_on(epoch)
+        assert timer.starts.batches.epoch == expected
