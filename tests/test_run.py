@@ -72,17 +72,14 @@ def test_epochs_and_progress_of_two_rounds(run):
     assert result.start_seconds > 0
     assert comparison.batches(comparison.results[0]) == 5
     whats = ("first epoch", "epoch 1 of 3", "epoch 2 of 3", "epoch 3 of 3")
-    assert progress[-5:] == [
-        f"reference cpu: round 2 of 2, {what}"
-        for what in (*whats, "a timed epoch once more in pieces")
-    ]
+    assert progress[-5:] == [f"reference cpu: round 2 of 2, {what}" for what in (*whats, "checks")]
 
 
 @pytest.mark.long
 def test_the_epochs_of_a_round_are_interleaved(run, plugin):
     progress = []
     run("reference,well", devices="cpu", rounds=2, epochs=2, progress=progress.append)
-    steps = [w.split(": ") for w in progress if ": round " in w and not w.endswith("in pieces")]
+    steps = [w.split(": ") for w in progress if ": round " in w and not w.endswith("checks")]
     assert [what for _, what in steps[::2]] == [what for _, what in steps[1::2]]
     assert all(a != b for (a, _), (b, _) in zip(steps[::2], steps[1::2], strict=True))
     assert len(steps) == 2 * 2 * 3

@@ -9,14 +9,13 @@ random, so that a part of the batch has another mean.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..adapters.reference import ReferenceWorkload, Rounding
-from ..inputs.names import BFLOAT16, FLOAT32, Compute
+from ..inputs.names import BFLOAT16, FLOAT32
 from ..models import SGD, Model, Weights
 from ..models.undropped import without_dropouts
 from ..results.parity import GRADIENT_PREFIX, GradientParity
@@ -24,7 +23,7 @@ from ..workload import Batch, Job, Workload
 from .assignment import Assignment, epoch_batches
 from .batches import ArrayBatches
 from .evidence import has_dropouts, reference_steps
-from .parity import compare, norms_of, rounding_only_gradients, sides_of_zero
+from .parity import ExpectedTensors, sides_of_zero
 
 LEARNING_RATE = 2.0**20
 """So large that the weights after the step are the gradient, to float32's precision."""
@@ -34,23 +33,6 @@ are taken even where that exceeds the FLOPs."""
 SEED = 71
 
 
-@dataclass(frozen=True)
-class ExpectedGradients:
-    """Hold the reference's float64 gradients, in a file that several processes map, and how far
-    the reference is from them in other forms; see GradientParity.
-    """
-
-    file: Path
-    scales: dict[str, float]
-    forms: dict[str, dict[str, float | None]]
-
-    def deviations(self, observed: Weights) -> dict[str, float | None]:
-        """Return the deviation of each gradient, None where it is not finite."""
-        with np.load(self.file) as arrays:
-            expected = dict(zip(self.scales, arrays.values(), strict=True))
-        return compare(observed, expected, self.scales)
-
-
 def is_needed(model: Model, batch_size: int) -> bool:
     """Return whether the losses of the first steps tell too little: of a single step, or of one
     whose dropout masks each framework draws.
@@ -58,15 +40,14 @@ def is_needed(model: Model, batch_size: int) -> bool:
     return has_dropouts(model) or reference_steps(model, batch_size) == 1
 
 
-def expected_gradients(assignment: Assignment, compute: Compute) -> ExpectedGradients:
+def expected_gradients(assignment: Assignment) -> ExpectedTensors:
     """Return the gradients that every framework must reproduce; writes their file."""
+    compute = assignment.job.compute
     model, few = proof_model(assignment.job.model), different_examples(assignment)
     weights = model.initial_weights(assignment.seed)
     exact = gradients(model, weights, few, "float64")
     file = assignment.data / f"gradients {assignment.batch_size} {compute}.npz"
-    np.savez(file, *exact.values())
-    scales = norms_of(exact, rounding_only_gradients(exact))
-    expected = ExpectedGradients(file, scales, {})
+    expected = ExpectedTensors.keep(file, exact)
 
     def form(dtype: str, rounding: Rounding | None = None, near_zero: float = 0.0) -> Any:
         return expected.deviations(gradients(model, weights, few, dtype, rounding, near_zero))
@@ -98,7 +79,7 @@ def gradients(
 
 
 def prove(
-    build: Callable[[Job], Workload], assignment: Assignment, expected: ExpectedGradients
+    build: Callable[[Job], Workload], assignment: Assignment, expected: ExpectedTensors
 ) -> GradientParity:
     """Return how far the gradients of a training step are from the reference's."""
     job = assignment.job

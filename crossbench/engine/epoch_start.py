@@ -16,7 +16,7 @@ from .evidence import (
     STEADY_SCALE,
     scale_weights,
 )
-from .sketch import Sketches, sketch
+from .sketch import Sketches, sketches
 from .tasks import WorkloadTask
 
 
@@ -50,11 +50,8 @@ class EpochStart:
 
         now: the workload's weights, where they are known.
         """
-        start = self.weights(scale)
-        return {
-            name: sketch(start[name], array)
-            for name, array in (self.work.workload.weights() if now is None else now).items()
-        }
+        now = self.work.workload.weights() if now is None else now
+        return sketches(self.weights(scale), now)
 
     def load(self, scale: float) -> None:
         """Bring the workload to the initial weights times the scale, and to the first data."""

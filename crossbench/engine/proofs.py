@@ -6,19 +6,19 @@ Nothing is timed meanwhile.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from ..host.machine import usable_cpus
 from ..host.run_directory import no_space_error
 from ..models import Model
 from ..models.parts import Work
-from ..results.parity import GradientParity, Parity, PrecisionParity
+from ..results.parity import Parity
 from . import parity
 from .assignment import Assignment
-from .batch_gradient import expected_gradients
 from .pool import thread_pool
 from .process import WorkerFailure, WorkerProcess
 
@@ -97,68 +97,39 @@ def start_work_proofs(
 
 
 @contextmanager
-def start_precision_proofs(
-    assignments: Sequence[Assignment], data: Path, timeout: float
-) -> Iterator[list[Future[PrecisionParity]]]:
-    """Prove how each assignment computes in its precision; at the end, kill what still runs.
-
-    Yields the proofs by assignment; where there is none, result() raises WorkerFailure.
-    """
-    computes = list(dict.fromkeys(a.job.compute for a in assignments))
-    at_once = max(MIN_CONCURRENT, len(usable_cpus()))
-    with thread_pool(len(computes) + min(len(assignments), at_once)) as pool:
-        references = {
-            compute: pool.submit(
-                parity.precision_reference,
-                assignments[0].job.model,
-                compute,
-                data / f"expected in {compute}.npz",
-            )
-            for compute in computes
-        }
-        group = WorkerGroup()
-
-        def prove(assignment: Assignment) -> PrecisionParity:
-            with group.start(assignment, timeout) as worker:
-                expected = references[assignment.job.compute].result()
-                proved: PrecisionParity = worker.ask("prove_precision", expected)
-                return proved
-
-        try:
-            yield [pool.submit(prove, assignment) for assignment in assignments]
-        finally:
-            group.kill()
-
-
-@contextmanager
-def start_gradient_proofs(
-    assignments: Sequence[Assignment], timeout: float
-) -> Iterator[list[Future[GradientParity]]]:
-    """Prove the gradients of a whole batch in a process for each assignment; at the end, kill what
+def start_tensor_proofs(
+    assignments: Sequence[Assignment],
+    request: str,
+    compute: Callable[[Assignment], parity.ExpectedTensors],
+    timeout: float,
+) -> Iterator[list[Future[Any]]]:
+    """Ask a process for each assignment how far it is from what is expected; at the end, kill what
     still runs.
 
-    Yields the proofs by assignment; where there is none, result() raises WorkerFailure.
+    request: the Worker method that takes the expected tensors. compute: returns them, once for
+    each batch size and precision, which may take long. Yields the proofs by assignment; where there
+    is none, result() raises WorkerFailure.
     """
     large = assignments[0].job.model.parameter_count > LARGE_MODEL
     at_once = 1 if large else max(MIN_CONCURRENT, len(usable_cpus()))
-    wanted = {(a.batch_size, a.job.compute): a for a in assignments}
+    wanted = {_of_tensors(assignment): assignment for assignment in assignments}
     with thread_pool(1 if large else len(wanted)) as computing, thread_pool(at_once) as pool:
-        references = {
-            key: computing.submit(expected_gradients, assignment, key[1])
-            for key, assignment in wanted.items()
-        }
+        expected = {key: computing.submit(compute, each) for key, each in wanted.items()}
         group = WorkerGroup()
 
-        def prove(assignment: Assignment) -> GradientParity:
-            expected = references[assignment.batch_size, assignment.job.compute].result()
+        def prove(assignment: Assignment) -> Any:
+            tensors = expected[_of_tensors(assignment)].result()
             with group.start(assignment, timeout) as worker:
-                proved: GradientParity = worker.ask("prove_gradient", expected)
-                return proved
+                return worker.ask(request, tensors)
 
         try:
             yield [pool.submit(prove, assignment) for assignment in assignments]
         finally:
             group.kill()
+
+
+def _of_tensors(assignment: Assignment) -> tuple[int, str]:
+    return assignment.batch_size, assignment.job.compute
 
 
 def _compute_reference(model: Model, directory: Path) -> parity.ReferenceTensors:

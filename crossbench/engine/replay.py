@@ -28,9 +28,9 @@ from .usage import Clock
 
 MAX_BATCHES = 3
 """The most batches of a call."""
-FIRST = 0.1
-"""The step that is named is the first whose deviation is so large a part of the largest one: what
-goes wrong in a step moves the later ones, too."""
+NAMED_SHARE = 0.1
+"""The first step is named whose deviation is this share of the largest: what goes wrong in a step
+moves the later ones too."""
 LONG_SECONDS = 20.0
 """Seconds of an epoch, with those before it that it goes on from, above which only its first steps
 are run again: as many as take so long, on average."""
@@ -73,7 +73,7 @@ class Replayer:
         count = self._count(run)
         steps = np.concatenate([self.work.fingerprints(result) for result in self._pieces(count)])
         deviations = [_deviation(*pair) for pair in zip(run.steps, steps, strict=False)]
-        odd = next(i for i, size in enumerate(deviations) if size >= FIRST * max(deviations))
+        odd = next(i for i, size in enumerate(deviations) if size >= NAMED_SHARE * max(deviations))
         weights = None
         if self.work.continues and count == len(run.steps):
             change = difference(self.starts.change(run.scale), before)

@@ -32,7 +32,7 @@ from ..results.reference import Reference, ReferenceLosses
 from ..results.settings import Target
 from ..results.statistics import MIN_ROUNDS
 from ..workload import Job
-from . import batch_gradient, evidence
+from . import batch_gradient, evidence, parity
 from .assignment import Assignment, epoch_batches
 from .cell_round import CellRound, fail_cell_on_error
 from .part_records import record_proofs
@@ -41,9 +41,8 @@ from .pool import thread_pool
 from .process import WorkerFailure, WorkerProcess, install
 from .proofs import (
     LARGE_MODEL,
-    start_gradient_proofs,
-    start_precision_proofs,
     start_proofs,
+    start_tensor_proofs,
     start_work_proofs,
 )
 from .round_steps import round_steps
@@ -209,44 +208,65 @@ class Measurement:
         self.save(self.comparison)
 
     def prove_precision(self) -> None:
-        """Prove how the cells compute that do not compute in float32, several at a time."""
-        unproved: dict[tuple[Any, ...], list[CellResult]] = {}
-        for result in self.pending():
-            if result.cell.compute != FLOAT32 and result.precision is None:
-                unproved.setdefault(self.assignments[result.name].proof, []).append(result)
-        if not unproved:
-            return
-        self.progress("parity of the precisions")
-        shared = list(unproved.values())
-        assignments = [self.assignments[results[0].name] for results in shared]
-        with start_precision_proofs(assignments, self.data, self.settings.timeout) as proofs:
-            results_of = dict(zip(proofs, shared, strict=True))
-            for proof in as_completed(proofs):
-                for result in results_of[proof]:
-                    with fail_cell_on_error("in the proof of its precision", result):
-                        result.precision = proof.result()
-                self.save(self.comparison)
+        """Prove how the cells compute that do not compute in float32."""
+        unproved = [
+            result
+            for result in self.pending()
+            if result.cell.compute != FLOAT32 and result.precision is None
+        ]
+        self.prove_tensors(
+            unproved, lambda a: a.proof, "precision", self.expected_in_precision, "its precision"
+        )
+
+    def expected_in_precision(self, assignment: Assignment) -> parity.ExpectedTensors:
+        """Return what every framework must compute in the precision of an assignment."""
+        compute = assignment.job.compute
+        file = self.data / f"expected in {compute}.npz"
+        return parity.precision_reference(self.model, compute, file)
 
     def prove_gradients(self) -> None:
         """Prove the gradients of a whole batch, where the losses of the first steps tell little."""
-        unproved: dict[tuple[Any, ...], list[CellResult]] = {}
-        for result in self.training():
-            assignment = self.assignments[result.name]
-            needed = batch_gradient.is_needed(self.model, assignment.batch_size)
-            if needed and result.gradient is None:
-                key = (*assignment.proof, assignment.batch_size)
-                unproved.setdefault(key, []).append(result)
-        if not unproved:
+        unproved = [
+            result
+            for result in self.training()
+            if batch_gradient.is_needed(self.model, result.cell.batch_size)
+            and result.gradient is None
+        ]
+        self.prove_tensors(
+            unproved,
+            lambda a: (*a.proof, a.batch_size),
+            "gradient",
+            batch_gradient.expected_gradients,
+            "a batch's gradients",
+        )
+
+    def prove_tensors(
+        self,
+        unproved: list[CellResult],
+        shared_by: Callable[[Assignment], Any],
+        field: str,
+        compute: Callable[[Assignment], parity.ExpectedTensors],
+        what: str,
+    ) -> None:
+        """Have cells proved by a Worker's method "prove_FIELD", and keep the proof in that field.
+
+        shared_by: returns what the proof of a cell depends on. compute: returns what is expected.
+        """
+        groups: dict[Any, list[CellResult]] = {}
+        for result in unproved:
+            groups.setdefault(shared_by(self.assignments[result.name]), []).append(result)
+        if not groups:
             return
-        self.progress("parity of the gradients of a batch")
-        shared = list(unproved.values())
+        self.progress(f"parity of {what}")
+        shared = list(groups.values())
         assignments = [self.assignments[results[0].name] for results in shared]
-        with start_gradient_proofs(assignments, self.settings.timeout) as proofs:
+        started = start_tensor_proofs(assignments, f"prove_{field}", compute, self.settings.timeout)
+        with started as proofs:
             results_of = dict(zip(proofs, shared, strict=True))
             for proof in as_completed(proofs):
                 for result in results_of[proof]:
-                    with fail_cell_on_error("in the proof of a batch's gradients", result):
-                        result.gradient = proof.result()
+                    with fail_cell_on_error(f"in the proof of {what}", result):
+                        setattr(result, field, proof.result())
                 self.save(self.comparison)
 
     def prove_parts(self) -> None:
@@ -370,7 +390,7 @@ class Measurement:
         for cell in cells:
             reference = self.reference_with_losses()
             name = f"{cell.result.name}: {self.round_name(cell.number)}"
-            self.progress(f"{name}, a timed epoch once more in pieces")
+            self.progress(f"{name}, checks")
             with fail_cell_on_error(f"in round {cell.number}", cell.result):
                 cell.finish(reference, cell.steps == self.comparison.batches(cell.result))
         self.save(self.comparison)

@@ -33,6 +33,11 @@ def sketch(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     return sums
 
 
+def sketches(before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) -> Sketches:
+    """Return the sketch of the change of each parameter."""
+    return {name: sketch(before[name], array) for name, array in after.items()}
+
+
 def difference(a: Sketches, b: Sketches) -> Sketches:
     """Return the sketches of the difference of two changes; what `b` lacks has not changed."""
     return {name: array - b.get(name, 0.0) for name, array in a.items()}

@@ -37,13 +37,15 @@ def timed_epoch(work: WorkloadTask, gpu: Any, number: int, epoch: int) -> tuple[
     gpu: NVML's handle, or None.
     """
     gc.collect()
-    before, children_before = usage.Counters.read(gpu), usage.ChildrenTimes.read()
+    children_before = usage.ChildrenTimes.read()
+    before = usage.Counters.read(gpu, children_before.cpu)
     clock = usage.Clock.start()
     result = work.run()
     wall, cpu = clock.seconds()
     system_cpu, page_faults = clock.kernel()
-    children = usage.ChildrenTimes.read().since(children_before)
-    system_activity = before.activity_until(usage.Counters.read(gpu))
+    children_after = usage.ChildrenTimes.read()
+    children = children_after.since(children_before)
+    system_activity = before.activity_until(usage.Counters.read(gpu, children_after.cpu))
     figures = work.workload.epoch_figures()
     timed = Epoch(
         number,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from statistics import median
 
 import numpy as np
 
@@ -42,7 +43,7 @@ class CallMeter:
         for name, all_seconds in self.seconds.items():
             wall, cpu = zip(*(all_seconds[1:] or all_seconds), strict=True)
             arrays, copy = self.copies.get(name, (0, 0.0))
-            found[name] = UntimedCalls(len(all_seconds), min(wall), min(cpu), arrays, copy)
+            found[name] = UntimedCalls(len(all_seconds), median(wall), median(cpu), arrays, copy)
         return found
 
 

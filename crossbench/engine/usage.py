@@ -108,11 +108,13 @@ class Counters:
     gpu_joules: float | None
 
     @classmethod
-    def read(cls, gpu: Any) -> Counters:
-        """Read all counters. gpu: NVML's handle, or None."""
+    def read(cls, gpu: Any, children: float = 0.0) -> Counters:
+        """Read all counters. gpu: NVML's handle, or None. children: CPU seconds of this process'
+        own ones, which are no other processes.
+        """
         busy, stolen = _cpu_seconds()
         joules = None if gpu is None else _gpu_joules(gpu)
-        own = time.process_time() + ChildrenTimes.read().cpu
+        own = time.process_time() + children
         return cls(
             busy, own, stolen, _throttled_seconds(), _throttle_events(), _cpu_joules(), joules
         )

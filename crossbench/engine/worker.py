@@ -36,11 +36,11 @@ from ..results.untimed import UntimedCalls
 from ..workload import Job, Unavailable
 from . import batch_gradient, evidence, parity, parts, replies, usage
 from .assignment import Assignment, epoch_batches, load_split
-from .batch_gradient import ExpectedGradients
 from .batches import as_inputs
 from .checked import AdapterError, CheckedWorkload
 from .epoch_start import EpochStart
 from .epoch_timer import EpochTimer
+from .parity import ExpectedTensors
 from .peak import (
     PeakWork,
     check_copy,
@@ -50,7 +50,7 @@ from .peak import (
     matrix_multiplication_gflops,
 )
 from .replay import Replayer, change_distance
-from .sketch import sketch
+from .sketch import sketches
 from .tasks import Prediction, Training, WorkloadTask, prediction_loss
 from .timing import finite_or_none, timed_epoch, timed_items
 
@@ -137,7 +137,7 @@ class Worker:
         """Do what the proof compares, with the reference's first seed: it may not be known yet."""
         self.observed = parity.observe(self._build, self.assignment.job)
 
-    def prove_precision(self, expected: parity.PrecisionReference) -> PrecisionParity:
+    def prove_precision(self, expected: ExpectedTensors) -> PrecisionParity:
         """Return how the job computes in its precision."""
         return parity.prove_precision(self._build, self.assignment.job, expected)
 
@@ -235,13 +235,12 @@ class Worker:
         self.starts.augment(0)
         self.workload.place(self.batches)
         losses = self.workload.train_epoch()
-        after = self.workload.weights()
-        change = {name: sketch(weights[name], array) for name, array in after.items()}
+        change = sketches(weights, self.workload.weights())
         with np.errstate(all="ignore"):
             found = np.abs(losses / timed.steps[:, 0] - 1)
         return Drift(finite_or_none(found), change_distance(timed.change, change))
 
-    def prove_gradient(self, expected: ExpectedGradients) -> GradientParity:
+    def prove_gradient(self, expected: ExpectedTensors) -> GradientParity:
         """Return how far the gradients of a whole batch are from the reference's."""
         return batch_gradient.prove(self._build, self.assignment, expected)
 

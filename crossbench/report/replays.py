@@ -22,10 +22,12 @@ def replay_sentence(results: Sequence[CellResult]) -> str:
     else:
         found = f"{what} within {largest:.0e}"
         found += f" and changes of the weights within {weights:.0e}" if trains else ""
-    return (
-        "In each round one timed epoch of each row, drawn by chance, was run again in calls of a "
-        f"few batches, with {found}{_part(results)}."
+    number = (
+        "One timed epoch, drawn by chance, was"
+        if len(replays) == 1
+        else f"{len(replays)} timed epochs, drawn by chance, were"
     )
+    return f"{number} run again in calls of a few batches, with {found}{_part(results)}."
 
 
 def _part(results: Sequence[CellResult]) -> str:

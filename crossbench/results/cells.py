@@ -174,7 +174,7 @@ class CellResult:
     other_changes: dict[Count, dict[Positive, Change]] = field(default_factory=dict)
     """The same in the other epochs of a round, by epoch: 0 for the first."""
     replays: list[Replay] = field(default_factory=list)
-    """One per round: a timed epoch that was run again in pieces."""
+    """At most one per round: a timed epoch that was run again in pieces."""
     untimed: dict[str, UntimedCalls] = field(default_factory=dict)
     """What calls take that are in no epoch's seconds, by the method's name: the shortest round."""
     to_target: list[TargetEpoch] = field(default_factory=list)

@@ -354,7 +354,8 @@ class Comparison:
         Where no precision was asked for, it may also lie clearly on one side of 1. For a cell
         without another to compare with, the interval is that of its seconds.
         """
-        return all(self._is_decided(result) for result in self.results)
+        comparison = self.frozen()
+        return all(comparison._is_decided(result) for result in self.results)
 
     @property
     def max_round_seconds(self) -> float:

@@ -41,6 +41,8 @@ whichever is larger. The time to copy the weights to the host varies by less."""
 REPLAY_BOUNDS: dict[Compute, float] = {FLOAT32: 1e-5, TF32: 1e-4, BFLOAT16: 1e-3}
 """The largest relative difference of a step that was run again, where its losses do not move by
 more than that when the weights are rounded otherwise. On a CPU there was none."""
+MAX_REPLAY_BOUND = 1e-2
+"""The largest difference of such a step, however far its losses move."""
 MAX_REPLAYED_CHANGE = {"cpu": 1e-3, "gpu": 0.25}
 """The largest distance of the weights at the end of an epoch that was run again, relative to their
 change, by device. On a CPU there was none. On a GPU atomic additions come in any order, and Adam
@@ -124,7 +126,8 @@ def loss_bound_of(reference: Reference, result: CellResult) -> float:
     known = reference.losses_of(result.cell)
     if known is None:
         return MIN_TIMED_LOSS_BOUND
-    return max(loss_bound(known, epoch, result.cell.compute) for epoch in known.float64)
+    bounds = [loss_bound(known, epoch, result.cell.compute) for epoch in known.float64]
+    return max([MIN_TIMED_LOSS_BOUND, *bounds])
 
 
 def _error_by_rounding(reference: ReferenceLosses, epoch: str, compute: Compute) -> float:
@@ -196,7 +199,7 @@ def _replay_difference(result: CellResult, replay: Replay) -> str | None:
 def _replay_bound(result: CellResult, step: int) -> float:
     """Return the largest relative difference of a step that was run again."""
     drift = [value or 0.0 for value in result.loss_drift[:step]]
-    return max(REPLAY_BOUNDS[result.cell.compute], max(drift, default=0.0))
+    return max(REPLAY_BOUNDS[result.cell.compute], min(MAX_REPLAY_BOUND, max(drift, default=0.0)))
 
 
 def _changing_losses(reference: Reference | None, result: CellResult) -> str | None:
@@ -208,7 +211,7 @@ def _changing_losses(reference: Reference | None, result: CellResult) -> str | N
     if reference is None or reference.masked or not result.loss_drift:
         return None
     bound, longest = loss_bound_of(reference, result), result.longest_losses
-    steps = max(epoch.steps for epoch in result.epochs)
+    steps = max((epoch.steps for epoch in result.epochs), default=0)
     alike = [
         (f"round {epoch.round}", epoch.epoch, epoch.losses)
         for epoch in result.epochs

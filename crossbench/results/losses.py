@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+
+import numpy as np
 
 MAX_DRIFT_FACTOR = 30.0
 """The largest relative difference of a step's loss between two trainings, as a multiple of that by
@@ -23,19 +24,27 @@ def first_difference(
     drifts: by how much the losses of a training move by rounding, relative to them. bound: the
     relative difference that is always allowed.
     """
-    known = [list(accumulate((value or 0.0 for value in drift), max)) for drift in drifts]
-    before = bound / MAX_GROWTH
-    for step, (a, b) in enumerate(zip(ours, theirs, strict=False)):
-        drift = [values[step] for values in known if step < len(values)]
-        allowed = max([bound, *(MAX_DRIFT_FACTOR * value for value in drift)])
-        if not drift:
-            allowed = max(bound, MAX_GROWTH * before)
-        if a == b:
-            continue
-        if a is None or b is None or abs(a - b) > allowed * abs(b):
-            return step + 1, shown(a), shown(b)
-        before = max(before, abs(a / b - 1) if b else 0.0)
-    return None
+    steps = min(len(ours), len(theirs))
+    if not steps:
+        return None
+    a, b = (np.array(losses[:steps], np.float64) for losses in (ours, theirs))  # None is NaN
+    with np.errstate(all="ignore"):
+        differences = np.where(a == b, 0.0, np.abs(a / b - 1))
+    differences[np.isnan(a) & np.isnan(b)] = 0.0
+    before = np.maximum.accumulate([bound / MAX_GROWTH, *differences[:-1]])
+    allowed = np.maximum(bound, MAX_GROWTH * before)
+    known = min(steps, max(map(len, drifts)))
+    allowed[:known] = bound
+    for drift in drifts:
+        moved = np.maximum.accumulate(np.nan_to_num(np.array(drift[:known], np.float64)))
+        if len(moved):  # beyond its steps as far as at the last of them
+            moved = np.append(moved, np.full(known - len(moved), moved[-1]))
+            allowed[:known] = np.maximum(allowed[:known], MAX_DRIFT_FACTOR * moved)
+    odd = np.flatnonzero(~(differences <= allowed))
+    if not len(odd):
+        return None
+    step = int(odd[0])
+    return step + 1, shown(ours[step]), shown(theirs[step])
 
 
 def shown(loss: float | None) -> str:

@@ -176,7 +176,7 @@ class GradientParity:
 
     def _bound(self, name: str, compute: Compute) -> float:
         """Return the largest deviation that a gradient may have."""
-        largest = max(form.get(name) or 0.0 for form in self.forms.values())
+        largest = max((form.get(name) or 0.0 for form in self.forms.values()), default=0.0)
         if compute == FLOAT32:
             return max(MIN_GRADIENT_BOUND, FLOAT32_FACTOR * largest)
         if name.endswith("bias"):  # see NOTED_BIAS_DEVIATION
@@ -191,7 +191,7 @@ def too_exact(compute: Compute, observed: Deviations, forms: list[Deviations]) -
     the examples, which may be in any precision.
     """
     for name, value in observed.items():
-        least = min(form.get(name) or 0.0 for form in forms)
+        least = min((form.get(name) or 0.0 for form in forms), default=0.0)
         if not name.endswith("bias") and (value or 0.0) < MIN_GRADIENT_SHARE * least:
             return (
                 f"the {name} is computed in a higher precision than {compute}: it differs by "

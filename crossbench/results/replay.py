@@ -14,13 +14,12 @@ NOT_FINITE = 1e9
 class Replay:
     """Hold what was found in a round when a timed epoch was run again, untimed and in pieces.
 
-    epoch, repetition: which one was chosen, of `runs` that the round timed. steps: how many of its
-    steps were run again, the first ones. step: the first that differs as much as any,
-    or nearly, from 1. timed, again: its
-    loss in either; None where it was not finite, or the epoch predicts. deviation: ‖a - b‖ / ‖b‖ of
-    that step's loss, or of its logits. weights_deviation: the distance between the weights at the
-    end, relative to their change in the epoch; None where not all steps were run again, or the
-    epoch predicts. Both are NOT_FINITE at most. seconds: what it took.
+    epoch, repetition: which one was drawn, of `runs` that the round timed. steps: how many of its
+    steps were run again, the first ones. step: from 1, the first that differs by nearly as much as
+    any. timed, again: its loss in either; None where it was not finite, or the epoch predicts.
+    deviation: ‖a - b‖ / ‖b‖ of that loss, or of the batch's logits. weights_deviation: the distance
+    between the weights at the end, relative to their change in the epoch; None where not all steps
+    were run again, or the epoch predicts. Both are NOT_FINITE at most. seconds: what it took.
     """
 
     round: Positive

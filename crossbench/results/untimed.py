@@ -11,9 +11,9 @@ from .number_types import Count, NonNegative, Positive
 class UntimedCalls:
     """Hold what one method of a workload took outside of the timed epochs, in a round.
 
-    calls: how many there were. seconds, cpu_seconds: the fewest that one took, or a batch of one.
-    arrays: how many that moves. copy_seconds: what NumPy takes to copy these arrays, with the axes
-    of pictures exchanged.
+    calls: how many there were. seconds, cpu_seconds: of a call, or of a batch of it: the median of
+    all but the first, which may compile. arrays: how many that moves. copy_seconds: what NumPy
+    takes to copy these arrays, with the axes of pictures exchanged.
     """
 
     calls: Positive

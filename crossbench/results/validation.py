@@ -96,6 +96,10 @@ def _check_sizes(comparison: Comparison) -> None:
     _at_most(MAX_ROUNDS, rounds or 0, "rounds", "settings.rounds")
     _at_most(MAX_EPOCHS, sum(len(result.epochs) for result in results), "epochs", "results")
     for at, result in _numbered("results", results):
+        _at_most(MAX_LOSSES, len(result.loss_drift), "steps", f"{at}.loss_drift")
+        _at_most(MAX_ENTRIES, len(result.to_target), "epochs", f"{at}.to_target")
+        for target_at, target in _numbered(f"{at}.to_target", result.to_target):
+            _at_most(MAX_LOSSES, len(target.losses), "losses", f"{target_at}.losses")
         _at_most(len(result.epochs), len(result.usage), "of them: one per epoch", f"{at}.usage")
         _at_most(len(result.epochs), len(result.latencies), "of them", f"{at}.latencies")
         for epoch_at, epoch in _numbered(f"{at}.epochs", result.epochs):
@@ -109,7 +113,7 @@ def _check_values(value: Any, at: str, depth: int) -> None:
     _at_most(MAX_DEPTH, depth, "levels", at)
     if is_dataclass(value):
         for name, inner in vars(value).items():
-            if name not in ("epochs", "usage", "latencies", "traceback"):
+            if name not in ("epochs", "usage", "latencies", "to_target", "loss_drift", "traceback"):
                 _check_values(inner, f"{at}.{name}", depth + 1)
     elif isinstance(value, str):
         _at_most(MAX_CHARACTERS, len(value), "characters", at)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import nvml
 import psutil
@@ -14,8 +15,8 @@ import pytest
 
 from crossbench.engine import usage
 from crossbench.engine.sampler import Sample, Sampler
-from crossbench.engine.timing import timed_without_delay
-from crossbench.engine.usage import Clock, Counters
+from crossbench.engine.timing import timed_epoch, timed_without_delay
+from crossbench.engine.usage import Clock, Counters, peak_resident
 from crossbench.results.epochs import SERIES_POINTS, Epoch, SystemActivity
 
 SPIN = "import time\nend = time.monotonic() + {}\nwhile time.monotonic() < end: pass"
@@ -33,6 +34,38 @@ def test_the_cpu_time_of_other_processes_is_counted():
         seen.other_processes_cpu_seconds > 0.4
     )  # most of a second, unless the machine is overloaded
     assert seen.gpu_joules is None
+
+
+class InAChild:
+    """Does its work in a child process, which it waits for or leaves behind."""
+
+    continues = True
+
+    def __init__(self, waits):
+        self.waits, self.child = waits, None
+        self.workload = SimpleNamespace(epoch_figures=dict)
+
+    def run(self):
+        self.child = subprocess.Popen(spin(0.5 if self.waits else 60))
+        if self.waits:
+            self.child.wait()
+        else:
+            time.sleep(0.7)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_the_work_of_a_child_process_counts(waits):
+    work = InAChild(waits)
+    own = peak_resident()
+    try:
+        epoch, _ = timed_epoch(work, None, 1, 1)
+        assert epoch.cpu_seconds > 0.2
+        if not waits:
+            assert peak_resident() > own + 2**20
+    finally:
+        work.child.kill()
+        work.child.wait()
+    assert epoch.system_activity.other_processes_cpu_seconds < epoch.cpu_seconds + 0.5
 
 
 def test_the_cpu_time_of_this_process_is_not_counted_as_others():

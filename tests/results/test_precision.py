@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from samples import PRECISION, comparison, result
 
+from crossbench.results.parity import GradientParity
 from crossbench.results.reference import Reference, ReferenceLosses
 
 FORMS = {"logits": 3e-3, "gradient of w": 4e-3}
@@ -64,3 +65,30 @@ def test_losses_of_the_timed_run_are_neither_too_far_nor_too_exact():
     assert "the loss of step 1 (first epoch) is 2.33" in doubt(2.33)
     assert "its losses are too exact" in doubt(2.300001)
     assert "the loss of step 1" in doubt(2.3015, compute="float32")
+
+
+def test_one_rounded_layer_does_not_acquit_the_others():
+    """The largest of all gradients is as inexact as it should be."""
+    name = "gradient of dense2.weight"
+    forms = [form | {name: 4e-3} for form in (PRECISION.operands, PRECISION.everywhere)]
+    found = replace(
+        PRECISION,
+        observed=PRECISION.observed | {name: 1e-3},
+        operands=forms[0],
+        everywhere=forms[1],
+    )
+    words = "the gradient of dense2.weight is computed in a higher precision than bfloat16"
+    assert found.disagreement("bfloat16").startswith(words)
+    within = replace(found, observed=found.observed | {name: 1.7e-3})
+    assert within.disagreement("bfloat16") is None
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(1e-3, "is computed in a higher precision"), (5e-2, "differs by 5.0e-02"), (4e-3, None)],
+)
+def test_a_gradient_of_a_whole_batch_is_as_inexact_as_the_precision(value, words):
+    name = "gradient of dense1.weight"
+    found = GradientParity({name: value}, {"operands": {name: 3e-3}, "everywhere": {name: 4e-3}})
+    wrong = found.disagreement("bfloat16")
+    assert wrong is None if words is None else words in wrong

@@ -14,9 +14,12 @@ from crossbench.report.several_runs import change_table, merged_table
 from crossbench.results import file
 from crossbench.results.epochs import TargetEpoch, Usage
 from crossbench.results.machine import Peak
+from crossbench.results.parity import GradientParity
 from crossbench.results.parts import Part, PartResult, PartTime
 from crossbench.results.reference import Reference, ReferenceLosses
+from crossbench.results.replay import Replay
 from crossbench.results.several_runs import check_same_work
+from crossbench.results.untimed import UntimedCalls
 
 
 def full_comparison(model):
@@ -36,6 +39,11 @@ def full_comparison(model):
     )
     gpu.changes = cpu.changes = {10: {"conv1.weight": [1.0, None], "conv1.bias": [0.5, 0.25]}}
     cpu.undropped_losses = [2.3, None]
+    cpu.loss_drift, cpu.change_drift = [1e-7, None], 1e-5
+    cpu.other_changes = {0: {10: {"dense1.weight": [1.0, None]}}}
+    cpu.replays = [Replay(1, 2, 1, 1, 10, 7, 2.3, None, 1e-7, None, 0.5)]
+    cpu.untimed = {"place": UntimedCalls(3, 0.1, 0.1, 2, 0.01)}
+    cpu.gradient = GradientParity({"gradient of w": 1e-7}, {"float32": {"gradient of w": None}})
     c = comparison(
         gpu,
         one,
@@ -288,3 +296,16 @@ def test_a_file_may_have_the_allowed_size_and_no_more(tmp_path, monkeypatch):
         ResultsError, match=r"r\.json is not a results file: it has more than 0 MiB"
     ):
         crossbench.load(path)
+
+
+def test_an_epoch_may_have_more_steps_than_a_list_has_entries():
+    found = result("torch", [9.0, 1.0])
+    found.loss_drift = [1e-7] * 20_000
+    found.to_target = [TargetEpoch(1.0, 1.0, 0.5, [2.3] * 20_000)]
+    comparison(found).encode()
+    for field, value in (
+        ("loss_drift", [1e-7] * 1_000_001),
+        ("to_target", [TargetEpoch(1.0, 1.0, 0.5, [2.3] * 1_000_001)]),
+    ):
+        with pytest.raises(ResultsError, match="at most 1,000,000"):
+            comparison(replace(found, **{field: value})).encode()

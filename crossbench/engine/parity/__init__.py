@@ -17,14 +17,12 @@ from .examples import (
     proof_weights as proof_weights,
 )
 from .expected import (
+    ExpectedTensors as ExpectedTensors,
     ReferenceTensors as ReferenceTensors,
     compute_reference as compute_reference,
-    norms_of as norms_of,
-    rounding_only_gradients as rounding_only_gradients,
     sides_of_zero as sides_of_zero,
 )
 from .precision import (
-    PrecisionReference as PrecisionReference,
     precision_reference as precision_reference,
     prove_precision as prove_precision,
 )

@@ -69,6 +69,30 @@ class ReferenceTensors:
         return compare(observed, self.tensors(), self.scales[dtype])
 
 
+@dataclass(frozen=True)
+class ExpectedTensors:
+    """Hold the reference's float64 tensors, in a file that several processes map, what differences
+    from them are divided by, and how far the reference is from them in other forms, by their name:
+    in float32, or where it rounds.
+    """
+
+    file: Path
+    scales: dict[str, float]
+    forms: dict[str, dict[str, float | None]] = field(default_factory=dict)
+
+    @classmethod
+    def keep(cls, file: Path, tensors: Weights) -> ExpectedTensors:
+        """Write the tensors to the file."""
+        np.savez(file, *tensors.values())
+        return cls(file, norms_of(tensors, rounding_only_gradients(tensors)))
+
+    def deviations(self, observed: Weights) -> dict[str, float | None]:
+        """Return the deviation of each tensor, None where it is not finite."""
+        with np.load(self.file) as arrays:
+            expected = dict(zip(self.scales, arrays.values(), strict=True))
+        return compare(observed, expected, self.scales)
+
+
 def compute_reference(model: Model, directory: Path) -> ReferenceTensors:
     """Return the tensors that every framework must reproduce; creates the directory for them."""
     model = proof_model(model)

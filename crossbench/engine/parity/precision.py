@@ -22,42 +22,18 @@ from ...models.shortened import shortened
 from ...results.parity import PRODUCT_PREFIX, PrecisionParity
 from ...workload import Job, Workload
 from ..batches import ArrayBatches
-from .differences import compare
 from .examples import SEED, STEPS, proof_batches, proof_weights
-from .expected import norms_of, rounding_only_gradients
+from .expected import ExpectedTensors
 from .tensors import LOSSES_NAME, cast, collect_untrained
 from .verdict import single_deviations
 
 
-@dataclass(frozen=True)
-class PrecisionReference:
-    """Hold the reference's float64 tensors by name, what differences from them are divided by, and
-    the deviations of the reference itself where it rounds as a precision does.
-
-    The tensors are in a file that several processes map. operands, everywhere: by what it
-    rounds, see Rounding.
-    """
-
-    file: Path
-    scales: dict[str, float]
-    operands: dict[str, float | None]
-    everywhere: dict[str, float | None]
-
-    def deviations(self, observed: Weights) -> dict[str, float | None]:
-        """Return the deviation of each tensor, None where it is not finite."""
-        with np.load(self.file) as arrays:
-            expected = dict(zip(self.scales, arrays.values(), strict=True))
-        return compare(observed, expected, self.scales)
-
-
-def precision_reference(model: Model, compute: Compute, file: Path) -> PrecisionReference:
+def precision_reference(model: Model, compute: Compute, file: Path) -> ExpectedTensors:
     """Return what every framework must reproduce in a precision; writes the file."""
     model = precision_model(model)
     exact = ReferenceWorkload(Job(model, "cpu", 1, "float64"))
     tensors = computed_tensors(exact, model, "float64")
-    np.savez(file, *tensors.values())
-    scales = norms_of(tensors, rounding_only_gradients(tensors))
-    reference = PrecisionReference(file, scales, {}, {})
+    reference = ExpectedTensors.keep(file, tensors)
 
     def deviations(everywhere: bool) -> dict[str, float | None]:
         build = partial(ReferenceWorkload, rounding=Rounding(compute, everywhere))
@@ -67,11 +43,11 @@ def precision_reference(model: Model, compute: Compute, file: Path) -> Precision
 
     operands = deviations(everywhere=False)
     everywhere = deviations(everywhere=True) if compute == BFLOAT16 else operands
-    return replace(reference, operands=operands, everywhere=everywhere)
+    return replace(reference, forms={"operands": operands, "everywhere": everywhere})
 
 
 def prove_precision(
-    build: Callable[[Job], Workload], job: Job, reference: PrecisionReference
+    build: Callable[[Job], Workload], job: Job, reference: ExpectedTensors
 ) -> PrecisionParity:
     """Return how the workload of a job computes in the job's precision."""
     model = precision_model(job.model)
@@ -80,8 +56,7 @@ def prove_precision(
     steps = optimizer_steps(workload, model)
     return PrecisionParity(
         observed=reference.deviations(tensors) | product_deviations(build, job),
-        operands=reference.operands,
-        everywhere=reference.everywhere,
+        **reference.forms,
         optimizer=optimizer_deviations(model, steps),
         rounded=[
             *(["losses"] if _is_rounded(tensors[LOSSES_NAME], job.compute) else []),
