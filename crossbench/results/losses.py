@@ -30,17 +30,17 @@ def first_difference(
     a, b = (np.array(losses[:steps], np.float64) for losses in (ours, theirs))  # None is NaN
     with np.errstate(all="ignore"):
         differences = np.where(a == b, 0.0, np.abs(a / b - 1))
-    differences[np.isnan(a) & np.isnan(b)] = 0.0
-    before = np.maximum.accumulate([bound / MAX_GROWTH, *differences[:-1]])
-    allowed = np.maximum(bound, MAX_GROWTH * before)
-    known = min(steps, max(map(len, drifts)))
-    allowed[:known] = bound
-    for drift in drifts:
-        moved = np.maximum.accumulate(np.nan_to_num(np.array(drift[:known], np.float64)))
-        if len(moved):  # beyond its steps as far as at the last of them
-            moved = np.append(moved, np.full(known - len(moved), moved[-1]))
-            allowed[:known] = np.maximum(allowed[:known], MAX_DRIFT_FACTOR * moved)
-    odd = np.flatnonzero(~(differences <= allowed))
+        differences[np.isnan(a) & np.isnan(b)] = 0.0
+        before = np.maximum.accumulate([bound / MAX_GROWTH, *differences[:-1]])
+        allowed = np.maximum(bound, MAX_GROWTH * before)
+        known = min(steps, max(map(len, drifts)))
+        allowed[:known] = bound
+        for drift in drifts:
+            moved = np.maximum.accumulate(np.nan_to_num(np.array(drift[:known], np.float64)))
+            if len(moved):  # beyond its steps as far as at the last of them
+                moved = np.append(moved, np.full(known - len(moved), moved[-1]))
+                allowed[:known] = np.maximum(allowed[:known], MAX_DRIFT_FACTOR * moved)
+        odd = np.flatnonzero(~(differences <= allowed))
     if not len(odd):
         return None
     step = int(odd[0])
