@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from statistics import median
 
 import numpy as np
@@ -21,7 +22,7 @@ class CallMeter:
     """Measure the calls of one workload, by the name of the method."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, list[tuple[float, float]]] = {}
+        self.seconds: dict[str, dict[int, list[tuple[float, float]]]] = {}
         self.copies: dict[str, tuple[int, float]] = {}
 
     @contextmanager
@@ -30,7 +31,8 @@ class CallMeter:
         clock = Clock.start()
         yield
         wall, cpu = clock.seconds()
-        self.seconds.setdefault(name, []).append((wall / parts, cpu / parts))
+        by_parts = self.seconds.setdefault(name, {})
+        by_parts.setdefault(parts, []).append((wall / parts, cpu / parts))
 
     def moves(self, name: str, arrays: Sequence[np.ndarray]) -> None:
         """Measure NumPy's copy of the arrays of a call, or of a batch of it, if it is not known."""
@@ -40,10 +42,13 @@ class CallMeter:
     def calls(self) -> dict[str, UntimedCalls]:
         """Return what was measured so far, by name."""
         found = {}
-        for name, all_seconds in self.seconds.items():
-            wall, cpu = zip(*(all_seconds[1:] or all_seconds), strict=True)
+        for name, by_parts in self.seconds.items():
+            every = list(chain(*by_parts.values()))
+            # the first call with so many batches may compile
+            again = list(chain(*(seconds[1:] for seconds in by_parts.values())))
+            wall, cpu = zip(*(again or every), strict=True)
             arrays, copy = self.copies.get(name, (0, 0.0))
-            found[name] = UntimedCalls(len(all_seconds), median(wall), median(cpu), arrays, copy)
+            found[name] = UntimedCalls(len(every), median(wall), median(cpu), arrays, copy)
         return found
 
 

@@ -195,6 +195,7 @@ class Worker:
 
     def untimed_calls(self) -> dict[str, UntimedCalls]:
         """Return what the calls took that are in no epoch's seconds."""
+        self.workload.place(self.batches)  # not for the first time
         return self.workload.meter.calls()
 
     def latency(self, number: int) -> Latency:

@@ -34,6 +34,16 @@ def test_a_call_with_several_batches_counts_for_each_of_them(clock):
     assert meter.calls()["place"].seconds == pytest.approx(0.3)
 
 
+def test_the_first_call_with_as_many_batches_does_not_count(clock):
+    """It may compile."""
+    meter = CallMeter()
+    for steps, seconds in ((10, 9.0), (3, 6.0), (1, 2.0), (3, 0.3), (10, 1.0), (1, 0.1)):
+        with meter.measured("place", steps):
+            clock.now += seconds
+    found = meter.calls()["place"]
+    assert (found.calls, found.seconds) == (6, pytest.approx(0.1))
+
+
 def test_what_is_too_large_is_copied_in_part(monkeypatch):
     arrays = [np.zeros((8, 3, 16, 16), np.float32) for _ in range(4)]
     whole = copy_seconds(arrays)
