@@ -164,9 +164,14 @@ def _unfinished(result: CellResult) -> str | None:
     if not result.steady:
         return None
     late = median(epoch.late_seconds for epoch in result.steady)
-    if late > max(MAX_LATE_SECONDS, MAX_LATE_SHARE * median(e.wall_seconds for e in result.steady)):
+    if is_late(late, median(epoch.wall_seconds for epoch in result.steady)):
         return f"its epochs were not over when they returned: the device went on for {late:.2g} s"
     return None
+
+
+def is_late(late_seconds: float, wall_seconds: float) -> bool:
+    """Return whether a device worked on for so long that its epoch was not over."""
+    return late_seconds > max(MAX_LATE_SECONDS, MAX_LATE_SHARE * wall_seconds)
 
 
 def _not_replayed(result: CellResult) -> str | None:

@@ -100,6 +100,34 @@ def test_a_long_epoch_is_timed_once(timer, clock):
     assert (epoch.repeats, epoch.untimed_seconds) == (1, 0.0)
 
 
+@pytest.mark.parametrize(("slow_fetches", "late"), [(1, 0.0), (9, 0.5)])
+def test_a_fetch_that_is_slow_once_is_no_work_that_goes_on(
+    timer, workload, clock, monkeypatch, slow_fetches, late
+):
+    """Only an epoch after which each first fetch is slow was not over when it returned."""
+    monkeypatch.setattr(usage, "run_delay_seconds", lambda: 0.0)  # the clock is not the kernel's
+    timer.on_gpu = False
+    train, weights, has_run, slow = timer.work.run, workload.weights, [], [0.5] * slow_fetches
+
+    def train_epoch():
+        has_run.append(True)
+        clock.now += 1.0
+        return train()
+
+    def fetch():
+        if has_run and slow:
+            clock.now += slow.pop()
+        has_run.clear()
+        return weights()
+
+    timer.work.run, workload.weights = train_epoch, fetch
+    epoch, _ = timer.time(1, 1)
+    assert epoch.late_seconds == pytest.approx(late)
+    now = timer.starts.change(STEADY_SCALE)  # the weights are those that it left
+    for name, change in timer.runs[0].change.items():
+        np.testing.assert_array_equal(now[name], change)
+
+
 def test_the_change_of_each_epoch_is_its_own(timer):
     """Not that since the weights were loaded: an epoch that changes nothing must show."""
     timer.on_gpu = False
