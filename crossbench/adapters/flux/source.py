@@ -143,12 +143,9 @@ def layer_source(named: NamedLayer, *activation: str) -> LayerSource:
             build = call("BatchNorm", shape[0], *activation, **options)
             return LayerSource(build, parameters=own)
         case models.LayerNorm(epsilon, bias):
-            # Flux adds the square of its eps to the variance
-            eps = f"sqrt({code(epsilon)})"
-            if bias:
-                return LayerSource(call("LayerNorm", features, eps=eps), parameters=own)
-            build = call("layer_norm", features, eps=eps)
-            return LayerSource(build, parameters=own, definitions=(LAYER_NORM,))
+            name, defined = ("LayerNorm", ()) if bias else ("layer_norm", (LAYER_NORM,))
+            build = call(name, features, eps=f"eps_for({code(epsilon)})")
+            return LayerSource(build, parameters=own, definitions=(EPS_FOR, *defined))
         case models.RMSNorm(epsilon):
             build = call("RMSNorm", f"ones32({features})", number(epsilon))
             return LayerSource(build, parameters=own, definitions=(RMS_NORM,))
@@ -244,6 +241,11 @@ def loss_source(model: Model, first: int = 0) -> LossSource:
     raise unsupported("loss", model.loss, "Flux.jl")
 
 
+EPS_FOR = '''
+"""Return the eps with which a LayerNorm adds epsilon to the variance: Flux before 0.16.11 adds the
+square of eps."""
+eps_for(epsilon) = Flux.normalise([-1.0, 1.0]; eps = 3.0)[2] < 0.4 ? sqrt(epsilon) : epsilon
+'''
 LAYER_NORM = '''
 """Make a LayerNorm without a bias."""
 layer_norm(features; eps) =

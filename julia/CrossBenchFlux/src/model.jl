@@ -78,11 +78,14 @@ function translate(::Val{:BatchNorm}, layer, T, activation...)
     )
 end
 
-# Flux adds the square of its eps to the variance.
+"""Whether Flux adds the square of eps to the variance, as before 0.16.11, and not eps itself."""
+squares_eps() = Flux.normalise([-1.0, 1.0]; eps = 3.0)[2] < 0.4
+
 function translate(::Val{:LayerNorm}, layer, T)
     features = layer["input_shape"][end]
     scale = Flux.Scale(features; bias = layer["bias"])
-    return LayerNorm(identity, scale, T(sqrt(layer["epsilon"])), (features,), true)
+    eps = squares_eps() ? sqrt(layer["epsilon"]) : layer["epsilon"]
+    return LayerNorm(identity, scale, T(eps), (features,), true)
 end
 
 """Divide by the root of the mean square of the features, which Flux has no layer for."""
