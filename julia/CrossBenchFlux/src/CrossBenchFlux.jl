@@ -20,7 +20,6 @@ import CrossBenchJulia:
     adjust_rate!,
     backward!,
     build,
-    clear_batches!,
     differentiate,
     dropout_rng,
     gradient_arrays,

@@ -34,18 +34,19 @@ attention, its steps are the idiomatic ones.
 
   - `workload`: the idiomatic workload, whose properties are this one's too
   - `is_idiomatic`: whether its steps are the idiomatic ones
-  - `pieces`: the `Pieces` into which batches are split, or `nothing` before the first step with
-    a new set of batches
+  - `pieces`: the `Pieces` into which batches are split, or `nothing` before the first step
+  - `batch_size`: the number of examples for which they were chosen
 """
 mutable struct TunedWorkload
     workload::FluxWorkload
     is_idiomatic::Bool
     pieces::Any
+    batch_size::Int
     function TunedWorkload(workload)
         is_idiomatic = stays_idiomatic(workload)
         # the threads of BLAS would wait busily where the tasks run
         is_idiomatic || BLAS.set_num_threads(1)
-        return new(workload, is_idiomatic, nothing)
+        return new(workload, is_idiomatic, nothing, 0)
     end
 end
 
@@ -66,7 +67,7 @@ is_trained(tuned::TunedWorkload, name) = is_trained(tuned.workload, name)
 
 function step!(tuned::TunedWorkload, batch::Batch)
     tuned.is_idiomatic && return step!(tuned.workload, batch)
-    isnothing(tuned.pieces) && (tuned.pieces = choose_pieces(tuned, batch))
+    ensure_pieces!(tuned, batch)
     isnothing(tuned.schedule) || Flux.adjust!(tuned.state, tuned.schedule(tuned.steps))
     tuned.steps += 1
     loss, gradients = differentiate_pieces(tuned, tuned.pieces, batch)
@@ -79,7 +80,7 @@ end
 
 function backward!(tuned::TunedWorkload, batch::Batch)
     tuned.is_idiomatic && return backward!(tuned.workload, batch)
-    isnothing(tuned.pieces) && (tuned.pieces = choose_pieces(tuned, batch))
+    ensure_pieces!(tuned, batch)
     return last(differentiate_pieces(tuned, tuned.pieces, batch))
 end
 
@@ -93,11 +94,6 @@ stays_idiomatic(workload) =
     !isnothing(workload.clip_norm) ||
     !isempty(workload.tied) ||
     any(layer -> layer isa SelfAttention, Flux.modules(workload.model))
-
-function clear_batches!(tuned::TunedWorkload)
-    tuned.pieces = nothing
-    return clear_batches!(tuned.workload)
-end
 
 function reset_state!(tuned::TunedWorkload)
     reset_state!(tuned.workload)
@@ -115,6 +111,13 @@ function tuning(tuned)
 end
 
 # Pieces of a batch
+
+"""Choose the pieces before the first step with so many examples; their dropouts go on after it."""
+function ensure_pieces!(tuned, batch)
+    tuned.batch_size == examples(batch) && return
+    tuned.pieces, tuned.batch_size = choose_pieces(tuned, batch), examples(batch)
+    return nothing
+end
 
 """
 Hold a model for each piece of a batch. They share the weights; each has dropouts of its own.

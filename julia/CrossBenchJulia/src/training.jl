@@ -15,11 +15,12 @@ function reset_state!(workload)
     return nothing
 end
 
-"""Return the random number generators of the dropouts, in the order of their names."""
-dropout_rngs(workload) = [
-    dropout_rng(workload, workload.dropouts[name]) for
-    name in sort!(collect(keys(workload.dropouts)))
-]
+"""Return the random number generators of the dropouts that have one, in the order of their names."""
+function dropout_rngs(workload)
+    names = sort!(collect(keys(workload.dropouts)))
+    rngs = [dropout_rng(workload, workload.dropouts[name]) for name in names]
+    return filter(!isnothing, rngs)
+end
 
 """
 Hold the examples of one step on the device.

@@ -101,7 +101,7 @@ Make the optimizer's state anew, for the parameters as they are.
 """
 function reset_optimizer! end
 
-"""Return the random number generator of the dropout at a path in the model."""
+"""Return the random number generator of the dropout at a path in the model, or `nothing`."""
 function dropout_rng end
 
 """Set the learning rate of the steps that follow."""

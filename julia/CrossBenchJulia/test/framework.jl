@@ -205,6 +205,22 @@
         load!(workload, values)
         foreach(_ -> rand(only(CrossBenchJulia.dropout_rngs(workload))), 1:3)
         @test train_epoch!(workload) != losses
+        load!(workload, values)
+        in_turn = map(1:3) do step
+            clear_batches!(workload)
+            add_batch!(workload, examples(words(), Float64, 4; shift = 10step)...)
+            return only(train_epoch!(workload))
+        end
+        @test in_turn == losses  # other batches leave the generator where it is
+    end
+
+    @testset "a dropout that drops nothing" begin
+        layers = [layer("Dropout", "dropout1", [50]; rate = 0.0), dense_layer(1, 50, 2)]
+        workload, _ = ready(model(layers, 2))
+        x, y = examples(model(layers, 2), Float64, 4)
+        once = loss_and_gradients(workload, x, y)
+        @test isfinite(first(once))
+        @test loss_and_gradients(workload, x, y) == once
     end
 
     @testset "two dropouts draw differently" begin

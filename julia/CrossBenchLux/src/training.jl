@@ -83,7 +83,9 @@ second_biases(workload) = [
     path in Base.values(workload.parameters) if last(path) == :bias_ih
 ]
 
-dropout_rng(workload::LuxWorkload, path) = lookup(workload.state.states, path).rng
+# Lux makes no dropout, and no state, where nothing is dropped.
+dropout_rng(workload::LuxWorkload, path) =
+    get(lookup(workload.state.states, path), :rng, nothing)
 
 function adjust_rate!(workload::LuxWorkload, rate)
     workload.state = Optimisers.adjust!(workload.state, rate)
