@@ -91,7 +91,7 @@ class FinalStats:
 
 @dataclass(frozen=True)
 class Drift:
-    """Hold how far an epoch moves by rounding; see CellResult's loss_drift and change_drift."""
+    """Hold how far an epoch moves with its weights; see loss_drift of CellResult."""
 
     losses: list[NonNegative | None]
     change: NonNegative
@@ -225,13 +225,11 @@ class Worker:
         return finite_or_none(workload.train_epoch())
 
     def drift(self) -> Drift:
-        """Return how far the first steady epoch moves where the weights that it starts from are
-        rounded otherwise.
+        """Return how far the first steady epoch moves where the weights that it starts from are a
+        little other ones.
         """
         (timed, *_) = (run for run in self.timer.runs if run.epoch == 1)
-        weights = evidence.rounded_otherwise(
-            self.starts.weights(timed.scale), self.assignment.job.compute
-        )
+        weights = evidence.perturbed(self.starts.weights(timed.scale), self.assignment.job.compute)
         self.workload.load_weights(weights)
         self.starts.augment(0)
         self.workload.place(self.batches)

@@ -39,8 +39,11 @@ MAX_LATE_SHARE, MAX_LATE_SECONDS = 0.05, 0.005
 """Share of an epoch, and seconds, for which the device may go on working after the clock stopped,
 whichever is larger. The time to copy the weights to the host varies by less."""
 REPLAY_BOUNDS: dict[Compute, float] = {FLOAT32: 1e-5, TF32: 1e-4, BFLOAT16: 1e-3}
-"""The largest relative difference of a step that was run again, where its losses do not move by
-more than that when the weights are rounded otherwise. On a CPU there was none."""
+"""The largest relative difference of a step that was run again, where its losses do not move more
+by rounding. On a CPU there was none."""
+REPLAYED_DRIFT = 2**-7
+"""How far they may move by rounding, relative to how far they move where the weights are other ones
+by some 1,000 times as much (evidence.py)."""
 MAX_REPLAY_BOUND = 1e-2
 """The largest difference of such a step, however far its losses move."""
 MAX_REPLAYED_CHANGE = {"cpu": 1e-3, "gpu": 0.25}
@@ -203,8 +206,9 @@ def _replay_difference(result: CellResult, replay: Replay) -> str | None:
 
 def _replay_bound(result: CellResult, step: int) -> float:
     """Return the largest relative difference of a step that was run again."""
-    drift = [value or 0.0 for value in result.loss_drift[:step]]
-    return max(REPLAY_BOUNDS[result.cell.compute], min(MAX_REPLAY_BOUND, max(drift, default=0.0)))
+    drift = max([value or 0.0 for value in result.loss_drift[:step]], default=0.0)
+    by_rounding = min(MAX_REPLAY_BOUND, REPLAYED_DRIFT * drift)
+    return max(REPLAY_BOUNDS[result.cell.compute], by_rounding)
 
 
 def _changing_losses(reference: Reference | None, result: CellResult) -> str | None:

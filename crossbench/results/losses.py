@@ -6,13 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-MAX_LOSS_DIFFERENCE = 0.02
-"""The relative difference of a step's loss between two trainings that rounding explains in any
-model: it decides over a ReLU, a max-pool, or the sign of a step of Adam near 0. Honest rows of the
-published files differed by 1 % in the second step of resnet63, by 0.2 % within twelve of lenet5."""
 MAX_DRIFT_FACTOR = 30.0
 """The largest relative difference of a step's loss between two trainings, as a multiple of that by
-which the losses of either move where the weights are rounded otherwise."""
+which the losses of either move where the weights are a little other ones."""
 MAX_GROWTH = 30.0
 """The same where that is not known of a step, as a multiple of the difference of the steps before
 it."""
@@ -21,14 +17,13 @@ Losses = Sequence[float | None]
 
 
 def first_difference(
-    ours: Losses, theirs: Losses, drifts: Sequence[Losses], rounding: float
+    ours: Losses, theirs: Losses, drifts: Sequence[Losses], bound: float
 ) -> tuple[int, str, str] | None:
     """Return the first step, from 1, whose losses differ, with both; None where none does.
 
-    drifts: by how much the losses of a training move by rounding, relative to them. rounding: the
-    relative difference that the precision explains.
+    drifts: by how much the losses of a training move where its weights are a little other ones,
+    relative to them. bound: the relative difference that is always allowed.
     """
-    bound = max(MAX_LOSS_DIFFERENCE, rounding)
     steps = min(len(ours), len(theirs))
     if not steps:
         return None
