@@ -197,8 +197,8 @@ def usage(comparison: Comparison, markdown: bool = False) -> str:
             "GPU MiB": mebibytes(_median_usage(r, "gpu_memory_peak")),
             "GPU MHz": integer(_median_usage(r, "gpu_megahertz")),
             "GPU W": number(_median_usage(r, "gpu_watts")),
-            "CPU J": number(joules_per_epoch(r, "cpu_joules")),
-            "GPU J": number(joules_per_epoch(r, "gpu_joules")),
+            "CPU J": number(comparison.joules(r, "cpu_joules")),
+            "GPU J": number(comparison.joules(r, "gpu_joules")),
         }
         for r in comparison.results
     ]
@@ -207,20 +207,11 @@ def usage(comparison: Comparison, markdown: bool = False) -> str:
 
 def _has_energy(comparison: Comparison) -> bool:
     kinds = ("cpu_joules", "gpu_joules")
-    return any(joules_per_epoch(r, kind) is not None for r in comparison.results for kind in kinds)
+    return any(comparison.joules(r, kind) is not None for r in comparison.results for kind in kinds)
 
 
 def _median_usage(result: CellResult, figure: str) -> float | None:
     return _median([getattr(u, figure) for u in result.usage])
-
-
-def joules_per_epoch(result: CellResult, figure: str) -> float | None:
-    """Return the median joules of one steady epoch, of its repetitions the mean.
-
-    figure: "cpu_joules" or "gpu_joules".
-    """
-    totals = [(getattr(e.system_activity, figure), e.repeats) for e in result.steady]
-    return _median([None if total is None else total / repeats for total, repeats in totals])
 
 
 def _median(values: list[float | None]) -> float | None:

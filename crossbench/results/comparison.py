@@ -128,6 +128,18 @@ class Comparison:
             for name in (first[0].figures if first else {})
         }
 
+    def joules(self, result: CellResult, meter: str) -> float | None:
+        """Return the median joules of a steady epoch of all batches; None where not known.
+
+        meter: "cpu_joules" or "gpu_joules".
+        """
+        joules = [
+            total / epoch.repeats * self.batches(result) / epoch.steps
+            for epoch in result.steady
+            if (total := getattr(epoch.system_activity, meter)) is not None
+        ]
+        return median(joules) if joules else None
+
     def cores(self, result: CellResult) -> float | None:
         """Return the CPU seconds of a steady epoch divided by its wall seconds."""
         cpu = self.seconds(result, "cpu_seconds")

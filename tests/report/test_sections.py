@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from samples import QUIET, comparison, epoch, result, rows
+from samples import QUIET, STEPS, comparison, epoch, result, rows
 
 from crossbench.report.details import all_details as table
 from crossbench.report.sections import cost, threads, to_target, usage
@@ -107,6 +107,9 @@ def test_usage_is_shown_with_a_gpu_or_an_energy_meter():
     ]
     gpu.epochs = [replace(e, repeats=4) for e in epochs_with_energy]  # joules are of one epoch
     assert usage(comparison(gpu)).split()[-2:] == ["12.50", "50.00"]
+    part = STEPS // 5
+    gpu.epochs = [replace(e, losses=e.losses[:part]) for e in epochs_with_energy]
+    assert usage(comparison(gpu)).split()[-2:] == ["250", "1,000"]  # of all steps, not of a part
     cpu.epochs = epochs_with_energy
     assert usage(comparison(cpu)) in table(comparison(cpu))  # the energy
 

@@ -12,7 +12,6 @@ from ...results.machine import Peak
 from ...results.roofline import intensity
 from ..formatting import count, joined, mebibytes, number, percent
 from ..row_names import row_name
-from ..sections import joules_per_epoch
 from .drawing import (
     PALETTE,
     ROW_HEIGHT,
@@ -176,7 +175,7 @@ def energy(comparison: Comparison) -> Chart | None:
         (result, device, joules)
         for result in ranked(comparison)
         for device, figure in kinds.items()
-        if (joules := joules_per_epoch(result, figure)) is not None
+        if (joules := comparison.joules(result, figure)) is not None
     ]
     if not found:
         return None
