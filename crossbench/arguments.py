@@ -198,7 +198,7 @@ class Options(TypedDict, total=False):
         Numbers,
         Argument(
             "CPU threads, with a row for each number",
-            otherwise="all CPUs that may be used",
+            otherwise="all CPUs that may be used, or a container's quota",
             word="N,M",
             read=whole_numbers,
             depends_on_machine=True,

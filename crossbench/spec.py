@@ -12,7 +12,7 @@ from . import adapters, models
 from .adapters import reference
 from .arguments import ARGUMENTS, AUTO, Names, Numbers, Options, fill_in
 from .data.sources import SOURCES
-from .host.machine import usable_cpus
+from .host.machine import cpu_count, usable_cpus
 from .host.memory import check_memory
 from .inputs import prices
 from .inputs.checks import SIZE, shown
@@ -142,10 +142,10 @@ def _check_targets(model: Model, tasks: tuple[Task, ...], asked: dict[str, Any])
 
 
 def _check_threads(threads: Numbers) -> tuple[int, ...]:
-    """Return the numbers of threads without repetitions; for None, that of usable CPUs."""
+    """Return the numbers of threads without repetitions; for None, that of CPUs without a quota."""
     cpus = len(usable_cpus())
     if threads is None:
-        return (cpus,)
+        return (cpu_count(),)
     wanted = _check_sizes("threads", threads, "number of threads")
     if max(wanted) > cpus:
         raise SpecError(f"threads is {max(wanted)}, but this process may use only {cpus} CPUs")

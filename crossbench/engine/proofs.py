@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..host.machine import usable_cpus
+from ..host.machine import cpu_count
 from ..host.run_directory import no_space_error
 from ..models import Model
 from ..models.parts import Work
@@ -43,7 +43,7 @@ def start_proofs(
     seconds for each answer of a worker.
     """
     large = any(parity.proof_model(model).parameter_count > LARGE_MODEL for model in models)
-    at_once = 1 if large else max(MIN_CONCURRENT, len(usable_cpus()))
+    at_once = 1 if large else max(MIN_CONCURRENT, cpu_count())
     with thread_pool(len(models) + min(len(assignments), at_once)) as pool:
         references = [
             pool.submit(_compute_reference, model, data / f"expected{number}")
@@ -89,7 +89,7 @@ def start_work_proofs(
                         worker = None
         return found
 
-    with thread_pool(min(len(assignments), max(MIN_CONCURRENT, len(usable_cpus())))) as pool:
+    with thread_pool(min(len(assignments), max(MIN_CONCURRENT, cpu_count()))) as pool:
         try:
             yield [pool.submit(prove, assignment) for assignment in assignments]
         finally:
@@ -111,7 +111,7 @@ def start_tensor_proofs(
     is none, result() raises WorkerFailure.
     """
     large = assignments[0].job.model.parameter_count > LARGE_MODEL
-    at_once = 1 if large else max(MIN_CONCURRENT, len(usable_cpus()))
+    at_once = 1 if large else max(MIN_CONCURRENT, cpu_count())
     wanted = {_of_tensors(assignment): assignment for assignment in assignments}
     with thread_pool(1 if large else len(wanted)) as computing, thread_pool(at_once) as pool:
         expected = {key: computing.submit(compute, each) for key, each in wanted.items()}

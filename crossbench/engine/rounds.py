@@ -18,7 +18,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from ..host.machine import usable_cpus
+from ..host.machine import cpu_count
 from ..inputs.names import FLOAT32, Compute
 from ..models import Model
 from ..models.parts import Part, groups, parts
@@ -303,7 +303,7 @@ class Measurement:
         self.progress("losses of the first steps in the reference")
         wanted = {(a.task, a.batch_size): a for a in self.assignments.values()}
         computes = dict.fromkeys((FLOAT32, *(r.cell.compute for r in self.comparison.results)))
-        with thread_pool(1 if self.large else max(2, len(usable_cpus()))) as pool:
+        with thread_pool(1 if self.large else max(2, cpu_count())) as pool:
             submitted = {
                 (work, compute): pool.submit(self.reference_losses, assignment, compute)
                 for work, assignment in wanted.items()
@@ -431,7 +431,7 @@ class Measurement:
 
     def start_together(self, cells: list[CellRound], stack: ExitStack) -> None:
         """Start the workers of a round side by side: nothing is timed before all are ready."""
-        with thread_pool(len(usable_cpus())) as pool:
+        with thread_pool(cpu_count()) as pool:
             starts = {}
             for cell in cells:
                 worker = stack.enter_context(self.worker(cell.result, cell.steps))

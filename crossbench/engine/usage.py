@@ -10,7 +10,6 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -19,16 +18,12 @@ from typing import Any
 import psutil
 import pynvml
 
+from ..host.control_group import throttled_seconds
 from ..results.epochs import SystemActivity
 
 RAPL = Path("/sys/class/powercap")
 CPUS = Path("/sys/devices/system/cpu")
-CGROUPS = Path("/sys/fs/cgroup")
-OWN_CGROUPS = Path("/proc/self/cgroup")
 THREADS = Path("/proc/self/task")
-THROTTLED_TIME = {"throttled_usec": 1e6, "throttled_time": 1e9}
-"""Name of the time that a control group's CPU quota throttled its threads, in cgroup version 2 and
-in version 1, and the units in a second."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +111,7 @@ class Counters:
         joules = None if gpu is None else _gpu_joules(gpu)
         own = time.process_time() + children
         return cls(
-            busy, own, stolen, _throttled_seconds(), _throttle_events(), _cpu_joules(), joules
+            busy, own, stolen, throttled_seconds(), _throttle_events(), _cpu_joules(), joules
         )
 
     def activity_until(self, later: Counters) -> SystemActivity:
@@ -205,34 +200,6 @@ def _cpu_seconds() -> tuple[float | None, float | None]:
     busy = sum(getattr(cpu, kind, 0.0) for cpu in own for kind in kinds)
     stolen = sum(cpu.steal for cpu in own) if hasattr(own[0], "steal") else None
     return busy, stolen
-
-
-def _throttled_seconds() -> float | None:
-    """Return the seconds that the control group's CPU quota throttled this process's threads.
-
-    None where the control group does not report them.
-    """
-    for file in _cpu_statistics():
-        with suppress(OSError):
-            for line in file.read_text().splitlines():
-                name, _, value = line.partition(" ")
-                if name in THROTTLED_TIME:
-                    return int(value) / THROTTLED_TIME[name]
-    return None
-
-
-def _cpu_statistics() -> Iterator[Path]:
-    """Yield the paths where the control group's cpu.stat may be.
-
-    The group's line in OWN_CGROUPS is "0::GROUP" in version 2 and "1:cpu,cpuacct:GROUP" in version
-    1; a container may see its own group as the root.
-    """
-    with suppress(OSError):
-        for line in OWN_CGROUPS.read_text().splitlines():
-            _, controllers, group = line.split(":", 2)
-            if controllers == "" or "cpu" in controllers.split(","):
-                for folder in (group.lstrip("/"), ""):
-                    yield CGROUPS / controllers / folder / "cpu.stat"
 
 
 def _throttle_events() -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import re
@@ -16,6 +17,7 @@ import psutil
 
 from ..inputs.printable import printable
 from ..results.machine import Machine
+from .control_group import cpu_quota, memory_limit
 from .gpus import find_gpus
 
 BFLOAT16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
@@ -39,6 +41,22 @@ def usable_cpus() -> list[int]:
     return first + siblings
 
 
+def cpu_count() -> int:
+    """Return how many CPUs this process may use at once: those of its affinity, or its control
+    group's quota, rounded up, where that is smaller.
+    """
+    quota = cpu_quota()
+    cpus = len(usable_cpus())
+    return cpus if quota is None else min(cpus, math.ceil(quota))
+
+
+def total_bytes() -> int:
+    """Return the size of this machine's memory, or the limit of its control group's."""
+    total: int = psutil.virtual_memory().total
+    limit = memory_limit()
+    return total if limit is None else min(total, limit)
+
+
 def describe(label: str | None = None) -> Machine:
     """Return the description of this machine that the results file keeps.
 
@@ -47,8 +65,8 @@ def describe(label: str | None = None) -> Machine:
     gpus = find_gpus()
     return Machine(
         cpu=_cpu_name(),
-        cpus=len(usable_cpus()),
-        memory_bytes=psutil.virtual_memory().total,
+        cpus=cpu_count(),
+        memory_bytes=total_bytes(),
         gpus=[gpu.name for gpu in gpus.known],
         gpu_problem=gpus.problem,
         system=f"{platform.system()} {platform.release()}",

@@ -9,13 +9,12 @@ import math
 from collections.abc import Iterator
 from operator import itemgetter
 
-import psutil
-
 from ..data.sources import NormalNumbers, Pictures
 from ..data.synthetic import LARGE_TEST, LARGE_TRAIN, NUMBERS_TEST, NUMBERS_TRAIN
 from ..inputs.errors import SpecError
 from ..models import Model
 from ..models.shortened import shortened
+from .machine import total_bytes
 
 PROOF_BYTES = 3 * 8
 """Bytes per parameter in the parity proof: weight, gradient and optimizer state, in float64."""
@@ -36,12 +35,6 @@ def check_memory(model: Model, examples: int = 1) -> None:
             f"the model {model.name} needs at least {_gib(needed)} of memory for {what}, and this "
             f"machine has {_gib(total_bytes())}: make its layers or the batch smaller"
         )
-
-
-def total_bytes() -> int:
-    """Return the size of this machine's memory."""
-    total: int = psutil.virtual_memory().total
-    return total
 
 
 def _needs(model: Model, examples: int) -> Iterator[tuple[int, str]]:

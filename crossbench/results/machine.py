@@ -9,7 +9,9 @@ from .number_types import Over0, Positive
 
 @dataclass(frozen=True)
 class Machine:
-    """Describe the machine of a run. cpus: how many this process may use."""
+    """Describe the machine of a run. cpus and memory_bytes: what this process may use, by the
+    limits of its control group too.
+    """
 
     cpu: str
     cpus: Positive

@@ -13,7 +13,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..host.machine import usable_cpus
+from ..host.machine import cpu_count
 from ..inputs.errors import ReportError, ResultsError
 from ..report import page
 from ..results.comparison import decode
@@ -138,7 +138,7 @@ def _workers(files: int) -> Iterator[Callable[[Callable[[Any], Any], list[Any]],
     if files < MIN_FILES:
         yield lambda function, values: list(map(function, values))
         return
-    with ProcessPoolExecutor(len(usable_cpus()), get_context("spawn")) as pool:
+    with ProcessPoolExecutor(cpu_count(), get_context("spawn")) as pool:
         yield lambda function, values: list(pool.map(function, values, chunksize=4))
 
 

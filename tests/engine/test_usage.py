@@ -149,37 +149,6 @@ def test_energy_and_thermal_throttling_are_read_from_the_kernel(tmp_path, monkey
     assert counters.thermal_throttle_events == 2 * len(usage._own_cpus())
 
 
-VERSION_1 = "nr_periods 9\nnr_throttled 1\nthrottled_time 1500000000\n"
-VERSION_2 = "usage_usec 7\nnr_throttled 1\nthrottled_usec 1500000\n"
-HYBRID = "4:memory:/m\n1:cpu,cpuacct:/jobs/7\n0::/jobs/8\n"
-
-
-@pytest.mark.parametrize(
-    ("groups", "files", "seconds"),
-    [
-        ("0::/jobs/7\n", {"jobs/7": VERSION_2, "": "throttled_usec 9\n"}, 1.5),
-        ("0::/jobs/7\n", {"": VERSION_2}, 1.5),  # a container that sees its group as the root
-        (HYBRID, {"cpu,cpuacct/jobs/7": VERSION_1, "jobs/8": "usage_usec 7\n"}, 1.5),
-        (HYBRID, {"cpu,cpuacct": VERSION_1}, 1.5),
-        (HYBRID, {"memory/m": VERSION_1}, None),
-        ("0::/\n", {"": "usage_usec 7\n"}, None),  # the root has no quota
-        ("0::/\n", {}, None),
-        (None, {"": VERSION_2}, None),
-    ],
-)
-def test_throttled_seconds_are_read_from_the_control_group(
-    tmp_path, monkeypatch, groups, files, seconds
-):
-    monkeypatch.setattr(usage, "CGROUPS", tmp_path / "cgroup")
-    monkeypatch.setattr(usage, "OWN_CGROUPS", tmp_path / "own")
-    if groups is not None:
-        (tmp_path / "own").write_text(groups)
-    for folder, content in files.items():
-        (tmp_path / "cgroup" / folder).mkdir(parents=True, exist_ok=True)
-        (tmp_path / "cgroup" / folder / "cpu.stat").write_text(content)
-    assert Counters.read(None).throttled_seconds == seconds
-
-
 @pytest.mark.parametrize("gone", [False, True])
 def test_the_sampler_samples_another_process(gone):
     process = subprocess.Popen(spin(0.5 if gone else 60))

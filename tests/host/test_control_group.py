@@ -1,0 +1,134 @@
+"""Limits of control groups: of each version as files, and of one that the kernel keeps."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from crossbench.host import control_group
+
+VERSION_1 = "nr_periods 9\nnr_throttled 1\nthrottled_time 1500000000\n"
+VERSION_2 = "usage_usec 7\nnr_throttled 1\nthrottled_usec 1500000\n"
+HYBRID = "4:memory:/m\n1:cpu,cpuacct:/jobs/7\n0::/jobs/8\n"
+
+
+def version_1(group, quota):
+    """Return the files of a group's quota, in microseconds of 100,000."""
+    folder = f"cpu,cpuacct/{group}".rstrip("/")
+    return {
+        f"{folder}/cpu.cfs_quota_us": f"{quota}\n",
+        f"{folder}/cpu.cfs_period_us": "100000\n",
+    }
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "seconds"),
+    [
+        ("0::/jobs/7\n", {"jobs/7": VERSION_2, "": "throttled_usec 9\n"}, 1.5),
+        ("0::/jobs/7\n", {"": VERSION_2}, 1.5),  # a container that sees its group as the root
+        (HYBRID, {"cpu,cpuacct/jobs/7": VERSION_1, "jobs/8": "usage_usec 7\n"}, 1.5),
+        (HYBRID, {"cpu,cpuacct": VERSION_1}, 1.5),
+        (HYBRID, {"memory/m": VERSION_1}, None),
+        ("0::/\n", {"": "usage_usec 7\n"}, None),  # the root has no quota
+        ("0::/\n", {}, None),
+        (None, {"": VERSION_2}, None),
+    ],
+)
+def test_throttled_seconds_are_read_from_the_control_group(write, groups, files, seconds):
+    write(groups, {f"{folder}/cpu.stat".lstrip("/"): content for folder, content in files.items()})
+    assert control_group.throttled_seconds() == seconds
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "quota"),
+    [
+        (
+            "0::/jobs/7\n",
+            {"jobs/7/cpu.max": "150000 100000\n", "jobs/cpu.max": "max 100000\n"},
+            1.5,
+        ),
+        ("0::/jobs/7\n", {"jobs/7/cpu.max": "max 100000\n", "jobs/cpu.max": "50000 100000\n"}, 0.5),
+        ("0::/\n", {"cpu.max": "400000 100000\n"}, 4.0),  # a container that sees its group so
+        ("0::/\n", {"cpu.max": "max 100000\n"}, None),
+        (HYBRID, version_1("jobs", 250_000) | version_1("jobs/7", -1), 2.5),
+        (HYBRID, version_1("", -1), None),
+        ("0::/\n", {"cpu.max": "many\n"}, None),
+        ("0::/\n", {}, None),
+        (None, {"cpu.max": "400000 100000\n"}, None),
+    ],
+)
+def test_the_smallest_quota_counts(write, groups, files, quota):
+    write(groups, files)
+    assert control_group.cpu_quota() == quota
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "limit"),
+    [
+        ("0::/a/b\n", {"a/b/memory.max": "max\n", "a/memory.max": "4096\n"}, 4096),
+        ("0::/a/b\n", {"a/b/memory.max": "1024\n", "a/memory.max": "4096\n"}, 1024),
+        (HYBRID, {"memory/m/memory.limit_in_bytes": "2048\n"}, 2048),
+        ("0::/\n", {"memory.max": "max\n"}, None),
+    ],
+)
+def test_the_smallest_limit_of_memory_counts(write, groups, files, limit):
+    write(groups, files)
+    assert control_group.memory_limit() == limit
+
+
+def test_a_run_in_a_group_with_a_quota_takes_as_many_threads(group_of_half_a_cpu):
+    """A real group; the process has all CPUs in its affinity, but no more than half of one."""
+    code = (
+        "import os; open(__import__('sys').argv[1], 'w').write(str(os.getpid()));"
+        "from crossbench.host.machine import cpu_count, usable_cpus;"
+        "from crossbench.spec import make_spec;"
+        "print(cpu_count(), make_spec().threads, len(usable_cpus()))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code, str(group_of_half_a_cpu / "cgroup.procs")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.split() == ["1", "(1,)", str(len(os.sched_getaffinity(0)))]
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Return what writes the process' groups, and files by path, to be read as the kernel's."""
+    monkeypatch.setattr(control_group, "CGROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(control_group, "OWN_CGROUPS", tmp_path / "own")
+
+    def write(groups, files):
+        if groups is not None:
+            (tmp_path / "own").write_text(groups)
+        for name, content in files.items():
+            path = tmp_path / "cgroup" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
+
+    return write
+
+
+@pytest.fixture
+def group_of_half_a_cpu():
+    """Yield the folder of a control group with a quota of half a CPU, which no process is in."""
+    root = Path("/sys/fs/cgroup")
+    version_1_root = root / "cpu"
+    folder = (
+        version_1_root if version_1_root.is_dir() else root
+    ) / f"crossbench-test-{os.getpid()}"
+    try:
+        folder.mkdir()
+        if folder.parent == version_1_root:
+            (folder / "cpu.cfs_quota_us").write_text("50000")
+        else:
+            (folder / "cpu.max").write_text("50000 100000")
+    except OSError as error:
+        if folder.is_dir():
+            folder.rmdir()
+        pytest.skip(f"no control group may be made: {error}")
+    yield folder
+    folder.rmdir()
