@@ -14,6 +14,7 @@ from typing import Unpack
 from . import __version__
 from .arguments import Names, Options, sentences
 from .engine.assignment import save_arrays
+from .engine.environment import user_settings
 from .engine.part_records import described
 from .engine.rounds import Progress, Save, measure
 from .examples import load_examples
@@ -87,6 +88,7 @@ def run(
         raise SpecError(nothing_to_run(spec))
     if isinstance(json, str | Path):
         json = named_for_machine(json, spec.machine)
+    settings = user_settings((cell.framework, cell.variant) for cell in cells)
     with nullcontext() if json is None else new_file(json) as write, run_directory() as directory:
         progress(f"data: {spec.settings.data}")
         limits = (spec.batches, spec.examples)
@@ -97,7 +99,7 @@ def run(
             created=_now(),
             model=model.description(),
             data=prepared,
-            machine=describe(spec.machine),
+            machine=describe(spec.machine, settings),
             settings=spec.settings,
             results=[_new_result(cell) for cell in cells],
             parts=described(parts(model)) if spec.settings.layers else [],
@@ -128,12 +130,14 @@ def resume(
         comparison = load(json)
         requested = find_model(comparison.settings.model if model is None else model)
         limits = (comparison.data.most_batches, comparison.data.most_examples)
-        sizes = {result.cell.batch_size for result in comparison.results}
+        cells = [result.cell for result in comparison.results]
+        sizes = {cell.batch_size for cell in cells}
+        settings = user_settings((cell.framework, cell.variant) for cell in cells)
         fitted, data = _prepare(requested, comparison.settings, sizes, limits, directory)
         for what, there, here in (
             ("crossbench version", comparison.crossbench, __version__),
             ("model", comparison.model, fitted.description()),
-            ("machine", comparison.machine, describe(comparison.machine.label)),
+            ("machine", comparison.machine, describe(comparison.machine.label, settings)),
             ("data checksum", comparison.data.sha256, data.sha256),
         ):
             if there != here:

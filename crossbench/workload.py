@@ -338,6 +338,10 @@ class Adapter(ABC):
     """The end of the name of a file with the weights or examples of a program: NumPy's, or .bin for
     the values alone."""
 
+    speed_variables: tuple[str, ...] = ()
+    """How the names of environment variables begin that change the framework's speed: a run records
+    those that the user has set."""
+
     variants: Mapping[str, Variant] = {IDIOMATIC: Variant("as the framework's tutorials write it")}
     """The ways to train that `build` knows, by name; IDIOMATIC is the first."""
 

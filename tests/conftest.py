@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 import crossbench
 from crossbench import adapters, models
 from crossbench.engine import parity
-from crossbench.engine.process import SHARED_CORES, kept_programs_environment
+from crossbench.engine.environment import SHARED_CORES, kept_programs_environment
 from crossbench.host.gpus import find_gpus
 from crossbench.inputs.names import IDIOMATIC
 from crossbench.workload import Adapter

@@ -15,6 +15,7 @@ from tabulate import tabulate
 from .. import __version__, adapters, data
 from ..data.download import DataUnavailable, OfficialFiles
 from ..engine.checkup import Verdict, check_cells, missing_packages
+from ..engine.environment import user_settings
 from ..engine.process import TIMED_OUT, WorkerFailure
 from ..host import machine, signals
 from ..host.gpus import driver_versions, find_gpus
@@ -99,7 +100,7 @@ def _parser() -> Parser:
 def report() -> str:
     """Return the report as text: this machine, the data, and a table of the frameworks."""
     rows = [
-        *_machine_rows(machine.describe()),
+        *_machine_rows(_machine()),
         *((official.title, _data(official)) for official in data.OFFICIAL_FILES),
         *_other_project(),
     ]
@@ -142,7 +143,7 @@ def check(
 
 def verdict_lines(verdicts: list[Verdict]) -> str:
     """Return this machine in a few lines, and a line for each verdict."""
-    here = _machine_rows(machine.describe()) + _other_project()
+    here = _machine_rows(_machine()) + _other_project()
     lines = [(verdict.cell.name, _line(verdict)) for verdict in verdicts]
     return f"{tabulate(here, tablefmt='plain')}\n\n{tabulate(lines, tablefmt='plain')}"
 
@@ -152,7 +153,7 @@ def as_json(verdicts: list[Verdict] | None = None) -> str:
 
     verdicts: what the check found; None without a check.
     """
-    here = machine.describe()
+    here = _machine()
     content: dict[str, Any] = {
         "crossbench": __version__,
         "python": here.python,
@@ -164,7 +165,7 @@ def as_json(verdicts: list[Verdict] | None = None) -> str:
         "gpus": here.gpus,
         "gpu_problem": here.gpu_problem,
         "gpu_versions": driver_versions(),
-        "allocator_settings": here.allocator_settings,
+        "environment": here.environment,
         "warnings": [text for _, text in _other_project()],
         "frameworks": _frameworks(),
     }
@@ -206,7 +207,7 @@ def _machine_rows(here: Machine) -> list[tuple[str, str]]:
         ("crossbench", f"{__version__}, Python {here.python}, {here.system}"),
         ("CPU", f"{here.cpu}, {here.cpus} usable, {here.memory_bytes / 2**30:.0f} GiB"),
         ("GPU", ", ".join([_gpus(here), *_words(driver_versions())])),
-        ("allocator", _allocator(here)),
+        ("environment", _environment(here)),
     ]
 
 
@@ -227,10 +228,15 @@ def _other_project() -> list[tuple[str, str]]:
     ]
 
 
-def _allocator(here: Machine) -> str:
-    """Return what the environment sets of how memory is allocated."""
-    settings = [f"{name}={value}" for name, value in here.allocator_settings.items()]
-    return ", ".join(settings) or "the C library's own, nothing set in the environment"
+def _machine() -> Machine:
+    """Return this machine, with the user's settings of all frameworks."""
+    named = [(name, variant) for name in adapters.loadable() for variant in adapters.variants(name)]
+    return machine.describe(environment=user_settings(named))
+
+
+def _environment(here: Machine) -> str:
+    settings = [f"{name}={value}" for name, value in here.environment.items()]
+    return ", ".join(settings) or "sets nothing that changes the speed"
 
 
 def _gpus(here: Machine) -> str:

@@ -18,18 +18,14 @@ from typing import Any, get_type_hints
 import psutil
 
 from .. import adapters
-from ..data.download import DataUnavailable, cache_directory
-from ..host.gpus import TF32_OVERRIDE, find_gpus
-from ..host.machine import processor_digest, usable_cpus
-from ..inputs.names import TF32
+from ..host.machine import usable_cpus
 from ..inputs.printable import printable
 from ..workload import Adapter
 from . import replies
 from .assignment import Assignment
+from .environment import TEMPORARY_FOLDER, environment, proof_environment
 from .worker import Worker
 
-# OpenMP, OpenBLAS and MKL read these when they are loaded
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 INSTALL_SECONDS = 3600.0
 """Seconds that installing a framework may take."""
 EXIT_SECONDS = 3.0
@@ -37,13 +33,6 @@ EXIT_SECONDS = 3.0
 LIVENESS_SECONDS = 1.0
 """Seconds between two checks that a process that does not answer still runs: a process that it
 started may hold its pipe open."""
-TEMPORARY_FOLDER = "tmp"
-"""The workers' folder for temporary files, beside the data."""
-SHARED_CORES = {"OMP_WAIT_POLICY": "PASSIVE"}
-"""Environment of the workers that prove, which run at the same time, unless the user has set it: no
-thread of OpenMP keeps a core busy while it waits."""
-COMPILED_FOLDER = "compiled"
-"""The folder for what was compiled for proofs, in the cache; it has one for each processor."""
 TIMED_OUT = "(timeout)"
 """How the reason of a worker ends that did not answer in time."""
 OUTPUT_BYTES = 2**16
@@ -90,7 +79,7 @@ class WorkerProcess:
                     stdout=subprocess.PIPE,
                     bufsize=0,
                     stderr=None if show else self.log,
-                    env=_proof_environment(assignment) if proves else _environment(assignment),
+                    env=(proof_environment if proves else environment)(assignment),
                     start_new_session=True,  # Ctrl-C reaches the parent alone, which stops it
                 )
             except Exception as error:  # the machine's or the adapter's
@@ -264,40 +253,3 @@ def _bootstrap(threads: int) -> str:
         "from crossbench.engine.worker import main\n"
         "main()\n"
     )
-
-
-def _environment(assignment: Assignment) -> dict[str, str]:
-    """Return the user's environment.
-
-    It overrides the adapter's defaults, and what the measurement requires overrides it. Temporary
-    files go to a folder beside the data, and are removed with it.
-    """
-    job, adapter = assignment.job, adapters.get(assignment.framework, assignment.job.variant)
-    variant = adapters.variants(assignment.framework)[job.variant]
-    environment = (
-        adapter.environment(job.device, job.threads)
-        | os.environ
-        | adapter.required_environment(job.device)
-        | dict(variant.environment)
-        | ({} if assignment.gpu is None else find_gpus().environment(assignment.gpu))
-        | dict.fromkeys(THREAD_VARIABLES, str(job.threads))
-        | {"TMPDIR": str(assignment.data / TEMPORARY_FOLDER)}
-    )
-    if job.compute == TF32:
-        environment.pop(TF32_OVERRIDE, None)
-    return environment
-
-
-def _proof_environment(assignment: Assignment) -> dict[str, str]:
-    """Return the environment of a worker that proves."""
-    adapter = adapters.get(assignment.framework, assignment.job.variant)
-    kept = kept_programs_environment(adapter, assignment.job.device)
-    return SHARED_CORES | _environment(assignment) | kept
-
-
-def kept_programs_environment(adapter: Adapter, device: str) -> dict[str, str]:
-    """Return the environment of a process that times nothing: what it compiles is cached."""
-    with suppress(DataUnavailable):
-        folder = cache_directory() / COMPILED_FOLDER / processor_digest()
-        return adapter.proof_environment(device, folder)
-    return {}  # no home directory: nothing is kept

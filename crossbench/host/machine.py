@@ -15,16 +15,12 @@ from pathlib import Path
 
 import psutil
 
-from ..inputs.printable import printable
 from ..results.machine import Machine
 from .control_group import cpu_quota, memory_limit
 from .gpus import find_gpus
 
 BFLOAT16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
 """Flags of a processor that multiplies in bfloat16: x86's, and Arm's FEAT_BF16."""
-ALLOCATOR_PREFIXES = ("MALLOC_", "TCMALLOC_", "MIMALLOC_")
-ALLOCATOR_VARIABLES = ("GLIBC_TUNABLES", "LD_PRELOAD", "DYLD_INSERT_LIBRARIES")
-"""Environment variables of allocators, and those that may name one to load."""
 
 
 def usable_cpus() -> list[int]:
@@ -57,10 +53,10 @@ def total_bytes() -> int:
     return total if limit is None else min(total, limit)
 
 
-def describe(label: str | None = None) -> Machine:
+def describe(label: str | None = None, environment: dict[str, str] | None = None) -> Machine:
     """Return the description of this machine that the results file keeps.
 
-    label: the name that the user gave it.
+    label: the name that the user gave it. environment: see Machine.
     """
     gpus = find_gpus()
     return Machine(
@@ -74,20 +70,9 @@ def describe(label: str | None = None) -> Machine:
         libraries={name: metadata.version(name) for name in ("numpy", "psutil")},
         label=label,
         page_bytes=resource.getpagesize(),
-        allocator_settings=allocator_settings(),
+        environment=environment or {},
         bfloat16_instructions=bfloat16_instructions(),
     )
-
-
-def allocator_settings() -> dict[str, str]:
-    """Return the user's environment variables that set how the C library, or another one that is
-    preloaded, allocates memory.
-    """
-    return {
-        name: printable(value)
-        for name, value in sorted(os.environ.items())
-        if name.startswith(ALLOCATOR_PREFIXES) or name in ALLOCATOR_VARIABLES
-    }
 
 
 def named_for_machine(path: str | Path, label: str | None) -> Path:

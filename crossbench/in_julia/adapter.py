@@ -17,6 +17,11 @@ class JuliaAdapter(Adapter):
     packages: Packages
     """The packages in Julia that the framework needs."""
 
+    speed_variables = (
+        *("JULIA_NUM_", "JULIA_GC_", "JULIA_CPU_", "JULIA_EXCLUSIVE", "JULIA_IMAGE_"),
+        *("JULIA_LLVM_", "JULIA_CUDA_", "JULIA_NNLIB_"),
+    )
+
     def available(self, device: str) -> str | None:
         return missing(self.name, "juliacall")
 

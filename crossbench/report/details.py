@@ -25,7 +25,7 @@ from .formatting import (
     percent,
     with_interval,
 )
-from .headings import allocator_words, compute_words, epoch_words, gpu_words, thread_words
+from .headings import compute_words, environment_words, epoch_words, gpu_words, thread_words
 from .layers import explanations, sums, warnings
 from .remarks import remarks
 from .sections import sections
@@ -170,7 +170,7 @@ def _heading(comparison: Comparison) -> list[str]:
         f"{machine.memory_bytes / 2**30:.0f} GiB; {gpu_words(comparison)}; "
         f"{machine.system}; Python {machine.python}",
         f"{thread_words(comparison)}; {count(rounds, 'interleaved round')}; {comparison.created}; "
-        f"crossbench {comparison.crossbench}{allocator_words(comparison)}",
+        f"crossbench {comparison.crossbench}{environment_words(comparison)}",
     ]
 
 

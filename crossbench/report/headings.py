@@ -19,7 +19,7 @@ def heading(comparison: Comparison, running: bool) -> str:
         f"{model['name']} on {comparison.data.name}: {model['parameters']:,} parameters, "
         f"{epoch_words(comparison)}, {model['optimizer']['type']}, {compute_words(comparison)}; "
         f"{machine.name}, {count(machine.cpus, 'CPU')}{gpus}; "
-        f"{thread_words(comparison)}{allocator_words(comparison)}; "
+        f"{thread_words(comparison)}{environment_words(comparison)}; "
         f"{count(rounds, 'interleaved round')}{_why_ended(comparison, running)}: {shown}."
         f"{_partial_epochs(comparison)}{_what_is_predicted(comparison)}"
     )
@@ -63,9 +63,9 @@ def compute_words(comparison: Comparison) -> str:
     return joined(dict.fromkeys(r.cell.compute for r in comparison.results))
 
 
-def allocator_words(comparison: Comparison) -> str:
-    """Return the environment's settings of memory allocation, to be put after other words."""
-    settings = comparison.machine.allocator_settings.items()
+def environment_words(comparison: Comparison) -> str:
+    """Return what the user's environment sets, to be put after other words."""
+    settings = comparison.machine.environment.items()
     return "".join(f"; {name}={value}" for name, value in settings)
 
 

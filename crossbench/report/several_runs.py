@@ -13,6 +13,7 @@ from ..results.several_runs import Change, MeanRatio, by_work, changes, mean_rat
 from ..results.statistics import MIN_ROUNDS, Estimate, unpaired_ratio
 from .details import label_columns, time_columns, work_columns
 from .formatting import count, equal_columns, grid, joined, lines, number, with_interval
+from .headings import environment_words
 
 MERGED_COLUMNS = (
     *("machine", "framework", "device", "threads", "compute", "task", "batch size"),
@@ -203,6 +204,7 @@ def _legend(comparisons: list[Comparison]) -> str:
         )
         runs.append(
             f"{run_number}: {comparison.created}, {machine.name}, {count(machine.cpus, 'CPU')}, "
-            f"{', '.join(machine.gpus) or 'no GPU'}, {machine.system}; {versions}"
+            f"{', '.join(machine.gpus) or 'no GPU'}, {machine.system}"
+            f"{environment_words(comparison)}; {versions}"
         )
     return lines(runs)

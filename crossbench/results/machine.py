@@ -27,8 +27,9 @@ class Machine:
     """Name that the user gave it."""
     page_bytes: Positive = 4096
     """Bytes of a page of memory."""
-    allocator_settings: dict[str, str] = field(default_factory=dict)
-    """Environment variables that set how memory is allocated, such as MALLOC_MMAP_MAX_."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """The user's environment variables that change the speed, such as XLA_FLAGS or
+    MALLOC_MMAP_MAX_, but for those that the run sets itself."""
     bfloat16_instructions: list[str] | None = None
     """The processor's instructions that multiply in bfloat16, such as avx512_bf16; None where the
     system does not list them."""

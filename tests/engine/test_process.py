@@ -15,6 +15,7 @@ import pytest
 from crossbench.data import cifar10
 from crossbench.engine import parity, replies
 from crossbench.engine.assignment import Assignment, save_arrays
+from crossbench.engine.environment import user_settings
 from crossbench.engine.process import WorkerFailure, WorkerProcess, _answer_type
 from crossbench.engine.proofs import WorkerGroup
 from crossbench.engine.worker import StartReply, Worker
@@ -191,6 +192,23 @@ def test_the_users_environment_overrides_the_adapters(worker, monkeypatch):
     environment = psutil.Process(process.process.pid).environ()
     assert environment["OMP_NUM_THREADS"] == "1"
     assert environment["HOME"] == os.environ["HOME"]
+
+
+def test_what_the_user_set_of_the_speed_is_told_but_for_what_the_run_sets(monkeypatch):
+    told = {"XLA_FLAGS": "--xla_x=1", "OPENBLAS_CORETYPE": "Haswell", "LD_PRELOAD": "a.so"}
+    not_told = {
+        "OMP_NUM_THREADS": "64",
+        "JAX_PLATFORMS": "cuda",  # the adapter sets it
+        "CUDA_HOME": "/usr",
+        "CUDA_VISIBLE_DEVICES": "1",
+        "TF_CLI_CONFIG_FILE": "another program's",
+        "TF_XLA_FLAGS": "of a framework that has no row",
+    }
+    for name, value in (told | not_told).items():
+        monkeypatch.setenv(name, value)
+    found = user_settings([("reference", "idiomatic"), ("jax", "tuned")])
+    assert {name: found.get(name) for name in told | not_told} == told | dict.fromkeys(not_told)
+    assert user_settings([("keras", "idiomatic")])["TF_XLA_FLAGS"] == not_told["TF_XLA_FLAGS"]
 
 
 def test_what_a_worker_did_before_the_reference_was_known_is_done_again_for_another_seed(

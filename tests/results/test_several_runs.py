@@ -69,7 +69,7 @@ def files(tmp_path, lenet):
     slow = comparison(
         result("torch", times(1.2)), result("jax", times(3)), model=lenet.description()
     )
-    slow.machine = replace(slow.machine, cpu="another cpu")
+    slow.machine = replace(slow.machine, cpu="another cpu", environment={"XLA_FLAGS": "--xla_x"})
     other = comparison(result("torch", EVEN), model=lenet.description())
     other.data = replace(other.data, sha256="another")
     names = []
@@ -87,6 +87,7 @@ def test_compare_prints_changes_and_sets_the_status(files, capsys):
     assert "1.20 (1.19–1.21)" in torch or "1.20 (1.18–1.22)" in torch
     assert "slower" in torch
     assert "another cpu" in out
+    assert "; XLA_FLAGS=--xla_x" in out
     assert cli.main(["compare", base, slow, "--fail-above", "30%"]) == 0
     assert cli.main(["compare", base, slow, "--fail-above", "10%"]) == 1
 

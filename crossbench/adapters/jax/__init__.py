@@ -36,6 +36,7 @@ class JaxAdapter(Adapter):
     """Build models in JAX as its tutorials do; a base for adapters of a loop of one's own."""
 
     title = "JAX/Flax"
+    speed_variables = ("XLA_", "JAX_")
 
     def available(self, device: str) -> str | None:
         return missing("jax", "jax", "flax", "optax") or missing_plugin(device)

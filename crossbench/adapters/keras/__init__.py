@@ -47,6 +47,10 @@ class KerasAdapter(Adapter):
 class KerasOnTensorFlow(KerasAdapter):
     title = "Keras (TensorFlow)"
     backend = "tensorflow"
+    speed_variables = (
+        *("TF_ENABLE_", "TF_DISABLE_", "TF_XLA_", "TF_NUM_", "TF_CPU_", "TF_GPU_", "TF_CUDNN_"),
+        *("TF_DETERMINISTIC_", "TF_FORCE_", "XLA_"),
+    )
 
     def available(self, device: str) -> str | None:
         if not versions("tensorflow-cpu"):
@@ -65,6 +69,7 @@ class KerasOnTensorFlow(KerasAdapter):
 class KerasOnJax(KerasAdapter):
     title = "Keras (JAX)"
     backend = "jax"
+    speed_variables = JAX.speed_variables
 
     def available(self, device: str) -> str | None:
         return missing("keras,jax", "keras", "jax") or missing_plugin(device)
@@ -82,6 +87,7 @@ class KerasOnJax(KerasAdapter):
 class KerasOnTorch(KerasAdapter):
     title = "Keras (torch)"
     backend = "torch"
+    speed_variables = TORCH.speed_variables
 
     def available(self, device: str) -> str | None:
         return missing("keras,torch", "keras", "torch") or TORCH.available(device)

@@ -21,6 +21,7 @@ class TorchAdapter(Adapter):
     """Build models in PyTorch as its tutorials do; a base for adapters of a loop of one's own."""
 
     title = "PyTorch"
+    speed_variables = ("TORCH_", "TORCHINDUCTOR_", "PYTORCH_", "ATEN_")
 
     def available(self, device: str) -> str | None:
         if reason := missing("torch", "torch"):
