@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from .. import adapters
 from ..data.download import DataUnavailable, cache_directory
-from ..host.gpus import TF32_OVERRIDE, find_gpus
+from ..host.gpus import HIDDEN, TF32_OVERRIDE, find_gpus
 from ..host.machine import processor_digest
 from ..inputs.names import TF32
 from ..inputs.printable import printable
@@ -67,7 +67,7 @@ def environment(assignment: Assignment) -> dict[str, str]:
         | os.environ
         | adapter.required_environment(job.device)
         | dict(variant.environment)
-        | ({} if assignment.gpu is None else find_gpus().environment(assignment.gpu))
+        | (HIDDEN if assignment.gpu is None else find_gpus().environment(assignment.gpu))
         | dict.fromkeys(THREAD_VARIABLES, str(job.threads))
         | {"TMPDIR": str(assignment.data / TEMPORARY_FOLDER)}
     )

@@ -16,6 +16,8 @@ import pynvml
 from ..inputs.names import FLOAT32, Compute
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+HIDDEN = {VISIBLE: ""}
+"""Environment of a worker on the CPU: a framework that sees a GPU may compile for it."""
 TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
 AMPERE = (8, 0)
 """The first compute capability that multiplies in TensorFloat-32 and in bfloat16."""

@@ -186,11 +186,13 @@ def test_a_path_object_in_sys_path_reaches_the_worker_as_a_string(worker, monkey
 
 
 def test_the_users_environment_overrides_the_adapters(worker, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.setenv("OMP_NUM_THREADS", "64")  # the number of threads is the job's all the same
     process = worker("reference")
     process.ask("start")
     environment = psutil.Process(process.process.pid).environ()
     assert environment["OMP_NUM_THREADS"] == "1"
+    assert environment["CUDA_VISIBLE_DEVICES"] == ""  # none is for a row on the CPU
     assert environment["HOME"] == os.environ["HOME"]
 
 

@@ -279,6 +279,8 @@ def _environment(training: Training, backend: str) -> list[str]:
     match backend:
         case "tensorflow":
             lines.append('os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # no warnings')
+            if training.device == "cpu":  # Keras compiles by XLA where TensorFlow sees a GPU
+                lines.append('os.environ["CUDA_VISIBLE_DEVICES"] = ""')
         case "torch":
             device = "cuda" if training.device == "gpu" else "cpu"
             lines.append(f'os.environ["KERAS_TORCH_DEVICE"] = "{device}"')
@@ -300,10 +302,9 @@ def _setup(training: Training, backend: str) -> list[str]:
             lines += [
                 f"tf.config.threading.set_intra_op_parallelism_threads({threads})",
                 f"tf.config.threading.set_inter_op_parallelism_threads({threads})",
-                "tf.config.experimental.enable_tensor_float_32_execution(False)"
-                if on_gpu
-                else 'tf.config.set_visible_devices([], "GPU")',
             ]
+            if on_gpu:
+                lines.append("tf.config.experimental.enable_tensor_float_32_execution(False)")
         case "jax":
             platform = "cuda" if on_gpu else "cpu"
             lines += [

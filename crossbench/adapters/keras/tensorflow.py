@@ -26,16 +26,16 @@ class TensorFlowWorkload(KerasWorkload):
             tf.config.threading.set_intra_op_parallelism_threads(job.threads)
             tf.config.threading.set_inter_op_parallelism_threads(job.threads)
         tf.config.experimental.enable_tensor_float_32_execution(job.compute == TF32)
+        if job.device == "cpu":  # the worker sees no GPU
+            return
         gpus = tf.config.list_physical_devices("GPU")
-        if job.device == "cpu":
-            tf.config.set_visible_devices([], "GPU")
-        elif not gpus:
+        if not gpus:
             raise Unavailable(
                 "TensorFlow finds no GPU, or not the CUDA libraries that it was built with: "
                 "pip install 'tensorflow[and-cuda]'"
             )
-        else:  # a preallocated pool would be the peak, and gone for the other workers on the GPU
-            tf.config.experimental.set_memory_growth(gpus[0], True)
+        # a preallocated pool would be the peak, and gone for the other workers on the GPU
+        tf.config.experimental.set_memory_growth(gpus[0], True)
 
     def differentiate(self, inputs: Any, labels: Any) -> tuple[float, list[Any]]:
         loss, gradients, _ = self._in_a_graph(inputs, labels)
