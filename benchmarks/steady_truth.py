@@ -1,0 +1,93 @@
+"""Compare a row's steady figure with the truth: the seconds of a step over many steps in one process.
+
+The truth is a process that trains epoch after epoch and does nothing else, as a long training does;
+its first tenth is left out. The row is that of an ordinary run with so many batches an epoch. Run by
+hand, with nothing else running:
+python benchmarks/steady_truth.py FRAMEWORK MODEL [BATCHES,...] [STEPS]
+Without numbers of batches it prints the truth alone, with what the runtime tells of each tenth.
+"""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+
+import crossbench
+from crossbench import adapters, data, models
+from crossbench.engine import usage
+from crossbench.engine.assignment import Assignment
+from crossbench.engine.batches import array_batches
+from crossbench.engine.environment import environment
+from crossbench.host.machine import cpu_count
+from crossbench.workload import Job
+
+STEPS, BATCHES, TENTHS = 500, 10, 10
+
+
+def assignment(name, model):
+    framework, variant = adapters.split(name)
+    job = Job(model, "cpu", cpu_count(), "float32", variant or "idiomatic")
+    return Assignment(framework, job, Path(), model.batch_size, BATCHES, 0)
+
+
+def truth(name, model_name, steps):
+    """Train the steps in this process; print the seconds of a step, and of each tenth."""
+    model = models.get(model_name)
+    dataset = data.load(model.data, "synthetic", 0)
+    model = model.with_vocabulary(dataset.vocabulary)
+    asked = assignment(name, model)
+    workload = adapters.get(asked.framework, asked.job.variant).build(asked.job)
+    workload.load_weights(model.initial_weights(0))
+    workload.place(array_batches(dataset.train, model.batch_size, BATCHES))
+    tenths = []
+    for _ in range(TENTHS):
+        epochs = max(1, steps // TENTHS // BATCHES)
+        figures: dict[str, float] = {}
+        clock = usage.Clock.start()
+        for _ in range(epochs):
+            workload.train_epoch()
+            for figure, value in workload.epoch_figures().items():
+                figures[figure] = figures.get(figure, 0.0) + value
+        wall, cpu = clock.seconds()
+        _, faults = clock.kernel()
+        count = epochs * BATCHES
+        tenths.append(wall / count)
+        told = {"cpu s": cpu, "page faults": faults} | figures
+        print(
+            f"# {wall / count:.5f} s a step;",
+            ", ".join(f"{figure} {value / count:.4g}" for figure, value in told.items()),
+            flush=True,
+        )
+    print(sum(tenths[1:]) / (TENTHS - 1))
+
+
+def main(name, model_name, batches="", steps=STEPS):
+    command = [sys.executable, __file__, "--truth", name, model_name, str(steps)]
+    child = environment(assignment(name, models.get(model_name)))
+    found = subprocess.run(
+        command, env=child | {"TMPDIR": "/tmp"}, text=True, stdout=subprocess.PIPE, check=True
+    )
+    *tenths, expected = found.stdout.splitlines()
+    print("\n".join(tenths))
+    print(f"{name}, {model_name}: {float(expected):.5f} s a step over {steps} steps", flush=True)
+    for count in map(int, batches.split(",")) if batches else ():
+        time.sleep(1)
+        comparison = crossbench.run(
+            name, "cpu", model=model_name, data="synthetic", batches=count, rounds=6
+        )
+        (row,) = comparison.results
+        seconds = [s / count for s in comparison.seconds(row)]
+        ratios = [s / float(expected) for s in seconds]
+        print(
+            f"{name}, {model_name}, {count} batches: {median(seconds):.5f} s a step, "
+            f"{median(ratios):.3f} of the truth ({min(ratios):.3f} to {max(ratios):.3f} in rounds)",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--truth":
+        truth(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    else:
+        main(*sys.argv[1:4], *map(int, sys.argv[4:5]))
