@@ -1,9 +1,8 @@
-"""Compare a row's steady figure with the truth: the seconds of a step over many steps in one process.
+"""Compare a row's steady figure with the truth: the seconds of a step in a long training.
 
-The truth is a process that trains epoch after epoch and does nothing else, as a long training does;
-its first tenth is left out. The row is that of an ordinary run with so many batches an epoch. Run by
-hand, with nothing else running:
-python benchmarks/steady_truth.py FRAMEWORK MODEL [BATCHES,...] [STEPS]
+The truth is a process that trains epoch after epoch and does nothing else; its first tenth is left
+out. The row is that of an ordinary run with so many batches an epoch. Run by hand, with nothing
+else running: python benchmarks/steady_truth.py FRAMEWORK MODEL [BATCHES,...] [STEPS]
 Without numbers of batches it prints the truth alone, with what the runtime tells of each tenth.
 """
 
@@ -12,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 from statistics import median
+from tempfile import gettempdir
 
 import crossbench
 from crossbench import adapters, data, models
@@ -65,12 +65,13 @@ def truth(name, model_name, steps):
 def main(name, model_name, batches="", steps=STEPS):
     command = [sys.executable, __file__, "--truth", name, model_name, str(steps)]
     child = environment(assignment(name, models.get(model_name)))
-    found = subprocess.run(
-        command, env=child | {"TMPDIR": "/tmp"}, text=True, stdout=subprocess.PIPE, check=True
-    )
-    *tenths, expected = found.stdout.splitlines()
-    print("\n".join(tenths))
-    print(f"{name}, {model_name}: {float(expected):.5f} s a step over {steps} steps", flush=True)
+    with subprocess.Popen(
+        command, env=child | {"TMPDIR": gettempdir()}, text=True, stdout=subprocess.PIPE
+    ) as process:
+        for line in process.stdout:
+            print(line, end="", flush=True)
+    expected = float(line)
+    print(f"{name}, {model_name}: {expected:.5f} s a step over {steps} steps", flush=True)
     for count in map(int, batches.split(",")) if batches else ():
         time.sleep(1)
         comparison = crossbench.run(
@@ -78,7 +79,7 @@ def main(name, model_name, batches="", steps=STEPS):
         )
         (row,) = comparison.results
         seconds = [s / count for s in comparison.seconds(row)]
-        ratios = [s / float(expected) for s in seconds]
+        ratios = [s / expected for s in seconds]
         print(
             f"{name}, {model_name}, {count} batches: {median(seconds):.5f} s a step, "
             f"{median(ratios):.3f} of the truth ({min(ratios):.3f} to {max(ratios):.3f} in rounds)",
