@@ -27,8 +27,9 @@ LIBRARIES = (
 )
 """Beginnings of the names of variables that change how fast allocators, and the libraries that
 frameworks share, are."""
-NO_SETTINGS = ("HOME", "PATH", "DIR", "ROOT", "VISIBLE_DEVICES")
-"""Ends of the names of those that tell where something is, or choose a GPU, as cells do."""
+NO_SETTINGS = ("HOME", "PATH", "DIR", "ROOT", "VISIBLE_DEVICES", "KMP_DUPLICATE_LIB_OK")
+"""Ends of the names of those that tell where something is, choose a GPU, as cells do, or that a
+framework sets where it is imported, and that change no speed."""
 TEMPORARY_FOLDER = "tmp"
 """The workers' folder for temporary files, beside the data."""
 SHARED_CORES = {"OMP_WAIT_POLICY": "PASSIVE"}

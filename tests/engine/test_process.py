@@ -202,6 +202,7 @@ def test_what_the_user_set_of_the_speed_is_told_but_for_what_the_run_sets(monkey
         "OMP_NUM_THREADS": "64",
         "JAX_PLATFORMS": "cuda",  # the adapter sets it
         "CUDA_HOME": "/usr",
+        "KMP_DUPLICATE_LIB_OK": "True",
         "CUDA_VISIBLE_DEVICES": "1",
         "TF_CLI_CONFIG_FILE": "another program's",
         "TF_XLA_FLAGS": "of a framework that has no row",
