@@ -50,22 +50,24 @@ class InAChild:
         if self.waits:
             self.child.wait()
         else:
-            time.sleep(0.7)
+            time.sleep(1.0)
 
 
 @pytest.mark.parametrize("waits", [True, False])
 def test_the_work_of_a_child_process_counts(waits):
     work = InAChild(waits)
-    own = peak_resident()
+    own, before = peak_resident(), Counters.read(None).busy_cpu_seconds
     try:
         epoch, _ = timed_epoch(work, None, 1, 1)
-        assert epoch.cpu_seconds > 0.2
+        busy = Counters.read(None).busy_cpu_seconds - before
+        assert epoch.cpu_seconds > 0.1
         if not waits:
             assert peak_resident() > own + 2**20
     finally:
         work.child.kill()
         work.child.wait()
-    assert epoch.system_activity.other_processes_cpu_seconds < epoch.cpu_seconds + 0.5
+    others = epoch.system_activity.other_processes_cpu_seconds
+    assert others <= busy - epoch.cpu_seconds + 0.05  # the kernel's ticks take 0.01 s
 
 
 def test_the_cpu_time_of_this_process_is_not_counted_as_others():
