@@ -11,13 +11,12 @@ import sys
 import time
 from pathlib import Path
 from statistics import median
-from tempfile import gettempdir
+from tempfile import TemporaryDirectory, gettempdir
 
 import crossbench
 from crossbench import adapters, data, models
 from crossbench.engine import usage
-from crossbench.engine.assignment import Assignment
-from crossbench.engine.batches import array_batches
+from crossbench.engine.assignment import Assignment, epoch_batches, save_arrays
 from crossbench.engine.environment import environment
 from crossbench.host.machine import cpu_count
 from crossbench.workload import Job
@@ -25,10 +24,10 @@ from crossbench.workload import Job
 STEPS, BATCHES, TENTHS = 500, 10, 10
 
 
-def assignment(name, model):
+def assignment(name, model, folder=Path()):
     framework, variant = adapters.split(name)
     job = Job(model, "cpu", cpu_count(), "float32", variant or "idiomatic")
-    return Assignment(framework, job, Path(), model.batch_size, BATCHES, 0)
+    return Assignment(framework, job, folder, model.batch_size, BATCHES, 0)
 
 
 def truth(name, model_name, steps):
@@ -36,10 +35,12 @@ def truth(name, model_name, steps):
     model = models.get(model_name)
     dataset = data.load(model.data, "synthetic", 0)
     model = model.with_vocabulary(dataset.vocabulary)
-    asked = assignment(name, model)
+    folder = Path(gettempdir())
+    save_arrays(dataset, folder)
+    asked = assignment(name, model, folder)
     workload = adapters.get(asked.framework, asked.job.variant).build(asked.job)
     workload.load_weights(model.initial_weights(0))
-    workload.place(array_batches(dataset.train, model.batch_size, BATCHES))
+    workload.place(epoch_batches(asked))
     tenths = []
     for _ in range(TENTHS):
         epochs = max(1, steps // TENTHS // BATCHES)
@@ -65,9 +66,12 @@ def truth(name, model_name, steps):
 def main(name, model_name, batches="", steps=STEPS):
     command = [sys.executable, __file__, "--truth", name, model_name, str(steps)]
     child = environment(assignment(name, models.get(model_name)))
-    with subprocess.Popen(
-        command, env=child | {"TMPDIR": gettempdir()}, text=True, stdout=subprocess.PIPE
-    ) as process:
+    with (
+        TemporaryDirectory() as folder,
+        subprocess.Popen(
+            command, env=child | {"TMPDIR": folder}, text=True, stdout=subprocess.PIPE
+        ) as process,
+    ):
         for line in process.stdout:
             print(line, end="", flush=True)
     expected = float(line)

@@ -39,10 +39,10 @@ LATENCY_BOUNDS: dict[Compute, float] = {FLOAT32: 1e-5, TF32: 1e-3, BFLOAT16: 1e-
 """The largest relative difference of a batch's loss there to that in an epoch in one call, by
 precision: the two may be compiled apart, and then round at other places."""
 PERTURBATION: dict[Compute, float] = {FLOAT32: 2**-14, TF32: 2**-11, BFLOAT16: 2**-8}
-"""By how much weights are changed, relative to them, to see how far a loss may move by rounding. In
+"""By how much weights are perturbed, relative to them, to see how far rounding may move a loss. In
 float32 that is 1,000 times as much as rounding, which only now and then decides over a ReLU, a
 max-pool or the sign of a step of Adam: in lenet5 the losses of two honest rows went apart in the
-fourth step, and those of a training whose weights were changed by 2⁻²¹ in the ninth."""
+fourth step, and those of three trainings from weights perturbed by 2⁻²¹ in the fifth or later."""
 PERTURBATION_SEED = 68
 
 

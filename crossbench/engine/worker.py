@@ -91,7 +91,7 @@ class FinalStats:
 
 @dataclass(frozen=True)
 class Drift:
-    """Hold how far an epoch moves with its weights; see loss_drift of CellResult."""
+    """Hold how far an epoch moves from perturbed weights; see loss_drift of CellResult."""
 
     losses: list[NonNegative | None]
     change: NonNegative
@@ -225,9 +225,7 @@ class Worker:
         return finite_or_none(workload.train_epoch())
 
     def drift(self) -> Drift:
-        """Return how far the first steady epoch moves where the weights that it starts from are a
-        little other ones.
-        """
+        """Return how far the first steady epoch moves where it starts from perturbed weights."""
         (timed, *_) = (run for run in self.timer.runs if run.epoch == 1)
         weights = evidence.perturbed(self.starts.weights(timed.scale), self.assignment.job.compute)
         self.workload.load_weights(weights)

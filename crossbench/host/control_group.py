@@ -39,14 +39,17 @@ def memory_limit() -> int | None:
 
 
 def throttled_seconds() -> float | None:
-    """Return the seconds that a quota throttled the group's threads; None where not reported."""
+    """Return the seconds that quotas throttled threads of the group, or of one above it that was
+    throttled for longer; None where not reported.
+    """
+    found = []
     for folder in _folders("cpu"):
         with suppress(OSError):
             for line in (folder / "cpu.stat").read_text().splitlines():
                 name, _, value = line.partition(" ")
                 if name in THROTTLED_TIME:
-                    return int(value) / THROTTLED_TIME[name]
-    return None
+                    found.append(int(value) / THROTTLED_TIME[name])
+    return max(found, default=None)
 
 
 def _folders(controller: str) -> Iterator[Path]:

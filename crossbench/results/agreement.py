@@ -27,7 +27,7 @@ most steps of an epoch for which it is compared: a long epoch amplifies rounding
 change of one parameter by a third: near 0 rounding decides the sign of a gradient, and so of a
 whole step (resnet63, one step: a parameter up to 0.39, all together up to 0.13)."""
 MAX_CHANGE_DRIFTS = 1.5
-"""The same as a multiple of how far the change moves with the weights, where that is more."""
+"""The same as a multiple of how far the change moves from perturbed weights, where that is more."""
 Sketch = list[float | None]
 
 
@@ -44,7 +44,7 @@ def change_difference(
     The text is to be continued with "than in". Only the sizes of the changes are compared for
     models with dropouts, of which each framework draws its own masks, and in other
     precisions than float32: mlp7_relu, which has noise to learn, changed by 54 % otherwise in JAX
-    than in PyTorch. drift: how far the change moves with the weights, relative to it.
+    than in PyTorch. drift: how far the change moves from perturbed weights, relative to it.
     """
     if found := size_difference(reference, ours, theirs):
         return found

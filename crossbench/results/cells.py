@@ -164,8 +164,8 @@ class CellResult:
     undropped_losses: list[float | None] = field(default_factory=list)
     """Losses of the first steps with dropouts of the rate 0; empty for models without dropouts."""
     loss_drift: list[NonNegative | None] = field(default_factory=list)
-    """Relative change of the loss of each step where the weights that an epoch starts from are a
-    little other ones; None where it is not finite. Empty for models with dropouts."""
+    """Relative change of the loss of each step where the weights that an epoch starts from are
+    perturbed; None where it is not finite. Empty for models with dropouts."""
     change_drift: NonNegative = 0.0
     """The distance of the change of the weights in that epoch from what it is then, relative to it.
     """

@@ -39,11 +39,11 @@ MAX_LATE_SHARE, MAX_LATE_SECONDS = 0.05, 0.005
 """Share of an epoch, and seconds, for which the device may go on working after the clock stopped,
 whichever is larger. The time to copy the weights to the host varies by less."""
 REPLAY_BOUNDS: dict[Compute, float] = {FLOAT32: 1e-5, TF32: 1e-4, BFLOAT16: 1e-3}
-"""The largest relative difference of a step that was run again, where its losses do not move more
-by rounding. On a CPU there was none."""
-REPLAYED_DRIFT = 2**-7
-"""How far they may move by rounding, relative to how far they move where the weights are other ones
-by some 1,000 times as much (evidence.py)."""
+"""The largest relative difference of a step that was run again, where rounding does not move its
+losses more. On a CPU there was none."""
+REPLAYED_DRIFT: dict[Compute, float] = {FLOAT32: 2**-7, TF32: 1.0, BFLOAT16: 1.0}
+"""How far rounding may move them, relative to how far they move from perturbed weights: those are
+1,000 times as far off as by rounding in float32, and about as far in the others (evidence.py)."""
 MAX_REPLAY_BOUND = 1e-2
 """The largest difference of such a step, however far its losses move."""
 MAX_REPLAYED_CHANGE = {"cpu": 1e-3, "gpu": 0.25}
@@ -52,8 +52,8 @@ change, by device. On a CPU there was none. On a GPU atomic additions come in an
 makes a step of whole size out of rounding; nobody has measured it there."""
 UNTIMED_SECONDS, UNTIMED_ARRAY_SECONDS, UNTIMED_COPIES = 5e-3, 1e-3, 30.0
 """Seconds, seconds for each array, and times that NumPy takes to copy all of them, that a call
-outside of the timed epochs may take. A fetch of 240 MB took 11 times as long in PyTorch, beside
-another process: the kernel gives it each of its pages, and NumPy large ones."""
+outside of the timed epochs may take. PyTorch took 11 times as long for a fetch of 240 MB, in
+a run beside another process."""
 MAX_UNTIMED_SHARE = 0.05
 """Share of an epoch, or of a step, that such a call may take however few arrays it has."""
 MAX_PEAK_RATIO = 3.0
@@ -208,7 +208,7 @@ def _replay_difference(result: CellResult, replay: Replay) -> str | None:
 def _replay_bound(result: CellResult, step: int) -> float:
     """Return the largest relative difference of a step that was run again."""
     drift = max([value or 0.0 for value in result.loss_drift[:step]], default=0.0)
-    by_rounding = min(MAX_REPLAY_BOUND, REPLAYED_DRIFT * drift)
+    by_rounding = min(MAX_REPLAY_BOUND, REPLAYED_DRIFT[result.cell.compute] * drift)
     return max(REPLAY_BOUNDS[result.cell.compute], by_rounding)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 MAX_DRIFT_FACTOR = 30.0
 """The largest relative difference of a step's loss between two trainings, as a multiple of that by
-which the losses of either move where the weights are a little other ones."""
+which the losses of either move from perturbed weights."""
 MAX_GROWTH = 30.0
 """The same where that is not known of a step, as a multiple of the difference of the steps before
 it."""
@@ -21,8 +21,8 @@ def first_difference(
 ) -> tuple[int, str, str] | None:
     """Return the first step, from 1, whose losses differ, with both; None where none does.
 
-    drifts: by how much the losses of a training move where its weights are a little other ones,
-    relative to them. bound: the relative difference that is always allowed.
+    drifts: by how much the losses of a training move from perturbed weights, relative to them.
+    bound: the relative difference that is always allowed.
     """
     steps = min(len(ours), len(theirs))
     if not steps:

@@ -78,7 +78,7 @@ function translate(::Val{:BatchNorm}, layer, T, activation...)
     )
 end
 
-"""Whether Flux adds the square of eps to the variance, as before 0.16.11, and not eps itself."""
+"""Return whether Flux adds the square of eps to the variance, as before 0.16.11, and not eps itself."""
 squares_eps() = Flux.normalise([-1.0, 1.0]; eps = 3.0)[2] < 0.4
 
 function translate(::Val{:LayerNorm}, layer, T)

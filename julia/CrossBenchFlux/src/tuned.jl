@@ -112,7 +112,7 @@ end
 
 # Pieces of a batch
 
-"""Choose the pieces before the first step with so many examples; their dropouts go on after it."""
+"""Choose the pieces before the first step with so many examples; other batches keep them."""
 function ensure_pieces!(tuned, batch)
     tuned.batch_size == examples(batch) && return
     tuned.pieces, tuned.batch_size = choose_pieces(tuned, batch), examples(batch)
