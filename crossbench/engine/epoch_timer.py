@@ -21,14 +21,19 @@ from .sketch import Sketches, difference
 from .tasks import WorkloadTask
 from .timing import (
     MAX_CPU_REPEATS,
+    MAX_SETTLING,
+    MAX_SETTLING_SECONDS,
     MIN_CPU_SECONDS,
     MIN_TIMED_SECONDS,
+    SETTLED_SECONDS,
+    SETTLED_STEPS,
+    WARM_UP_SECONDS,
     finite_or_none,
     idle_fetch_seconds,
+    is_settled,
     mean_epoch,
     timed_epoch,
     timed_without_delay,
-    warm_up,
 )
 
 LATE_EPOCHS = 3
@@ -39,24 +44,44 @@ class EpochTimer:
     """Time the epochs of one round, one after the other.
 
     on_gpu: whether the workload is on a GPU. gpu: NVML's handle, or None. runs: what was timed.
+    is_slow_to_settle: whether an epoch is on a GPU, or in a runtime that has figures of its own.
     """
 
     def __init__(self, work: WorkloadTask, starts: EpochStart, on_gpu: bool, gpu: Any) -> None:
         self.work, self.starts, self.on_gpu, self.gpu = work, starts, on_gpu, gpu
         self.runs: list[TimedRun] = []
         self.peak_resident = 0
+        self.first: Epoch | None = None
+        self.is_slow_to_settle = on_gpu
 
     def time(self, number: int, epoch: int) -> tuple[Epoch, Any]:
         """Time an epoch (0 is the round's first), and check that it was over when it returned.
 
+        A steady epoch is one after which the next would take as long: before the first of them, and
+        on a GPU before each, untimed ones are run until what the runtime tells no longer changes.
         A short steady epoch is repeated, each time from other weights; its seconds are the mean,
         its losses those of the first repetition, whose result is returned beside it. Afterwards
         the workload is in the state that this one left.
         """
         usage.reset_peak_resident()
-        scale, is_repeated = self.starts.scale(epoch), self.on_gpu and epoch > 0
-        if is_repeated:
-            warm_up(self.work, partial(self._repeat, epoch))
+        untimed = None
+        if epoch > 0 and (self.on_gpu or (epoch == 1 and not self._has_settled())):
+            untimed = mean_epoch(list(self._warm_up(epoch)))
+        runs, total = len(self.runs), 0.0
+        for _ in range(MAX_SETTLING):
+            timed, result = self._time(number, epoch, is_begun=untimed is not None)
+            total += timed.timed_seconds
+            if untimed is None or is_settled(untimed, timed) or total > MAX_SETTLING_SECONDS:
+                break
+            untimed, self.runs[runs:] = timed, []
+        if epoch == 0:
+            self.first, self.is_slow_to_settle = timed, self.on_gpu or bool(timed.figures)
+        return timed, result
+
+    def _time(self, number: int, epoch: int, is_begun: bool) -> tuple[Epoch, Any]:
+        """Time an epoch and its repetitions. is_begun: whether it was run before, untimed."""
+        scale = self.starts.scale(epoch)
+        if is_begun:
             self.starts.rewind(epoch, scale)
         else:
             self.starts.go_on(epoch)
@@ -66,20 +91,40 @@ class EpochTimer:
         weights, finished = self._finished(timed, scale)
         self._keep(timed, 1, scale, before, result, weights)
         epochs = [timed, *self._repetitions(timed)]
-        if is_repeated or len(epochs) > 1:
+        if (self.on_gpu and epoch > 0) or len(epochs) > 1:
             self.starts.rewind(epoch, scale)
             self.work.run()
         losses = finite_or_none(self.work.losses(result))
         return replace(mean_epoch(epochs), losses=losses, **finished), result
 
+    def _has_settled(self) -> bool:
+        """Return whether the first epoch was so long that the next one has settled."""
+        if self.first is None:
+            return False
+        return self.first.steps >= SETTLED_STEPS and self.first.wall_seconds >= SETTLED_SECONDS
+
+    def _warm_up(self, epoch: int) -> Iterator[Epoch]:
+        """Run a steady epoch untimed, from other weights each time, for a while."""
+        clock = usage.Clock.start()
+        enough, most = WARM_UP_SECONDS, math.inf
+        if not self.is_slow_to_settle:
+            enough, most = MIN_CPU_SECONDS, MAX_CPU_REPEATS
+        seconds, repetition = 0.0, 0
+        while repetition == 0 or (seconds < enough and repetition < most):
+            repetition += 1
+            self._repeat(epoch)
+            yield timed_epoch(self.work, self.gpu, 1, epoch)[0]
+            seconds = clock.seconds()[0]
+
     def _repetitions(self, timed: Epoch) -> Iterator[Epoch]:
         """Time a short steady epoch again, from other weights each time, until it is long enough.
 
-        On a GPU MIN_TIMED_SECONDS must be timed; on a CPU MIN_CPU_SECONDS, or MAX_CPU_REPEATS.
+        MIN_TIMED_SECONDS must be timed of what settles slowly; else MIN_CPU_SECONDS, or
+        MAX_CPU_REPEATS.
         """
-        enough, most = (
-            (MIN_TIMED_SECONDS, math.inf) if self.on_gpu else (MIN_CPU_SECONDS, MAX_CPU_REPEATS)
-        )
+        enough, most = MIN_TIMED_SECONDS, math.inf
+        if not self.is_slow_to_settle:
+            enough, most = MIN_CPU_SECONDS, MAX_CPU_REPEATS
         seconds, repetition = timed.wall_seconds, 1
         while timed.epoch > 0 and seconds < enough and repetition < most:
             repetition += 1

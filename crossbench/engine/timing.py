@@ -19,14 +19,24 @@ from .tasks import WorkloadTask
 T = TypeVar("T")
 
 WARM_UP_SECONDS = 0.5
-"""Seconds of untimed training before a steady epoch on a GPU: an idle GPU lowers its clocks within
-seconds, and the allocator may have given its memory back."""
+"""Seconds of untimed work before a steady epoch on a GPU, or of a runtime with figures of its own:
+an idle GPU lowers its clocks within seconds, and the allocator may have given its memory back."""
 MIN_TIMED_SECONDS = 1.0
-"""Seconds of timed training on a GPU, at least: a LeNet epoch takes some tens of milliseconds
-there, and NVML updates its figures only a few times a second."""
+"""Seconds of timed work there, at least: a LeNet epoch takes some tens of milliseconds on a GPU,
+where NVML updates its figures a few times a second; a runtime collects its garbage as seldom."""
 MIN_CPU_SECONDS, MAX_CPU_REPEATS = 0.1, 50
-"""Seconds of timed work on a CPU, at least, and the most repetitions: an epoch of a few small steps
-takes milliseconds, and any interruption would be most of it."""
+"""Seconds of untimed and of timed work elsewhere, at least, and the most repetitions: an epoch of a
+few small steps takes milliseconds, and any interruption would be most of it."""
+MAX_SETTLING, MAX_SETTLING_SECONDS = 8, 20.0
+"""Epochs, and seconds of them, after which a steady epoch counts whether it has settled or not."""
+SETTLED_STEPS, SETTLED_SECONDS = 20, 10.0
+"""Steps and seconds of a first epoch after which the next one has settled without a warm-up, which
+would take as long. In the LeNet Julia's two large collections are in the first four steps."""
+MAX_UNSETTLED_SHARE, MAX_FAULTS_SHARE = 0.02, 0.05
+"""Shares of an epoch by which what its runtime, and what the kernel took for page faults, may
+differ from the epoch before."""
+FAULT_SECONDS = 1e-6
+"""Seconds that the kernel takes for a page fault, about: 0.5 to 4 microseconds were measured."""
 MIN_IDLE_SECONDS = 0.25
 """Seconds that a device gets to end its work, at least; half of the work's where that is more."""
 
@@ -109,12 +119,18 @@ def idle_fetch_seconds(work: Callable[[], Callable[[], Any]], seconds: float) ->
     return timed_without_delay(fetch)[1]
 
 
-def warm_up(work: WorkloadTask, rewind: Callable[[], Any]) -> None:
-    """Run the work for WARM_UP_SECONDS. rewind: brings it to a start; it counts as well."""
-    clock = usage.Clock.start()
-    while clock.seconds()[0] < WARM_UP_SECONDS:
-        rewind()
-        work.run()
+def is_settled(before: Epoch, epoch: Epoch) -> bool:
+    """Return whether an epoch took as long as the one before of what grows less while a process
+    settles: the runtime's own seconds, such as those of its garbage collection, and page faults.
+    """
+    differences = [
+        abs(value - before.figures[name])
+        for name, value in epoch.figures.items()
+        if name.endswith(" s")
+    ]
+    faults = FAULT_SECONDS * abs((epoch.page_faults or 0.0) - (before.page_faults or 0.0))
+    is_alike = max(differences, default=0.0) <= MAX_UNSETTLED_SHARE * epoch.wall_seconds
+    return is_alike and faults <= MAX_FAULTS_SHARE * epoch.wall_seconds
 
 
 def mean_epoch(epochs: list[Epoch]) -> Epoch:

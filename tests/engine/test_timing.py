@@ -10,7 +10,7 @@ import pytest
 from crossbench.adapters.reference import NumpyArrays, ReferenceWorkload
 from crossbench.data import Split, cifar10
 from crossbench.data.sources import Augmentation
-from crossbench.engine import epoch_timer, timing, usage
+from crossbench.engine import epoch_timer, usage
 from crossbench.engine.assignment import Assignment, save_arrays
 from crossbench.engine.batches import ArrayBatches, AugmentedBatches
 from crossbench.engine.epoch_start import EpochStart
@@ -36,7 +36,7 @@ def workload(small_model):
 
 @pytest.fixture
 def short(monkeypatch):
-    monkeypatch.setattr(timing, "WARM_UP_SECONDS", 0.1)
+    monkeypatch.setattr(epoch_timer, "WARM_UP_SECONDS", 0.1)
     monkeypatch.setattr(epoch_timer, "MIN_TIMED_SECONDS", 0.2)
 
 
@@ -98,6 +98,56 @@ def test_a_long_epoch_is_timed_once(timer, clock):
     timer.work.run = train_epoch
     epoch, _ = timer.time(1, 1)
     assert (epoch.repeats, epoch.untimed_seconds) == (1, 0.0)
+
+
+def test_a_steady_epoch_counts_when_it_has_settled(timer, workload, clock):
+    """A runtime's large collections of its first epochs are in none that is timed."""
+    timer.on_gpu = timer.is_slow_to_settle = False
+    train, collected, figures = timer.work.run, [0.1, 0.4, 0.02], {}
+
+    def train_epoch():
+        figures["GC s"] = collected.pop(0) if collected else 0.01
+        clock.now += 1 + figures["GC s"]
+        return train()
+
+    timer.work.run, workload.epoch_figures = train_epoch, lambda: dict(figures)
+    timer.time(1, 0)
+    epoch, _ = timer.time(1, 1)
+    assert epoch.wall_seconds == pytest.approx(1.01)
+    assert [run.wall_seconds for run in timer.runs if run.epoch == 1] == [epoch.wall_seconds]
+    assert not collected
+
+
+def test_an_epoch_that_never_settles_counts_after_some(timer, workload, clock):
+    timer.on_gpu = False
+    train, count = timer.work.run, [0]
+
+    def train_epoch():
+        count[0] += 1
+        clock.now += 1.0
+        return train()
+
+    timer.work.run = train_epoch
+    workload.epoch_figures = lambda: {"GC s": 0.1 * (count[0] % 2)}
+    timer.time(1, 0)
+    timer.time(1, 1)
+    assert count[0] == 1 + 1 + epoch_timer.MAX_SETTLING
+
+
+def test_a_long_first_epoch_needs_no_warm_up(timer, clock, monkeypatch):
+    monkeypatch.setattr(epoch_timer, "SETTLED_STEPS", 2)
+    timer.on_gpu = False
+    train, count = timer.work.run, [0]
+
+    def train_epoch():
+        count[0] += 1
+        clock.now += 11.0
+        return train()
+
+    timer.work.run = train_epoch
+    for epoch in (0, 1):
+        timer.time(1, epoch)
+    assert count[0] == 2
 
 
 @pytest.mark.parametrize(("slow_fetches", "late"), [(1, 0.0), (9, 0.5)])
