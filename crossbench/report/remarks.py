@@ -31,6 +31,9 @@ MAX_FAULT_RATE = 0.25e9
 """Bytes of new pages for each CPU second of a row without a remark: 61,000 pages of 4 KiB. Each
 took 1.7 microseconds in a PyTorch loop on a virtual machine with two Xeon cores, so these take a
 tenth of the CPU seconds."""
+MAX_SHARE_RANGE = 0.15
+"""Shares of a steady epoch by which what a runtime, such as its garbage collection, or the kernel
+takes may differ between epochs without a remark."""
 MIN_PEAK_SHARE = 2 / 3
 """Share of the best matrix multiplication that a row's own reaches without a remark."""
 MIN_GPU_BUSY = 0.5
@@ -70,6 +73,7 @@ def problems(comparison: Comparison, result: CellResult) -> list[Problem]:
         *_bfloat16(comparison, result),
         *_rough_biases(result),
         *_kernel(comparison, result),
+        *_unsteady(result),
         *_low_peak(comparison, result),
         *_above_peak(comparison, result),
         *_gpu(result),
@@ -153,6 +157,30 @@ def _kernel(comparison: Comparison, result: CellResult) -> Iterator[Problem]:
             f"{share:.0%} of its CPU time is the kernel's, and not for page faults",
             "`strace -cf` tells which system calls it makes",
         )
+
+
+def _unsteady(result: CellResult) -> Iterator[Problem]:
+    """Tell of what a runtime or the kernel takes in some steady epochs and not in others."""
+    steady = [epoch for epoch in result.steady if epoch.timed_seconds >= MIN_COUNTED_SECONDS]
+    if not steady:
+        return
+    runtime = [name for name in steady[0].figures if name.endswith(" s")]
+    shares = {
+        name.removesuffix(" s"): [epoch.figures[name] / epoch.wall_seconds for epoch in steady]
+        for name in runtime
+    }
+    shares["the kernel"] = [
+        epoch.system_cpu_seconds / (result.cell.threads * epoch.wall_seconds)
+        for epoch in steady
+        if epoch.system_cpu_seconds is not None
+    ]
+    for name, found in shares.items():
+        if found and max(found) - min(found) > MAX_SHARE_RANGE:
+            yield Problem(
+                f"{name} took {min(found):.0%} of one of its steady epochs and {max(found):.0%} of "
+                "another",
+                "take more --batches",
+            )
 
 
 def _low_peak(comparison: Comparison, result: CellResult) -> Iterator[Problem]:

@@ -182,6 +182,16 @@ def test_noisy_rounds_have_a_remark():
     )
 
 
+def test_a_collection_that_only_some_steady_epochs_hold_has_a_remark():
+    cell = result("flux", [9.0, *[2.0] * 8])
+    cell.epochs = [replace(e, figures={"GC s": 0.1}) for e in cell.epochs]
+    assert remarks_on(cell) == []
+    cell.epochs[-1] = replace(cell.epochs[-1], figures={"GC s": 0.5})
+    assert remarks_on(cell) == [
+        "GC took 5% of one of its steady epochs and 25% of another: take more --batches"
+    ]
+
+
 def test_an_interrupted_cell_shows_its_finished_rounds():
     torch = result("torch", [9, 2, 2], status="pending")
     assert remarks_on(torch) == ["interrupted before its last round"]
