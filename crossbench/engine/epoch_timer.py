@@ -16,6 +16,7 @@ from ..results.epochs import Epoch
 from . import usage
 from .checked import AdapterError
 from .epoch_start import EpochStart
+from .mapped import release
 from .replay import TimedRun
 from .sketch import Sketches, difference
 from .tasks import WorkloadTask
@@ -63,7 +64,6 @@ class EpochTimer:
         its losses those of the first repetition, whose result is returned beside it. Afterwards
         the workload is in the state that this one left.
         """
-        usage.reset_peak_resident()
         untimed = None
         if epoch > 0 and (self.on_gpu or (epoch == 1 and not self._has_settled())):
             untimed = mean_epoch(list(self._warm_up(epoch)))
@@ -86,6 +86,8 @@ class EpochTimer:
         else:
             self.starts.go_on(epoch)
         before = self._change_before(epoch, scale)
+        release(self.starts.initial.values())
+        usage.reset_peak_resident()
         timed, result = timed_epoch(self.work, self.gpu, number, epoch)
         self.peak_resident = max(self.peak_resident, usage.peak_resident())
         weights, finished = self._finished(timed, scale)

@@ -36,10 +36,11 @@ from ..results.untimed import UntimedCalls
 from ..workload import Job, Unavailable
 from . import batch_gradient, evidence, parity, parts, replies, usage
 from .assignment import Assignment, epoch_batches, load_split
-from .batches import as_inputs
+from .batches import ArrayBatches, as_inputs
 from .checked import AdapterError, CheckedWorkload
 from .epoch_start import EpochStart
 from .epoch_timer import EpochTimer
+from .mapped import mapped, release
 from .parity import ExpectedTensors
 from .peak import (
     PeakWork,
@@ -154,11 +155,17 @@ class Worker:
     def start(self) -> StartReply:
         """Build the workload and bring the data to the device."""
         self.workload = self._build(self.assignment.job)
-        initial = self.assignment.job.model.initial_weights(self.assignment.seed)
+        initial = mapped(self.assignment.job.model.initial_weights(self.assignment.seed))
         self.workload.load_weights(initial)
         self.workload.weights()  # compiles it before the first epoch, after which it is timed
         self.batches = epoch_batches(self.assignment)
-        self.workload.place(self.batches)
+        if isinstance(self.batches, ArrayBatches):
+            arrays = mapped({"inputs": self.batches.inputs, "labels": self.batches.labels})
+            self.batches = replace(self.batches, inputs=arrays["inputs"], labels=arrays["labels"])
+            self.workload.place(self.batches)
+            release(arrays.values())
+        else:
+            self.workload.place(self.batches)
         self.work: WorkloadTask = Training(self.workload)
         if self.assignment.task == PREDICT:
             self.work = Prediction(self.workload, self.assignment.job.model, self.batches)
