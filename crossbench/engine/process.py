@@ -24,6 +24,7 @@ from ..workload import Adapter
 from . import replies
 from .assignment import Assignment
 from .environment import TEMPORARY_FOLDER, environment, proof_environment
+from .usage import peak_of
 from .worker import Worker
 
 INSTALL_SECONDS = 3600.0
@@ -53,6 +54,7 @@ class WorkerFailure(Exception):
 class WorkerProcess:
     """Carry out an assignment in a worker process; a context manager that stops the process.
 
+    peak_bytes: the most memory that the process was seen to hold after an answer; 0 without Linux.
     The thread that starts the process also stops it: see orphan.py.
     """
 
@@ -68,7 +70,7 @@ class WorkerProcess:
         timeout: seconds for each answer. show: pass on what the process prints. proves: nothing is
         timed in this process, and others run beside it.
         """
-        self.timeout, self.closed = timeout, False
+        self.timeout, self.closed, self.peak_bytes = timeout, False, 0
         with ExitStack() as stack:
             try:
                 (assignment.data / TEMPORARY_FOLDER).mkdir(exist_ok=True)
@@ -117,6 +119,7 @@ class WorkerProcess:
             self.kill()
             reason = f"its answer to `{request}` cannot be read: {problem}"
             raise WorkerFailure(reason, self._printed()) from None
+        self.peak_bytes = max(self.peak_bytes, peak_of(self.process.pid) or 0)
         if isinstance(reply, replies.Failure):
             raise WorkerFailure(reply.error, reply.traceback, reply.unavailable)
         return reply.value

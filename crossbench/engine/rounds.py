@@ -18,7 +18,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from ..host.machine import cpu_count
+from ..host.machine import available_bytes, cpu_count
 from ..inputs.names import FLOAT32, Compute
 from ..models import Model
 from ..models.parts import Part, groups, parts
@@ -49,6 +49,8 @@ from .round_steps import round_steps
 
 MAX_TARGET_SECONDS = 600.0
 """Seconds of training to a target, at most, where no limit was given."""
+MEMORY_SHARE = 4 / 5
+"""Share of the available memory that the processes of a round may need together."""
 PEAK_ATTEMPTS = 3
 """Further measurements of the peak for a cell that is over it."""
 
@@ -93,6 +95,11 @@ class Measurement:
         self.parts = parts(model) if self.settings.layers else []
         self.assignments = {
             result.name: self.assignment(result.cell) for result in comparison.results
+        }
+        self.needs = {  # bytes, by the cell's name
+            result.name: int(result.peak_memory)
+            for result in comparison.results
+            if result.peak_memory is not None and not result.cell.on_gpu
         }
 
     def assignment(self, cell: Cell) -> Assignment:
@@ -343,47 +350,79 @@ class Measurement:
         )
 
     def run_round(self, number: int, results: list[CellResult]) -> None:
-        """Run the first epochs of all cells, then the steady ones, interleaved.
+        """Run a round of cells that have the same task and batch size: others are not compared with
+        them. Cells whose processes do not fit into memory beside one another follow one another, in
+        groups that are drawn anew in each round, so that no cell is always with the same ones.
+        """
+        left, shuffle = list(results), random.Random(f"{self.settings.seed} {number}").shuffle
+        shuffle(left)
+        for number_of_groups in count(1):
+            self.comparison.most_groups = max(number_of_groups, self.comparison.most_groups)
+            self.run_group(number, left, shuffle)
+            if not left:
+                return
 
-        The cells have the same task and batch size: others are not compared with them, and the
-        processes of all would need their memory at the same time. The round is kept only if it is
-        finished.
+    def run_group(
+        self, number: int, left: list[CellResult], shuffle: Callable[[list[CellRound]], None]
+    ) -> None:
+        """Run the first epochs of the cells that fit, then the steady ones, interleaved, in another
+        order each time. The round of a cell is kept only if it is finished.
+
+        left: the cells of the round, from which those that were run are taken.
         """
         with ExitStack() as stack:
-            cells = [
-                CellRound(result, number, round_steps(self.comparison, result, number))
-                for result in results
-            ]
-            if number > 1:
+            cells = list[CellRound]()
+            if number == 1:  # a first figure comes long before all processes have started
+                for cell in self.fitting(number, left):
+                    cells.append(cell)
+                    with fail_cell_on_error(f"in round {number}", cell.result):
+                        cell.start(stack.enter_context(self.worker(cell.result, cell.steps)))
+                    self.train([cell], 0)
+            else:
+                cells += self.fitting(number, left)
                 self.start_together(cells, stack)
-            self.train_in_turns(cells, number, stack)
+                self.train(cells, 0)
+            for epoch in range(1, 1 + self.settings.epochs):
+                shuffle(cells)
+                self.train(cells, epoch)
             self.keep_round([cell for cell in cells if not cell.failed])
             self.measure_peaks([cell for cell in cells if not cell.failed])
             for cell in cells:
                 if not cell.failed and cell.result.cell.task == TRAIN:
                     self.time_parts(cell)
 
-    def train_in_turns(self, cells: list[CellRound], number: int, stack: ExitStack) -> None:
-        """Run all first epochs, then all steady ones, each time in another order.
-
-        In the first round a cell's process starts right before its first epoch: a first figure
-        comes long before all have started.
+    def fitting(self, number: int, left: list[CellResult]) -> Iterator[CellRound]:
+        """Take cells from those left and yield them, while their processes fit into memory: at
+        least one. A process needs what the cell's needed before, or else what the largest one did.
         """
-        shuffle = random.Random(f"{self.settings.seed} {number}").shuffle
-        for epoch in range(1 + self.settings.epochs):
-            shuffle(cells)
-            for cell in cells:
-                if cell.failed:
-                    continue
-                name = self.epoch_name(cell, epoch)
-                self.progress(f"{cell.result.name}: {self.round_name(number)}, {name}")
-                with fail_cell_on_error(f"in round {number}", cell.result):
-                    if number == 1 and epoch == 0:
-                        cell.start(stack.enter_context(self.worker(cell.result, cell.steps)))
-                    cell.train(epoch)
-                    if number == 1:
-                        seconds = cell.epochs[-1].wall_seconds
-                        self.progress(f"{cell.result.name}: {name} took {seconds:.3g} s")
+        room, beside = MEMORY_SHARE * available_bytes(), list[CellResult]()
+
+        def need(result: CellResult) -> int:
+            return self.needs.get(result.name, max(self.needs.values(), default=0))
+
+        while left and (not beside or sum(map(need, [*beside, left[0]])) <= room):
+            beside.append(left.pop(0))
+            steps = round_steps(self.comparison, beside[-1], number)
+            yield CellRound(beside[-1], number, steps)
+
+    def train(self, cells: list[CellRound], epoch: int) -> None:
+        """Train an epoch of each cell, one after the other."""
+        for cell in cells:
+            if cell.failed:
+                continue
+            name = self.epoch_name(cell, epoch)
+            self.progress(f"{cell.result.name}: {self.round_name(cell.number)}, {name}")
+            with fail_cell_on_error(f"in round {cell.number}", cell.result):
+                cell.train(epoch)
+                self.keep_need(cell)
+                if cell.number == 1:
+                    seconds = cell.epochs[-1].wall_seconds
+                    self.progress(f"{cell.result.name}: {name} took {seconds:.3g} s")
+
+    def keep_need(self, cell: CellRound) -> None:
+        """Keep how many bytes a cell's process needed up to now."""
+        name = cell.result.name
+        self.needs[name] = max(self.needs.get(name, 0), cell.worker.peak_bytes)
 
     def keep_round(self, cells: list[CellRound]) -> None:
         """Move the results of a round that is over to those of its cells."""
@@ -393,6 +432,7 @@ class Measurement:
             self.progress(f"{name}, checks")
             with fail_cell_on_error(f"in round {cell.number}", cell.result):
                 cell.finish(reference, cell.steps == self.comparison.batches(cell.result))
+                self.keep_need(cell)
         self.save(self.comparison)
 
     def measure_peaks(self, cells: list[CellRound]) -> None:

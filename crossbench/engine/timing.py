@@ -32,11 +32,9 @@ MAX_SETTLING, MAX_SETTLING_SECONDS = 8, 20.0
 SETTLED_STEPS, SETTLED_SECONDS = 20, 10.0
 """Steps and seconds of a first epoch after which the next one has settled without a warm-up, which
 would take as long. In the LeNet Julia's two large collections are in the first four steps."""
-MAX_UNSETTLED_SHARE, MAX_FAULTS_SHARE = 0.02, 0.05
-"""Shares of an epoch by which what its runtime, and what the kernel took for page faults, may
-differ from the epoch before."""
-FAULT_SECONDS = 1e-6
-"""Seconds that the kernel takes for a page fault, about: 0.5 to 4 microseconds were measured."""
+MAX_RUNTIME_SHARE, MAX_KERNEL_SHARE = 0.02, 0.05
+"""Shares of an epoch by which the runtime's own seconds, and the kernel's, may differ from those of
+the epoch before."""
 MIN_IDLE_SECONDS = 0.25
 """Seconds that a device gets to end its work, at least; half of the work's where that is more."""
 
@@ -121,16 +119,17 @@ def idle_fetch_seconds(work: Callable[[], Callable[[], Any]], seconds: float) ->
 
 def is_settled(before: Epoch, epoch: Epoch) -> bool:
     """Return whether an epoch took as long as the one before of what grows less while a process
-    settles: the runtime's own seconds, such as those of its garbage collection, and page faults.
+    settles: the runtime's own seconds, such as those of its garbage collection, and the kernel's,
+    most of them for page faults.
     """
     differences = [
         abs(value - before.figures[name])
         for name, value in epoch.figures.items()
         if name.endswith(" s")
     ]
-    faults = FAULT_SECONDS * abs((epoch.page_faults or 0.0) - (before.page_faults or 0.0))
-    is_alike = max(differences, default=0.0) <= MAX_UNSETTLED_SHARE * epoch.wall_seconds
-    return is_alike and faults <= MAX_FAULTS_SHARE * epoch.wall_seconds
+    kernel = abs(epoch.system_cpu_seconds - before.system_cpu_seconds)
+    is_alike = max(differences, default=0.0) <= MAX_RUNTIME_SHARE * epoch.wall_seconds
+    return is_alike and kernel <= MAX_KERNEL_SHARE * epoch.wall_seconds
 
 
 def mean_epoch(epochs: list[Epoch]) -> Epoch:

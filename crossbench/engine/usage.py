@@ -135,14 +135,14 @@ def peak_resident() -> int:
     """Return the peak of the resident memory since reset_peak_resident, in bytes, with the peaks of
     the processes that this one started and that still run.
     """
-    own = _peak_of("self")
+    own = peak_of("self")
     if own is None:
         unit = 1 if sys.platform == "darwin" else 1024
         own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    return own + sum(_peak_of(child.pid) or 0 for child in children())
+    return own + sum(peak_of(child.pid) or 0 for child in children())
 
 
-def _peak_of(process: int | str) -> int | None:
+def peak_of(process: int | str) -> int | None:
     """Return the peak of a process' resident memory, in bytes; None without Linux."""
     with suppress(OSError):
         for line in Path(f"/proc/{process}/status").read_text().splitlines():

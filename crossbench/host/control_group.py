@@ -11,6 +11,12 @@ OWN_CGROUPS = Path("/proc/self/cgroup")
 THROTTLED_TIME = {"throttled_usec": 1e6, "throttled_time": 1e9}
 """Name of the time that a quota throttled the group's threads, in version 2 and in version 1, and
 the units in a second."""
+MEMORY_FILES = (
+    ("memory.max", "memory.current", "inactive_file"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+"""Names of a group's limit and of what it uses, in version 2 and in version 1, and of the files'
+contents in memory.stat that the kernel can drop."""
 
 
 def cpu_quota() -> float | None:
@@ -30,12 +36,31 @@ def cpu_quota() -> float | None:
 
 def memory_limit() -> int | None:
     """Return the smallest limit of memory in bytes; None without one."""
-    limits = []
+    return min((limit for limit, _ in _memory_limits()), default=None)
+
+
+def memory_left() -> int | None:
+    """Return the bytes that the group, and each above it, may still take; None without a limit."""
+    return min((limit - used for limit, used in _memory_limits()), default=None)
+
+
+def _memory_limits() -> Iterator[tuple[int, int]]:
+    """Yield each limit of memory and what is used of it, without what the kernel can drop."""
     for folder in _folders("memory"):
-        for name in ("memory.max", "memory.limit_in_bytes"):
+        for limit, used, dropped in MEMORY_FILES:
             with suppress(OSError, ValueError):  # "max": no limit
-                limits.append(int((folder / name).read_text()))
-    return min(limits, default=None)
+                yield int((folder / limit).read_text()), _used(folder / used, dropped)
+
+
+def _used(file: Path, dropped: str) -> int:
+    """Return the bytes in a file, without those of a line of memory.stat; 0 if it is missing."""
+    used = 0
+    with suppress(OSError):
+        used = int(file.read_text())
+        for line in (file.parent / "memory.stat").read_text().splitlines():
+            if line.startswith(f"{dropped} "):
+                used -= int(line.split()[1])
+    return max(0, used)
 
 
 def throttled_seconds() -> float | None:

@@ -16,11 +16,12 @@ from pathlib import Path
 import psutil
 
 from ..results.machine import Machine
-from .control_group import cpu_quota, memory_limit
+from .control_group import cpu_quota, memory_left, memory_limit
 from .gpus import find_gpus
 
 BFLOAT16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
 """Flags of a processor that multiplies in bfloat16: x86's, and Arm's FEAT_BF16."""
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 def usable_cpus() -> list[int]:
@@ -53,6 +54,13 @@ def total_bytes() -> int:
     return total if limit is None else min(total, limit)
 
 
+def available_bytes() -> int:
+    """Return the memory that is free or can be freed, within the limit of this control group."""
+    available: int = psutil.virtual_memory().available
+    left = memory_left()
+    return available if left is None else min(available, left)
+
+
 def describe(label: str | None = None, environment: dict[str, str] | None = None) -> Machine:
     """Return the description of this machine that the results file keeps.
 
@@ -72,6 +80,8 @@ def describe(label: str | None = None, environment: dict[str, str] | None = None
         page_bytes=resource.getpagesize(),
         environment=environment or {},
         bfloat16_instructions=bfloat16_instructions(),
+        available_bytes=max(1, available_bytes()),
+        huge_pages=_huge_pages(),
     )
 
 
@@ -103,6 +113,14 @@ def _cpu_flags() -> str | None:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith(("flags", "Features")):
                 return line
+    return None
+
+
+def _huge_pages() -> str | None:
+    """Return when Linux gives huge pages, the word in brackets: "always [madvise] never"."""
+    with suppress(OSError):
+        if chosen := re.search(r"\[(\w+)\]", HUGE_PAGES.read_text()):
+            return chosen[1]
     return None
 
 

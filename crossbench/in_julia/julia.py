@@ -9,6 +9,7 @@ PYTHON_JULIACALL_EXE and PYTHON_JULIACALL_PROJECT bypasses juliapkg.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -29,6 +30,8 @@ JULIA_FOLDER = Path(__file__).parents[1] / "julia"
 """The folder with crossbench's own packages."""
 PACKAGE_SERVER = "https://pkg.julialang.org"
 """Pkg's default package server."""
+JULIA_TESTED = "1.10.8"
+"""The newest Julia that crossbench's tests have passed with."""
 NETWORK_SECONDS = 8.0
 """Seconds to wait for an answer: juliapkg and Pkg would wait forever, or for minutes."""
 ANSWER_SECONDS = 20.0
@@ -43,10 +46,13 @@ _NO_PACKAGES = "the packages for Julia {1} ({0}) cannot be installed: {2}"
 
 @dataclass(frozen=True)
 class Package:
-    """Names a registered package of Julia. version: as in the compat section of a project."""
+    """Names a registered package of Julia. version: as in the compat section of a project. tested:
+    the newest one that crossbench's tests have passed with.
+    """
 
     uuid: str
     version: str | None = None
+    tested: str | None = None
 
 
 @dataclass(frozen=True)
@@ -67,6 +73,17 @@ class Packages:
     def of_device(self, device: str) -> dict[str, Package]:
         """Return the registered packages that a device needs, by name."""
         return self.registered | (self.on_gpu if device == "gpu" else {})
+
+    def untested(self, versions: dict[str, str]) -> str:
+        """Return those versions that are newer than the tested ones: "Flux 0.17.0"; "" for none."""
+        tested = {name: package.tested for name, package in self.registered.items()}
+        tested["Julia"] = JULIA_TESTED
+        newer = [
+            f"{name} {version}"
+            for name, version in versions.items()
+            if (known := tested.get(name)) and _numbers(version) > _numbers(known)
+        ]
+        return ", ".join(newer)
 
 
 def find() -> tuple[str, str] | None:
@@ -283,3 +300,8 @@ def _run(exe: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         ) from None
     except OSError as error:
         raise Unavailable(f"{exe} does not start: {error.strerror}") from None
+
+
+def _numbers(version: str) -> list[int]:
+    """Return the numbers that a version begins with: [1, 10, 8] for 1.10.8."""
+    return [int(number) for number in re.findall(r"\d+", version)[:3]]

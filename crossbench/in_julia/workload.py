@@ -126,7 +126,9 @@ class JuliaWorkload(Workload):
 
     def details(self) -> dict[str, str]:
         found = dict(self.julia.details(self.workload))
-        return {name: found[name] for name in sorted(found)} | versions("juliacall")
+        known = {name: found[name] for name in sorted(found)} | versions("juliacall")
+        untested = self.packages.untested(known)
+        return known | ({"newer than tested": untested} if untested else {})
 
     def epoch_figures(self) -> dict[str, float]:
         return dict(self.workload.figures)

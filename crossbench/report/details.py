@@ -41,13 +41,13 @@ TIME_NOTES = (
     "seconds; kernel: the share of them in which the kernel worked for the process; page "
     "faults: pages of memory that the kernel cleared for it in a steady epoch. loss: of the "
     "first and the last batch of the first epoch. accuracy: on the test examples, after the "
-    "steady epochs of the first round. min s: the fastest of all steady epochs.",
+    "steady epochs of the first whole round. min s: the fastest of all steady epochs.",
 )
 WORK_NOTE = (
     "deviation: ‖a - b‖ / ‖b‖ in the row's precision of the tensor that differs most from "
     "the reference. "
-    "peak MiB: on the CPU the peak of the resident memory; on a GPU the peak of the "
-    "framework's allocator, including garbage not collected yet."
+    "peak MiB: on the CPU the peak of the resident memory in the timed epochs; on a GPU that of "
+    "the framework's allocator, including garbage not collected yet."
 )
 """What the headers mean."""
 
@@ -274,8 +274,8 @@ def _prediction_note(results: list[CellResult]) -> str:
     return (
         "predict: the logits of every batch of the epoch in inference mode, from the initial "
         "weights. latency: the time of one batch until its logits are on the host, the median of "
-        "the batches of an epoch of its own; 99 %: its 99th percentile. loss and accuracy are "
-        "those of the predicted examples, which must be the same in all rows."
+        "the batches; 99 %: the 99th percentile, of fewer than 100 the largest. loss and accuracy "
+        "are those of the predicted examples, which must be the same in all rows."
         f"{_differing_predictions(results)}"
     )
 

@@ -34,6 +34,12 @@ tenth of the CPU seconds."""
 MAX_SHARE_RANGE = 0.15
 """Shares of a steady epoch by which what a runtime, such as its garbage collection, or the kernel
 takes may differ between epochs without a remark."""
+MAX_FAULT_COST_RATIO, MAX_FAULT_SHARE = 1.3, 0.05
+"""Ratio of the kernel's seconds for a page fault between steady epochs without a remark, and the
+share of a steady epoch's CPU seconds that it may make without one."""
+MAX_FAULT_SECONDS = 2e-5
+"""The kernel's seconds for a page fault, at most, in the cheapest steady epoch: where there were
+more, it worked for something else."""
 MIN_PEAK_SHARE = 2 / 3
 """Share of the best matrix multiplication that a row's own reaches without a remark."""
 MIN_GPU_BUSY = 0.5
@@ -74,6 +80,7 @@ def problems(comparison: Comparison, result: CellResult) -> list[Problem]:
         *_rough_biases(result),
         *_kernel(comparison, result),
         *_unsteady(result),
+        *_fault_cost(result),
         *_low_peak(comparison, result),
         *_above_peak(comparison, result),
         *_gpu(result),
@@ -181,6 +188,27 @@ def _unsteady(result: CellResult) -> Iterator[Problem]:
                 "another",
                 "take more --batches",
             )
+
+
+def _fault_cost(result: CellResult) -> Iterator[Problem]:
+    """Tell whether a page fault cost more in one round than in another, and that mattered."""
+    steady = [epoch for epoch in result.steady if epoch.page_faults]
+    if not steady:
+        return
+    costs = [epoch.system_cpu_seconds / epoch.page_faults for epoch in steady]
+    cheapest, dearest = min(costs), max(costs)
+    shares = [
+        (epoch.system_cpu_seconds - cheapest * epoch.page_faults) / epoch.cpu_seconds
+        for epoch in steady
+        if epoch.cpu_seconds > MIN_COUNTED_SECONDS
+    ]
+    is_for_faults = cheapest < MAX_FAULT_SECONDS and dearest > MAX_FAULT_COST_RATIO * cheapest
+    if is_for_faults and max(shares, default=0) > MAX_FAULT_SHARE:
+        yield Problem(
+            f"a page fault took the kernel {1e6 * cheapest:.2g} µs in one of its steady epochs and "
+            f"{1e6 * dearest:.2g} µs in another",
+            "a virtual machine gets memory from its host anew; run again",
+        )
 
 
 def _low_peak(comparison: Comparison, result: CellResult) -> Iterator[Problem]:

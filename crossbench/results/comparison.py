@@ -19,6 +19,7 @@ from . import agreement, breakdown, doubts, drawing, file
 from .cells import CellResult, Group
 from .epochs import TRAIN, Epoch
 from .machine import Machine, Peak
+from .number_types import Positive
 from .parts import Part
 from .reference import Reference
 from .rows import Value, as_dict, rows
@@ -56,6 +57,9 @@ class Comparison:
     """The parts of a training step, in the order of the layers; empty unless `layers` is set."""
     resumed: list[str] = field(default_factory=list)
     """When it was resumed after an interruption; UTC, ISO 8601."""
+    most_groups: Positive = 1
+    """Groups, at most, that a round was run in, one after the other: more than one where not all
+    processes fit into memory."""
 
     def __repr__(self) -> str:
         cells = ", ".join(f"{r.name}: {r.status}" for r in self.results)

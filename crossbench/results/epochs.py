@@ -130,14 +130,14 @@ class Usage:
 
 @dataclass(frozen=True)
 class Latency:
-    """Hold the seconds of predicting one batch and waiting for its logits, over the batches of an
-    epoch of its own.
+    """Hold the seconds of predicting one batch and waiting for its logits, over the batches of
+    epochs of their own.
     """
 
     round: Positive
     median_seconds: Over0
     p99_seconds: Over0
-    """99th percentile."""
+    """99th percentile; of fewer than 100 batches the largest."""
 
 
 @dataclass(frozen=True)

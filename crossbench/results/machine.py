@@ -33,6 +33,10 @@ class Machine:
     bfloat16_instructions: list[str] | None = None
     """The processor's instructions that multiply in bfloat16, such as avx512_bf16; None where the
     system does not list them."""
+    available_bytes: Positive | None = None
+    """Memory that was free, or could be freed, when the run began; None in files of old versions."""
+    huge_pages: str | None = None
+    """When Linux gives huge pages: always, madvise or never; None elsewhere."""
 
     @property
     def name(self) -> str:

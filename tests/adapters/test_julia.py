@@ -92,6 +92,16 @@ def test_the_versions_of_julias_packages_are_those_of_the_project(monkeypatch, t
     assert julia.installed_versions(packages) == {}
 
 
+def test_versions_that_are_newer_than_the_tested_ones_are_named():
+    packages = adapters.get("flux").packages
+    tested = {"Flux": "0.16.10", "Julia": "1.10.8", "NNlib": "9.9", "juliacall": "9.9"}
+    assert packages.untested(tested) == ""
+    assert packages.untested(tested | {"Flux": "0.16.9"}) == ""
+    assert packages.untested(tested | {"Flux": "0.16.11"}) == "Flux 0.16.11"
+    newer = {"Flux": "0.17.0-DEV", "Julia": "1.12.1"}
+    assert packages.untested(newer) == "Flux 0.17.0-DEV, Julia 1.12.1"
+
+
 def test_what_python_calls_in_julia_is_exported_to_each_framework():
     """A package has the names that CrossBenchJulia exports; build_workload is its own."""
     called = re.findall(

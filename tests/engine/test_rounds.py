@@ -132,3 +132,38 @@ def test_a_large_models_losses_are_computed_before_its_rows_processes_run(monkey
     monkeypatch.setattr(rounds_module, "LARGE_MODEL", 1)
     assert run("reference", rounds=1).complete
     assert seen == [(0, 1), (0, 1)]
+
+
+@pytest.mark.parametrize(("that_fit", "beside", "groups"), [(0.5, 1, 4), (2.5, 2, 2)])
+def test_rows_that_do_not_fit_into_memory_take_turns_in_groups(
+    monkeypatch, run, that_fit, beside, groups
+):
+    """Each row has its rounds, and all ratios are paired, whichever rows ran beside one another."""
+    alive, seen, needs = set[str](), [], {}
+    worker, train = Measurement.worker, Measurement.train
+
+    @contextmanager
+    def counted(self, result, *arguments):
+        with worker(self, result, *arguments) as process:
+            alive.add(result.name)
+            yield process
+        alive.remove(result.name)
+
+    def looked_at(self, cells, epoch):
+        train(self, cells, epoch)
+        seen.append(len(alive))
+        needs.update(self.needs)
+
+    monkeypatch.setattr(Measurement, "worker", counted)
+    monkeypatch.setattr(Measurement, "train", looked_at)
+    assert run("torch", rounds=1).most_groups == 1
+    room = that_fit * max(needs.values()) / rounds_module.MEMORY_SHARE
+    monkeypatch.setattr(rounds_module, "available_bytes", lambda: room)
+    found = run("torch", threads=[1, 2], compute="float32,bfloat16", rounds=2)
+    assert found.complete
+    assert (max(seen), found.most_groups) == (beside, groups)
+    assert [len(row.epochs) for row in found.results] == [4] * 4
+    by_threads = [found.round_ratios(*found.results[first::2]) for first in (0, 1)]
+    assert [list(ratios) for ratios in by_threads] == [[1, 2]] * 2
+    text = " ".join(str(found).split())
+    assert f"in up to {groups} groups" in text

@@ -79,6 +79,31 @@ def test_the_smallest_limit_of_memory_counts(write, groups, files, limit):
     assert control_group.memory_limit() == limit
 
 
+@pytest.mark.parametrize(
+    ("groups", "files", "left"),
+    [
+        (
+            "0::/a\n",
+            {"memory.max": "9000\n", "memory.current": "8500\n"}
+            | {"a/memory.max": "4096\n", "a/memory.current": "4000\n"}
+            | {"a/memory.stat": "anon 1000\ninactive_file 3000\n"},
+            500,  # the group's files can be dropped, what is above it cannot
+        ),
+        (
+            HYBRID,
+            {"memory/m/memory.limit_in_bytes": "2048\n"}
+            | {"memory/m/memory.usage_in_bytes": "1024\n"}
+            | {"memory/m/memory.stat": "inactive_file 9\ntotal_inactive_file 24\n"},
+            1048,
+        ),
+        ("0::/\n", {"memory.max": "max\n", "memory.current": "7\n"}, None),
+    ],
+)
+def test_what_is_left_of_a_limit_of_memory(write, groups, files, left):
+    write(groups, files)
+    assert control_group.memory_left() == left
+
+
 def test_a_run_in_a_group_with_a_quota_takes_as_many_threads(group_of_half_a_cpu):
     """A real group; the process has all CPUs in its affinity, but no more than half of one."""
     code = (

@@ -10,7 +10,7 @@ PACKAGES = Packages(
     own="CrossBenchLux",
     uuid="7e8bdb27-4264-4538-91c4-5b30d2b553d2",
     registered={
-        "Lux": Package("b2108857-7c20-44ae-9111-449ecde12c47", "1.31"),
+        "Lux": Package("b2108857-7c20-44ae-9111-449ecde12c47", "1.31", "1.31.4"),
         # its programs need these three beside the row's
         "MLUtils": Package("f1d291b0-491e-4a28-83b9-f70985020b54"),
         "NNlib": Package("872c559c-99b0-510c-b3b7-b6c96a88d5cd"),
