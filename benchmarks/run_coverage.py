@@ -9,7 +9,7 @@ such as 12 600 torch,jax model=lenet batches=10 rounds=6
 
 import sys
 import time
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import crossbench
 
@@ -32,7 +32,7 @@ def main(runs, pause, frameworks, *arguments):
                 print(f"{run + 1}: {row.name} {ratio.median:.3g} {interval}", flush=True)
     for what, pairs in (
         ("any two runs", [p for ratios in found.values() for p in permutations(ratios, 2)]),
-        ("a run and the next", [p for ratios in found.values() for p in zip(ratios, ratios[1:])]),
+        ("a run and the next", [p for ratios in found.values() for p in pairwise(ratios)]),
     ):
         covered = [one.low <= other.median <= one.high for one, other in pairs if one.low]
         if covered:

@@ -1,6 +1,7 @@
 """Compare a row's steady figure with the truth: the seconds of a step in a long training.
 
-The truth is a process that trains epoch after epoch and does nothing else; its first tenth is left
+The truth is a process that trains epoch after epoch and does nothing else. It goes on for a tenth
+of its steps before and after each row, so that both see the same machine; its first tenth is left
 out. The row is that of an ordinary run with so many batches an epoch. Run by hand, with nothing
 else running: python benchmarks/steady_truth.py FRAMEWORK MODEL [BATCHES,...] [STEPS]
 Without numbers of batches it prints the truth alone, with what the runtime tells of each tenth.
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from tempfile import TemporaryDirectory, gettempdir
 
 import crossbench
@@ -21,7 +22,7 @@ from crossbench.engine.environment import environment
 from crossbench.host.machine import cpu_count
 from crossbench.workload import Job
 
-STEPS, BATCHES, TENTHS = 500, 10, 10
+STEPS, BATCHES, TENTHS, ROUNDS = 500, 10, 10, 6
 
 
 def assignment(name, model, folder=Path()):
@@ -31,7 +32,7 @@ def assignment(name, model, folder=Path()):
 
 
 def truth(name, model_name, steps):
-    """Train the steps in this process; print the seconds of a step, and of each tenth."""
+    """Train a tenth of the steps for each line of the input; print the seconds of a step."""
     model = models.get(model_name)
     dataset = data.load(model.data, "synthetic", 0)
     model = model.with_vocabulary(dataset.vocabulary)
@@ -41,9 +42,8 @@ def truth(name, model_name, steps):
     workload = adapters.get(asked.framework, asked.job.variant).build(asked.job)
     workload.load_weights(model.initial_weights(0))
     workload.place(epoch_batches(asked))
-    tenths = []
-    for _ in range(TENTHS):
-        epochs = max(1, steps // TENTHS // BATCHES)
+    epochs = max(1, steps // TENTHS // BATCHES)
+    for _ in sys.stdin:
         figures: dict[str, float] = {}
         clock = usage.Clock.start()
         for _ in range(epochs):
@@ -51,44 +51,50 @@ def truth(name, model_name, steps):
             for figure, value in workload.epoch_figures().items():
                 figures[figure] = figures.get(figure, 0.0) + value
         wall, cpu = clock.seconds()
-        _, faults = clock.kernel()
+        system, faults = clock.kernel()
         count = epochs * BATCHES
-        tenths.append(wall / count)
-        told = {"cpu s": cpu, "page faults": faults} | figures
-        print(
-            f"# {wall / count:.5f} s a step;",
-            ", ".join(f"{figure} {value / count:.4g}" for figure, value in told.items()),
-            flush=True,
-        )
-    print(sum(tenths[1:]) / (TENTHS - 1))
+        told = {"cpu s": cpu, "kernel s": system, "page faults": faults} | figures
+        words = ", ".join(f"{figure} {value / count:.4g}" for figure, value in told.items())
+        print(f"{wall / count:.5f} s a step; {words}", flush=True)
 
 
 def main(name, model_name, batches="", steps=STEPS):
     command = [sys.executable, __file__, "--truth", name, model_name, str(steps)]
     child = environment(assignment(name, models.get(model_name)))
+    pipe = subprocess.PIPE
     with (
         TemporaryDirectory() as folder,
         subprocess.Popen(
-            command, env=child | {"TMPDIR": folder}, text=True, stdout=subprocess.PIPE
+            command, env=child | {"TMPDIR": folder}, text=True, stdin=pipe, stdout=pipe
         ) as process,
     ):
-        for line in process.stdout:
-            print(line, end="", flush=True)
-    expected = float(line)
-    print(f"{name}, {model_name}: {expected:.5f} s a step over {steps} steps", flush=True)
-    for count in map(int, batches.split(",")) if batches else ():
-        time.sleep(1)
-        comparison = crossbench.run(
-            name, "cpu", model=model_name, data="synthetic", batches=count, rounds=6
-        )
-        (row,) = comparison.results
-        seconds = [s / count for s in comparison.seconds(row)]
-        ratios = [s / expected for s in seconds]
-        print(
-            f"{name}, {model_name}, {count} batches: {median(seconds):.5f} s a step, "
-            f"{median(ratios):.3f} of the truth ({min(ratios):.3f} to {max(ratios):.3f} in rounds)",
-            flush=True,
-        )
+
+        def tenth():
+            process.stdin.write("\n")
+            process.stdin.flush()
+            line = process.stdout.readline().strip()
+            print(f"# {line}", flush=True)
+            return float(line.split()[0])
+
+        tenth()
+        counts = [int(count) for count in batches.split(",")] if batches else []
+        truth = [tenth() for _ in range(TENTHS - 1 - len(counts))]
+        for count in counts:
+            time.sleep(1)
+            comparison = crossbench.run(
+                name, "cpu", model=model_name, data="synthetic", batches=count, rounds=ROUNDS
+            )
+            truth.append(tenth())
+            expected = mean(truth[-2:])
+            (row,) = comparison.results
+            ratios = [seconds / count / expected for seconds in comparison.seconds(row)]
+            print(
+                f"{name}, {model_name}, {count} batches: {median(ratios):.3f} of the truth "
+                f"({min(ratios):.3f} to {max(ratios):.3f} in rounds)",
+                flush=True,
+            )
+        print(f"{name}, {model_name}: {mean(truth):.5f} s a step over {steps} steps", flush=True)
+        process.stdin.close()
 
 
 if __name__ == "__main__":

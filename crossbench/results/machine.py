@@ -34,7 +34,7 @@ class Machine:
     """The processor's instructions that multiply in bfloat16, such as avx512_bf16; None where the
     system does not list them."""
     available_bytes: Positive | None = None
-    """Memory that was free, or could be freed, when the run began; None in files of old versions."""
+    """Memory that was free, or could be freed, when the run began; None in older files."""
     huge_pages: str | None = None
     """When Linux gives huge pages: always, madvise or never; None elsewhere."""
 

@@ -107,6 +107,25 @@ def round_means(ratios: Sequence[Mapping[int, float]]) -> dict[int, float]:
     return {r: geometric_mean(ratio[r] for ratio in ratios) for r in rounds}
 
 
+def mean_over_models(ratios: Sequence[Sequence[Mapping[int, float]]]) -> Estimate | None:
+    """Return the estimate of the geometric mean of ratios over models, each of which counts once;
+    None where one has no round.
+
+    ratios: by round, of each measurement of each model. The extremes are those of the models, and
+    the interval says what other models of the kind would give: models are resampled, the
+    measurements of each, and the rounds of these. So it needs as many models as an interval of
+    rounds needs rounds. Of a single model it is the estimate of mean_ratio.
+    """
+    if len(ratios) == 1:
+        return mean_ratio(ratios[0])
+    values = [[list(measurement.values()) for measurement in model] for model in ratios]
+    if not values or not all(model and all(model) for model in values):
+        return None
+    means = [geometric_mean(map(median, model)) for model in values]
+    low, high = _interval_over_models(values) if len(means) >= MIN_ROUNDS else (None, None)
+    return Estimate(geometric_mean(means), low, high, min(means), max(means), len(means))
+
+
 def unpaired_ratio(numerator: list[float], denominator: list[float]) -> Estimate:
     """Return the ratio of the medians of two runs, which have no rounds in common."""
     enough = min(len(numerator), len(denominator)) >= MIN_ROUNDS
@@ -121,6 +140,38 @@ def unpaired_ratio(numerator: list[float], denominator: list[float]) -> Estimate
     )
 
 
+def _interval_over_models(values: list[list[list[float]]]) -> tuple[float, float]:
+    """Return the bootstrap interval of mean_over_models; corrected as in _interval."""
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    drawn_means = []
+    for model in values:
+        drawn = np.stack([np.log(np.median(_drawn(random, rounds), axis=1)) for rounds in model])
+        which = random.integers(len(model), size=drawn.shape)
+        drawn_means.append(np.take_along_axis(drawn, which, axis=0).mean(axis=0))
+    shape = (len(values), RESAMPLES)
+    which = random.integers(len(values), size=shape), random.integers(RESAMPLES, size=shape)
+    means = np.exp(np.stack(drawn_means)[which].mean(axis=0))
+    tail = NormalDist().cdf(-_corrected(len(values)))
+    low, high = np.quantile(means, [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def _drawn(random: Any, values: list[float]) -> Any:
+    """Return RESAMPLES rows of as many values, drawn from them."""
+    return random.choice(values, (RESAMPLES, len(values)))
+
+
+def _corrected(count: int) -> float:
+    """Return the standard deviations of the interval's ends, with a correction for few values: see
+    _interval.
+    """
+    from scipy import stats
+
+    return math.sqrt(count / (count - 1)) * float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1))
+
+
 def _interval(*samples: list[float]) -> tuple[float, float]:
     """Return the bootstrap interval of the median, or of the ratio of two medians.
 
@@ -132,7 +183,7 @@ def _interval(*samples: list[float]) -> tuple[float, float]:
     from scipy import stats
 
     fewest, most = min(map(len, samples)), max(map(len, samples))
-    z = math.sqrt(fewest / (fewest - 1)) * float(stats.t.ppf((1 + CONFIDENCE) / 2, fewest - 1))
+    z = _corrected(fewest)
 
     def statistic(*resampled: Any, axis: int = -1) -> Any:
         medians = [np.median(sample, axis=axis) for sample in resampled]

@@ -13,7 +13,7 @@ from ..inputs.names import FLOAT32, IDIOMATIC
 from ..report.formatting import count, device_words
 from ..results.cells import Place
 from ..results.epochs import TRAIN
-from ..results.statistics import Estimate, mean_ratio, round_means, round_ratios
+from ..results.statistics import Estimate, mean_over_models, mean_ratio, round_ratios
 from .runs import KINDS, Measured, Run
 
 MIN_COVERAGE = 0.5
@@ -148,7 +148,7 @@ def _mean(measured: Units, common: Iterable[Unit], label: str, base: str) -> Est
         rows = measured[unit]
         ratios = round_ratios(rows[label].seconds, rows[base].seconds)
         by_model.setdefault(unit.model, []).append(ratios)
-    return mean_ratio([round_means(ratios) for ratios in by_model.values()])
+    return mean_over_models(list(by_model.values()))
 
 
 @dataclass(frozen=True)

@@ -296,16 +296,21 @@ def test_what_the_kernel_does_for_a_row_is_said(system, faults, remark):
     assert figures["page_faults"] == faults
 
 
-@pytest.mark.parametrize(("dear", "faults", "is_told"), [(0.3, 1e5, 1), (0.12, 1e5, 0), (0.3, 9, 0)])
+@pytest.mark.parametrize(
+    ("dear", "faults", "is_told"), [(0.3, 1e5, 1), (0.12, 1e5, 0), (0.3, 9, 0)]
+)
 def test_a_page_fault_that_costs_more_in_another_round_is_told(dear, faults, is_told):
     row = with_kernel_time("torch", 0.1, faults)
     row.epochs[-1] = replace(row.epochs[-1], system_cpu_seconds=dear)
     found = [line for line in remarks(comparison(row), row) if "a page fault took" in line]
     assert len(found) == is_told
-    assert found[:1] == [
-        "a page fault took the kernel 1 µs in one of its steady epochs and 3 µs in another: a "
-        "virtual machine gets memory from its host anew; run again"
-    ][:is_told]
+    assert (
+        found[:1]
+        == [
+            "a page fault took the kernel 1 µs in one of its steady epochs and 3 µs in another: a "
+            "virtual machine gets memory from its host anew; run again"
+        ][:is_told]
+    )
 
 
 def test_a_row_whose_own_product_is_far_from_the_best_is_told():

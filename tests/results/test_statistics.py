@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from crossbench.results.statistics import MIN_ROUNDS, estimate, round_ratios, unpaired_ratio
+from crossbench.results.statistics import (
+    MIN_ROUNDS,
+    estimate,
+    mean_over_models,
+    mean_ratio,
+    round_ratios,
+    unpaired_ratio,
+)
 
 
 def test_an_estimate_has_median_minimum_and_maximum():
@@ -110,3 +117,25 @@ def test_an_interval_of_many_values_takes_little_memory():
     tracemalloc.stop()
     assert most < 300e6
     assert found.width == pytest.approx(4 * 1.25 * 0.1 / np.sqrt(10_000), rel=0.2)
+
+
+def test_an_interval_over_models_holds_what_other_models_would_give():
+    """The rounds of the same models alone say little of others of the kind."""
+    random, tries = np.random.default_rng(0), 60
+    covered = {mean_over_models: 0, mean_ratio: 0}
+    for _ in range(tries):
+        models = random.normal(0, 0.3, 8)
+        ratios = [dict(enumerate(np.exp(model + random.normal(0, 0.02, 6)))) for model in models]
+        covered[mean_ratio] += not mean_ratio(ratios).excludes(1.0)
+        covered[mean_over_models] += not mean_over_models([[r] for r in ratios]).excludes(1.0)
+    assert covered[mean_over_models] >= 0.9 * tries
+    assert covered[mean_ratio] < 0.3 * tries
+
+
+def test_a_mean_over_few_models_has_their_range():
+    of_models = [[{1: 2.0, 2: 2.2}, {1: 2.1, 2: 2.1}], [{1: 0.5, 2: 0.5}]]
+    found = mean_over_models(of_models)
+    assert found.median == pytest.approx((2.1 * 0.5) ** 0.5)
+    assert (found.low, found.minimum, found.maximum) == (None, 0.5, pytest.approx(2.1))
+    assert mean_over_models(of_models[1:]) == estimate([0.5, 0.5])
+    assert mean_over_models([[{}], [{1: 2.0}]]) is None

@@ -16,7 +16,7 @@ from samples import DISAGREES, comparison, result
 from crossbench import cli, models
 from crossbench.inputs.errors import ReportError, ResultsError
 from crossbench.results.cells import Place
-from crossbench.results.statistics import mean_ratio, round_ratios
+from crossbench.results.statistics import mean_over_models, round_ratios
 from crossbench.sites import runs
 from crossbench.sites.answers import answers, histories
 from crossbench.sites.build import MARK, site
@@ -151,8 +151,8 @@ def test_the_means_are_those_of_the_models_that_all_rows_have():
     assert (answer.kind, answer.models) == ("dense", ["mlp7_gelu", "mlp7_relu"])
     assert answer.lacking == ["Keras"]  # a third of torch's models
     pairs = [({m.label: m.seconds for m in run.measured}) for run in found[:2]]
-    expected = mean_ratio([round_ratios(p["Jax"], p["Torch"]) for p in pairs])
-    assert answer.ratios["Jax"] == expected
+    expected = [[round_ratios(p["Jax"], p["Torch"])] for p in pairs]
+    assert answer.ratios["Jax"] == mean_over_models(expected)
 
 
 def test_a_model_counts_once_however_many_batch_sizes_it_has():
