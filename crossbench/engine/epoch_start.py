@@ -33,8 +33,9 @@ class EpochStart:
         """
         if epoch == 0:
             return 1.0
-        before = 0 if self.work.continues else epoch - 1
-        return STEADY_SCALE + before * REPETITION_INCREMENT
+        if self.work.continues or epoch == 1:
+            return STEADY_SCALE
+        return STEADY_SCALE + (epoch - 1.5) * REPETITION_INCREMENT  # between those of repetitions
 
     def other_scale(self) -> float:
         """Return another scale in each call, for the repetitions of an epoch."""

@@ -30,9 +30,10 @@ from .timing import (
     SETTLED_STEPS,
     WARM_UP_SECONDS,
     finite_or_none,
+    has_settled,
     idle_fetch_seconds,
-    is_settled,
     mean_epoch,
+    runtime_seconds,
     timed_epoch,
     timed_without_delay,
 )
@@ -45,43 +46,28 @@ class EpochTimer:
     """Time the epochs of one round, one after the other.
 
     on_gpu: whether the workload is on a GPU. gpu: NVML's handle, or None. runs: what was timed.
-    is_slow_to_settle: whether an epoch is on a GPU, or in a runtime that has figures of its own.
+    last: the epoch that was timed last. is_slow_to_settle: whether it was on a GPU, or in a runtime
+    that tells seconds of its own.
     """
 
     def __init__(self, work: WorkloadTask, starts: EpochStart, on_gpu: bool, gpu: Any) -> None:
         self.work, self.starts, self.on_gpu, self.gpu = work, starts, on_gpu, gpu
         self.runs: list[TimedRun] = []
         self.peak_resident = 0
-        self.first: Epoch | None = None
+        self.last: Epoch | None = None
         self.is_slow_to_settle = on_gpu
 
     def time(self, number: int, epoch: int) -> tuple[Epoch, Any]:
         """Time an epoch (0 is the round's first), and check that it was over when it returned.
 
-        A steady epoch is one after which the next would take as long: before the first of them, and
-        on a GPU before each, untimed ones are run until what the runtime tells no longer changes.
-        A short steady epoch is repeated, each time from other weights; its seconds are the mean,
-        its losses those of the first repetition, whose result is returned beside it. Afterwards
-        the workload is in the state that this one left.
+        A steady epoch is one after which the next would take as long, so the process settles before
+        the first of them, and on a GPU before each. A short one is repeated, each time from other
+        weights; its seconds are the mean, its losses those of the first repetition, whose result
+        is returned beside it. Afterwards the workload is in the state that this one left.
         """
-        untimed = None
-        if epoch > 0 and (self.on_gpu or (epoch == 1 and not self._has_settled())):
-            untimed = mean_epoch(list(self._warm_up(epoch)))
-        runs, total = len(self.runs), 0.0
-        for _ in range(MAX_SETTLING):
-            timed, result = self._time(number, epoch, is_begun=untimed is not None)
-            total += timed.timed_seconds
-            if untimed is None or is_settled(untimed, timed) or total > MAX_SETTLING_SECONDS:
-                break
-            untimed, self.runs[runs:] = timed, []
-        if epoch == 0:
-            self.first, self.is_slow_to_settle = timed, self.on_gpu or bool(timed.figures)
-        return timed, result
-
-    def _time(self, number: int, epoch: int, is_begun: bool) -> tuple[Epoch, Any]:
-        """Time an epoch and its repetitions. is_begun: whether it was run before, untimed."""
         scale = self.starts.scale(epoch)
-        if is_begun:
+        if epoch > 0 and (self.on_gpu or (epoch == 1 and not self._has_settled())):
+            self._settle(epoch)
             self.starts.rewind(epoch, scale)
         else:
             self.starts.go_on(epoch)
@@ -97,20 +83,39 @@ class EpochTimer:
             self.starts.rewind(epoch, scale)
             self.work.run()
         losses = finite_or_none(self.work.losses(result))
-        return replace(mean_epoch(epochs), losses=losses, **finished), result
+        self.last = replace(mean_epoch(epochs), losses=losses, **finished)
+        self.is_slow_to_settle = self.on_gpu or bool(runtime_seconds(timed))
+        return self.last, result
 
     def _has_settled(self) -> bool:
-        """Return whether the first epoch was so long that the next one has settled."""
-        if self.first is None:
+        """Return whether the first epoch was so long that the process has settled in it, or that
+        nobody waits for another one that is not timed.
+        """
+        if self.last is None:
             return False
-        return self.first.steps >= SETTLED_STEPS and self.first.wall_seconds >= SETTLED_SECONDS
+        seconds = self.last.wall_seconds
+        is_settled = self.last.steps >= SETTLED_STEPS and seconds >= SETTLED_SECONDS
+        return is_settled or seconds > MAX_SETTLING_SECONDS
+
+    def _settle(self, epoch: int) -> None:
+        """Run a steady epoch untimed until what changes while a process settles does not.
+
+        The epoch that is timed then counts whatever it holds: one that was chosen because it holds
+        no collection of garbage, or because it does, would be no fair sample.
+        """
+        clock, before = usage.Clock.start(), self.last
+        for _ in range(MAX_SETTLING):
+            untimed = mean_epoch(list(self._warm_up(epoch)))
+            is_settled = before is None or has_settled(before, untimed)
+            if is_settled or clock.seconds()[0] > MAX_SETTLING_SECONDS:
+                break
+            before = untimed
 
     def _warm_up(self, epoch: int) -> Iterator[Epoch]:
         """Run a steady epoch untimed, from other weights each time, for a while."""
         clock = usage.Clock.start()
-        enough, most = WARM_UP_SECONDS, math.inf
-        if not self.is_slow_to_settle:
-            enough, most = MIN_CPU_SECONDS, MAX_CPU_REPEATS
+        enough = WARM_UP_SECONDS if self.is_slow_to_settle else MIN_CPU_SECONDS
+        most = math.inf if self.on_gpu else MAX_CPU_REPEATS
         seconds, repetition = 0.0, 0
         while repetition == 0 or (seconds < enough and repetition < most):
             repetition += 1
@@ -121,12 +126,11 @@ class EpochTimer:
     def _repetitions(self, timed: Epoch) -> Iterator[Epoch]:
         """Time a short steady epoch again, from other weights each time, until it is long enough.
 
-        MIN_TIMED_SECONDS must be timed of what settles slowly; else MIN_CPU_SECONDS, or
-        MAX_CPU_REPEATS.
+        MIN_TIMED_SECONDS must be timed of what settles slowly, else MIN_CPU_SECONDS; on a CPU
+        MAX_CPU_REPEATS are enough.
         """
-        enough, most = MIN_TIMED_SECONDS, math.inf
-        if not self.is_slow_to_settle:
-            enough, most = MIN_CPU_SECONDS, MAX_CPU_REPEATS
+        enough = MIN_TIMED_SECONDS if self.is_slow_to_settle else MIN_CPU_SECONDS
+        most = math.inf if self.on_gpu else MAX_CPU_REPEATS
         seconds, repetition = timed.wall_seconds, 1
         while timed.epoch > 0 and seconds < enough and repetition < most:
             repetition += 1

@@ -31,8 +31,8 @@ STEADY_SCALE = 1 + 2**-7
 replays what the first epoch computed, by its data or its weights, has other losses than the
 reference."""
 REPETITION_INCREMENT, DISTINCT_REPETITIONS = 2**-14, 64
-"""On a GPU each repetition of an epoch adds this increment to the factor; after so many repetitions
-the factors start again."""
+"""Each repetition of an epoch, untimed ones too, adds this increment to the factor; after so many
+repetitions the factors start again."""
 LATENCY_SCALE = STEADY_SCALE - REPETITION_INCREMENT
 """The factor in the epoch whose batches are timed one by one."""
 LATENCY_BOUNDS: dict[Compute, float] = {FLOAT32: 1e-5, TF32: 1e-3, BFLOAT16: 1e-2}

@@ -54,7 +54,8 @@ class WorkerFailure(Exception):
 class WorkerProcess:
     """Carry out an assignment in a worker process; a context manager that stops the process.
 
-    peak_bytes: the most memory that the process was seen to hold after an answer; 0 without Linux.
+    peak_bytes: the most memory that it and its descendants held, as far as the kernel knows after
+    each answer; 0 without Linux.
     The thread that starts the process also stops it: see orphan.py.
     """
 
@@ -119,7 +120,7 @@ class WorkerProcess:
             self.kill()
             reason = f"its answer to `{request}` cannot be read: {problem}"
             raise WorkerFailure(reason, self._printed()) from None
-        self.peak_bytes = max(self.peak_bytes, peak_of(self.process.pid) or 0)
+        self.peak_bytes = max(self.peak_bytes, self._peak())
         if isinstance(reply, replies.Failure):
             raise WorkerFailure(reply.error, reply.traceback, reply.unavailable)
         return reply.value
@@ -152,6 +153,11 @@ class WorkerProcess:
         with suppress(psutil.Error):
             return psutil.Process(self.process.pid).children(recursive=True)
         return []
+
+    def _peak(self) -> int:
+        """Return the peak of the process's memory since it was reset, with its descendants'."""
+        pids = [self.process.pid, *(process.pid for process in self._descendants())]
+        return sum(peak_of(pid) or 0 for pid in pids)
 
     def _send(self, message: bytes, deadline: float) -> None:
         self.unsent += message

@@ -5,6 +5,7 @@ One worker trains at a time. If a worker fails, its cell fails, and no other.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -51,6 +52,9 @@ MAX_TARGET_SECONDS = 600.0
 """Seconds of training to a target, at most, where no limit was given."""
 MEMORY_SHARE = 4 / 5
 """Share of the available memory that the processes of a round may need together."""
+BATCH_COPIES = 3
+"""Copies of an epoch's batches that a worker holds at once, at most: two of the engine's, while it
+maps them, and the framework's."""
 PEAK_ATTEMPTS = 3
 """Further measurements of the peak for a cell that is over it."""
 
@@ -96,11 +100,8 @@ class Measurement:
         self.assignments = {
             result.name: self.assignment(result.cell) for result in comparison.results
         }
-        self.needs = {  # bytes, by the cell's name
-            result.name: int(result.peak_memory)
-            for result in comparison.results
-            if result.peak_memory is not None and not result.cell.on_gpu
-        }
+        self.needs: dict[str, tuple[int, int]] = {}
+        """By a cell's name, the bytes that its largest process needed, and its epochs' steps."""
 
     def assignment(self, cell: Cell) -> Assignment:
         """Return what the cell's workers carry out."""
@@ -351,18 +352,20 @@ class Measurement:
 
     def run_round(self, number: int, results: list[CellResult]) -> None:
         """Run a round of cells that have the same task and batch size: others are not compared with
-        them. Cells whose processes do not fit into memory beside one another follow one another, in
-        groups that are drawn anew in each round, so that no cell is always with the same ones.
+        them. Cells whose processes do not fit into memory beside one another run in turns, which
+        are drawn anew in each round, so that no cell is always with the same ones. A round that is
+        interrupted is run again as a whole: ratios are paired within it.
         """
         left, shuffle = list(results), random.Random(f"{self.settings.seed} {number}").shuffle
         shuffle(left)
-        for number_of_groups in count(1):
-            self.comparison.most_groups = max(number_of_groups, self.comparison.most_groups)
-            self.run_group(number, left, shuffle)
+        for turns in count(1):
+            self.comparison.most_turns = max(turns, self.comparison.most_turns)
+            self.run_turn(number, left, shuffle)
             if not left:
+                self.save(self.comparison)
                 return
 
-    def run_group(
+    def run_turn(
         self, number: int, left: list[CellResult], shuffle: Callable[[list[CellRound]], None]
     ) -> None:
         """Run the first epochs of the cells that fit, then the steady ones, interleaved, in another
@@ -372,7 +375,8 @@ class Measurement:
         """
         with ExitStack() as stack:
             cells = list[CellRound]()
-            if number == 1:  # a first figure comes long before all processes have started
+            if number == 1 or not all(result.name in self.needs for result in left):
+                # a first figure comes long before all processes have started
                 for cell in self.fitting(number, left):
                     cells.append(cell)
                     with fail_cell_on_error(f"in round {number}", cell.result):
@@ -386,6 +390,8 @@ class Measurement:
                 shuffle(cells)
                 self.train(cells, epoch)
             self.keep_round([cell for cell in cells if not cell.failed])
+            if not left:
+                self.save(self.comparison)
             self.measure_peaks([cell for cell in cells if not cell.failed])
             for cell in cells:
                 if not cell.failed and cell.result.cell.task == TRAIN:
@@ -393,17 +399,28 @@ class Measurement:
 
     def fitting(self, number: int, left: list[CellResult]) -> Iterator[CellRound]:
         """Take cells from those left and yield them, while their processes fit into memory: at
-        least one. A process needs what the cell's needed before, or else what the largest one did.
+        least one.
         """
-        room, beside = MEMORY_SHARE * available_bytes(), list[CellResult]()
+        room, beside = MEMORY_SHARE * available_bytes(), list[CellRound]()
+        while left:
+            steps = round_steps(self.comparison, left[0], number)
+            cell = CellRound(left[0], number, steps)
+            if beside and sum(map(self.need, [*beside, cell])) > room:
+                return
+            beside.append(cell)
+            del left[0]
+            yield cell
 
-        def need(result: CellResult) -> int:
-            return self.needs.get(result.name, max(self.needs.values(), default=0))
-
-        while left and (not beside or sum(map(need, [*beside, left[0]])) <= room):
-            beside.append(left.pop(0))
-            steps = round_steps(self.comparison, beside[-1], number)
-            yield CellRound(beside[-1], number, steps)
+    def need(self, cell: CellRound) -> int:
+        """Return how many bytes a cell's process will need: what the cell's needed before, or else
+        what the largest one did, with the engine's batches, which its peak need not hold, and with
+        copies of those that were not in the round that the peak is from.
+        """
+        largest = max(self.needs.values(), default=(0, cell.steps))
+        peak, steps = self.needs.get(cell.result.name, largest)
+        example = 4 * math.prod(self.model.input_shape)
+        batch = cell.result.cell.batch_size * example
+        return peak + batch * (cell.steps + BATCH_COPIES * max(0, cell.steps - steps))
 
     def train(self, cells: list[CellRound], epoch: int) -> None:
         """Train an epoch of each cell, one after the other."""
@@ -421,8 +438,8 @@ class Measurement:
 
     def keep_need(self, cell: CellRound) -> None:
         """Keep how many bytes a cell's process needed up to now."""
-        name = cell.result.name
-        self.needs[name] = max(self.needs.get(name, 0), cell.worker.peak_bytes)
+        name, known = cell.result.name, (cell.worker.peak_bytes, cell.steps)
+        self.needs[name] = max(self.needs.get(name, known), known)
 
     def keep_round(self, cells: list[CellRound]) -> None:
         """Move the results of a round that is over to those of its cells."""
@@ -433,7 +450,6 @@ class Measurement:
             with fail_cell_on_error(f"in round {cell.number}", cell.result):
                 cell.finish(reference, cell.steps == self.comparison.batches(cell.result))
                 self.keep_need(cell)
-        self.save(self.comparison)
 
     def measure_peaks(self, cells: list[CellRound]) -> None:
         """Measure the peak of the cells that have none yet."""
@@ -441,7 +457,6 @@ class Measurement:
             if not self.has_peak(cell.result):
                 self.progress(f"{cell.result.name}: matrix multiplication and copy")
                 cell.measure_peak()
-                self.save(self.comparison)
 
     def time_parts(self, cell: CellRound) -> None:
         """Time the parts of a training step in a cell's process; a problem costs the part alone."""
@@ -450,7 +465,6 @@ class Measurement:
             if cell.worker.process.poll() is not None:
                 break
             self.time_group(cell, group)
-        self.save(self.comparison)
 
     def time_group(self, cell: CellRound, group: list[Part]) -> None:
         """Time parts that follow one another; where that fails, each of them by itself."""

@@ -28,13 +28,12 @@ MIN_CPU_SECONDS, MAX_CPU_REPEATS = 0.1, 50
 """Seconds of untimed and of timed work elsewhere, at least, and the most repetitions: an epoch of a
 few small steps takes milliseconds, and any interruption would be most of it."""
 MAX_SETTLING, MAX_SETTLING_SECONDS = 8, 20.0
-"""Epochs, and seconds of them, after which a steady epoch counts whether it has settled or not."""
-SETTLED_STEPS, SETTLED_SECONDS = 20, 10.0
-"""Steps and seconds of a first epoch after which the next one has settled without a warm-up, which
-would take as long. In the LeNet Julia's two large collections are in the first four steps."""
+"""Untimed epochs, and seconds, after which a steady epoch is timed, settled or not."""
+SETTLED_STEPS, SETTLED_SECONDS = 20, 5.0
+"""Steps and seconds of a first epoch in which a process has settled: an untimed one would take as
+long. In the LeNet Julia's two large collections are in the first four steps."""
 MAX_RUNTIME_SHARE, MAX_KERNEL_SHARE = 0.02, 0.05
-"""Shares of an epoch by which the runtime's own seconds, and the kernel's, may differ from those of
-the epoch before."""
+"""Shares of an epoch by which the runtime's own seconds, and the kernel's, may still change."""
 MIN_IDLE_SECONDS = 0.25
 """Seconds that a device gets to end its work, at least; half of the work's where that is more."""
 
@@ -117,19 +116,21 @@ def idle_fetch_seconds(work: Callable[[], Callable[[], Any]], seconds: float) ->
     return timed_without_delay(fetch)[1]
 
 
-def is_settled(before: Epoch, epoch: Epoch) -> bool:
-    """Return whether an epoch took as long as the one before of what grows less while a process
-    settles: the runtime's own seconds, such as those of its garbage collection, and the kernel's,
-    most of them for page faults.
+def runtime_seconds(epoch: Epoch) -> dict[str, float]:
+    """Return the seconds that the runtime tells, such as those of its garbage collection."""
+    return {name: value for name, value in epoch.figures.items() if name.endswith(" s")}
+
+
+def has_settled(before: Epoch, epoch: Epoch) -> bool:
+    """Return whether an epoch took as much as the one before of what changes while a process
+    settles: the runtime's own seconds, and the kernel's, most of them for page faults.
     """
-    differences = [
-        abs(value - before.figures[name])
-        for name, value in epoch.figures.items()
-        if name.endswith(" s")
-    ]
+    earlier = runtime_seconds(before)
+    changes = [abs(now - earlier[name]) for name, now in runtime_seconds(epoch).items()]
     kernel = abs(epoch.system_cpu_seconds - before.system_cpu_seconds)
-    is_alike = max(differences, default=0.0) <= MAX_RUNTIME_SHARE * epoch.wall_seconds
-    return is_alike and kernel <= MAX_KERNEL_SHARE * epoch.wall_seconds
+    most_kernel = MAX_KERNEL_SHARE * max(epoch.wall_seconds, epoch.cpu_seconds)
+    is_alike = max(changes, default=0.0) <= MAX_RUNTIME_SHARE * epoch.wall_seconds
+    return is_alike and kernel <= most_kernel
 
 
 def mean_epoch(epochs: list[Epoch]) -> Epoch:

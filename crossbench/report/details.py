@@ -295,20 +295,14 @@ def _differing_predictions(results: list[CellResult]) -> str:
 
 
 def _repeats_note(results: list[CellResult]) -> str:
-    on_gpu = _repeats([r for r in results if r.cell.on_gpu])
-    short = _repeats([r for r in results if not r.cell.on_gpu])
-    notes = []
-    if on_gpu:
-        notes.append(
-            "On a GPU a steady epoch starts after half a second of untimed warm-up and is repeated "
-            f"until a second is timed (here {on_gpu} times): its seconds are the mean."
-        )
-    if short not in ("", "1"):
-        notes.append(
-            "On a CPU a steady epoch is repeated until a tenth of a second is timed, 50 times at "
-            f"most (here {short} times): its seconds are the mean."
-        )
-    return " ".join(notes)
+    repeats = _repeats(results)
+    if repeats in ("", "1"):
+        return ""
+    return (
+        "A steady epoch is repeated until a tenth of a second is timed, or on a GPU, and where the "
+        "runtime tells seconds of its own, a whole second; on a CPU 50 times at most (here "
+        f"{repeats} times): its seconds are the mean."
+    )
 
 
 def _programs_note(comparison: Comparison) -> str:

@@ -21,7 +21,7 @@ def heading(comparison: Comparison, running: bool) -> str:
         f"{machine.name}, {count(machine.cpus, 'CPU')}{gpus}; "
         f"{thread_words(comparison)}{environment_words(comparison)}; "
         f"{count(rounds, 'interleaved round')}{_why_ended(comparison, running)}: {shown}."
-        f"{_partial_epochs(comparison)}{_groups(comparison)}{_what_is_predicted(comparison)}"
+        f"{_partial_epochs(comparison)}{_turns(comparison)}{_what_is_predicted(comparison)}"
     )
 
 
@@ -107,13 +107,13 @@ def _partial_epochs(comparison: Comparison) -> str:
     )
 
 
-def _groups(comparison: Comparison) -> str:
+def _turns(comparison: Comparison) -> str:
     """Return a sentence on rows that did not fit into memory beside one another, or nothing."""
-    if comparison.most_groups == 1:
+    if comparison.most_turns == 1:
         return ""
     return (
-        " Not all processes fit into memory: the rows of a round took turns in up to "
-        f"{comparison.most_groups} groups, drawn anew in each round."
+        " Not all processes fit into memory: the rows of a round ran in up to "
+        f"{comparison.most_turns} turns, drawn anew in each round."
     )
 
 

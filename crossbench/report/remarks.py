@@ -31,15 +31,16 @@ MAX_FAULT_RATE = 0.25e9
 """Bytes of new pages for each CPU second of a row without a remark: 61,000 pages of 4 KiB. Each
 took 1.7 microseconds in a PyTorch loop on a virtual machine with two Xeon cores, so these take a
 tenth of the CPU seconds."""
+KERNEL = "the kernel"
 MAX_SHARE_RANGE = 0.15
 """Shares of a steady epoch by which what a runtime, such as its garbage collection, or the kernel
 takes may differ between epochs without a remark."""
 MAX_FAULT_COST_RATIO, MAX_FAULT_SHARE = 1.3, 0.05
 """Ratio of the kernel's seconds for a page fault between steady epochs without a remark, and the
 share of a steady epoch's CPU seconds that it may make without one."""
-MAX_FAULT_SECONDS = 2e-5
-"""The kernel's seconds for a page fault, at most, in the cheapest steady epoch: where there were
-more, it worked for something else."""
+MIN_FAULTS_SECONDS, MAX_FAULT_SECONDS = 0.5, 2e-5
+"""CPU seconds of a steady epoch, at least, in which the cost of a page fault is looked at, and the
+kernel's seconds for one, at most: where there were more, it worked for something else."""
 MIN_PEAK_SHARE = 2 / 3
 """Share of the best matrix multiplication that a row's own reaches without a remark."""
 MIN_GPU_BUSY = 0.5
@@ -171,39 +172,38 @@ def _unsteady(result: CellResult) -> Iterator[Problem]:
     steady = [epoch for epoch in result.steady if epoch.timed_seconds >= MIN_COUNTED_SECONDS]
     if not steady:
         return
-    runtime = [name for name in steady[0].figures if name.endswith(" s")]
     shares = {
         name.removesuffix(" s"): [epoch.figures[name] / epoch.wall_seconds for epoch in steady]
-        for name in runtime
+        for name in steady[0].figures
+        if name.endswith(" s")
     }
-    shares["the kernel"] = [
-        epoch.system_cpu_seconds / (result.cell.threads * epoch.wall_seconds)
-        for epoch in steady
-        if epoch.system_cpu_seconds is not None
+    shares[KERNEL] = [
+        epoch.system_cpu_seconds / (result.cell.threads * epoch.wall_seconds) for epoch in steady
     ]
     for name, found in shares.items():
         if found and max(found) - min(found) > MAX_SHARE_RANGE:
             yield Problem(
                 f"{name} took {min(found):.0%} of one of its steady epochs and {max(found):.0%} of "
                 "another",
-                "take more --batches",
+                "" if name == KERNEL else "take more --batches",
             )
 
 
 def _fault_cost(result: CellResult) -> Iterator[Problem]:
     """Tell whether a page fault cost more in one round than in another, and that mattered."""
-    steady = [epoch for epoch in result.steady if epoch.page_faults]
-    if not steady:
+    costs = {
+        epoch.system_cpu_seconds / epoch.page_faults: epoch
+        for epoch in result.steady
+        if epoch.page_faults
+        and epoch.cpu_seconds * epoch.repeats > MIN_FAULTS_SECONDS
+        and epoch.system_cpu_seconds < MAX_FAULT_SECONDS * epoch.page_faults
+    }
+    if not costs:
         return
-    costs = [epoch.system_cpu_seconds / epoch.page_faults for epoch in steady]
     cheapest, dearest = min(costs), max(costs)
-    shares = [
-        (epoch.system_cpu_seconds - cheapest * epoch.page_faults) / epoch.cpu_seconds
-        for epoch in steady
-        if epoch.cpu_seconds > MIN_COUNTED_SECONDS
-    ]
-    is_for_faults = cheapest < MAX_FAULT_SECONDS and dearest > MAX_FAULT_COST_RATIO * cheapest
-    if is_for_faults and max(shares, default=0) > MAX_FAULT_SHARE:
+    epoch = costs[dearest]
+    more = (dearest - cheapest) * epoch.page_faults
+    if dearest > MAX_FAULT_COST_RATIO * cheapest and more > MAX_FAULT_SHARE * epoch.cpu_seconds:
         yield Problem(
             f"a page fault took the kernel {1e6 * cheapest:.2g} µs in one of its steady epochs and "
             f"{1e6 * dearest:.2g} µs in another",

@@ -57,8 +57,8 @@ class Comparison:
     """The parts of a training step, in the order of the layers; empty unless `layers` is set."""
     resumed: list[str] = field(default_factory=list)
     """When it was resumed after an interruption; UTC, ISO 8601."""
-    most_groups: Positive = 1
-    """Groups, at most, that a round was run in, one after the other: more than one where not all
+    most_turns: Positive = 1
+    """Turns, at most, that a round was run in, one after the other: more than one where not all
     processes fit into memory."""
 
     def __repr__(self) -> str:

@@ -33,7 +33,7 @@ class Machine:
     bfloat16_instructions: list[str] | None = None
     """The processor's instructions that multiply in bfloat16, such as avx512_bf16; None where the
     system does not list them."""
-    available_bytes: Positive | None = None
+    available_bytes: Positive | None = field(default=None, compare=False)
     """Memory that was free, or could be freed, when the run began; None in older files."""
     huge_pages: str | None = None
     """When Linux gives huge pages: always, madvise or never; None elsewhere."""

@@ -148,11 +148,12 @@ def _interval_over_models(values: list[list[list[float]]]) -> tuple[float, float
     drawn_means = []
     for model in values:
         drawn = np.stack([np.log(np.median(_drawn(random, rounds), axis=1)) for rounds in model])
-        which = random.integers(len(model), size=drawn.shape)
-        drawn_means.append(np.take_along_axis(drawn, which, axis=0).mean(axis=0))
+        measurements = random.integers(len(model), size=drawn.shape)
+        drawn_means.append(np.take_along_axis(drawn, measurements, axis=0).mean(axis=0))
     shape = (len(values), RESAMPLES)
-    which = random.integers(len(values), size=shape), random.integers(RESAMPLES, size=shape)
-    means = np.exp(np.stack(drawn_means)[which].mean(axis=0))
+    models = random.integers(len(values), size=shape)
+    resamples = random.integers(RESAMPLES, size=shape)
+    means = np.exp(np.stack(drawn_means)[models, resamples].mean(axis=0))
     tail = NormalDist().cdf(-_corrected(len(values)))
     low, high = np.quantile(means, [tail, 1 - tail])
     return float(low), float(high)

@@ -134,10 +134,8 @@ def test_a_large_models_losses_are_computed_before_its_rows_processes_run(monkey
     assert seen == [(0, 1), (0, 1)]
 
 
-@pytest.mark.parametrize(("that_fit", "beside", "groups"), [(0.5, 1, 4), (2.5, 2, 2)])
-def test_rows_that_do_not_fit_into_memory_take_turns_in_groups(
-    monkeypatch, run, that_fit, beside, groups
-):
+@pytest.mark.parametrize(("that_fit", "beside", "turns"), [(0.5, 1, 4), (2.5, 2, 2)])
+def test_rows_that_do_not_fit_into_memory_run_in_turns(monkeypatch, run, that_fit, beside, turns):
     """Each row has its rounds, and all ratios are paired, whichever rows ran beside one another."""
     alive, seen, needs = set[str](), [], {}
     worker, train = Measurement.worker, Measurement.train
@@ -156,14 +154,14 @@ def test_rows_that_do_not_fit_into_memory_take_turns_in_groups(
 
     monkeypatch.setattr(Measurement, "worker", counted)
     monkeypatch.setattr(Measurement, "train", looked_at)
-    assert run("torch", rounds=1).most_groups == 1
-    room = that_fit * max(needs.values()) / rounds_module.MEMORY_SHARE
+    assert run("torch", rounds=1).most_turns == 1
+    room = that_fit * max(peak for peak, _ in needs.values()) / rounds_module.MEMORY_SHARE
     monkeypatch.setattr(rounds_module, "available_bytes", lambda: room)
     found = run("torch", threads=[1, 2], compute="float32,bfloat16", rounds=2)
     assert found.complete
-    assert (max(seen), found.most_groups) == (beside, groups)
+    assert (max(seen), found.most_turns) == (beside, turns)
     assert [len(row.epochs) for row in found.results] == [4] * 4
     by_threads = [found.round_ratios(*found.results[first::2]) for first in (0, 1)]
     assert [list(ratios) for ratios in by_threads] == [[1, 2]] * 2
     text = " ".join(str(found).split())
-    assert f"in up to {groups} groups" in text
+    assert f"in up to {turns} turns" in text

@@ -18,7 +18,7 @@ from crossbench.engine.epoch_timer import EpochTimer
 from crossbench.engine.evidence import STEADY_SCALE
 from crossbench.engine.peak import PeakWork
 from crossbench.engine.tasks import Training
-from crossbench.engine.timing import mean_epoch, timed_epoch
+from crossbench.engine.timing import has_settled, mean_epoch, timed_epoch
 from crossbench.engine.worker import Worker
 from crossbench.results.epochs import Epoch, SystemActivity
 from crossbench.workload import Job
@@ -100,38 +100,78 @@ def test_a_long_epoch_is_timed_once(timer, clock):
     assert (epoch.repeats, epoch.untimed_seconds) == (1, 0.0)
 
 
-def test_a_steady_epoch_counts_when_it_has_settled(timer, workload, clock):
+@pytest.fixture
+def collecting(timer, workload, clock):
+    """Return what sets the seconds of garbage collection in each epoch, of one second beside them,
+    and counts the epochs.
+    """
+    timer.on_gpu, losses = False, timer.work.run()
+
+    def collect(seconds_of_epoch):
+        count = [0]
+
+        def train_epoch():
+            seconds = seconds_of_epoch(count[0])
+            count[0] += 1
+            clock.now += 1 + seconds
+            workload.epoch_figures = lambda: {"GC s": seconds}
+            return losses
+
+        timer.work.run = train_epoch
+        return count
+
+    return collect
+
+
+def test_a_steady_epoch_is_timed_when_the_process_has_settled(timer, collecting):
     """A runtime's large collections of its first epochs are in none that is timed."""
-    timer.on_gpu = timer.is_slow_to_settle = False
-    train, collected, figures = timer.work.run, [0.1, 0.4, 0.02], {}
-
-    def train_epoch():
-        figures["GC s"] = collected.pop(0) if collected else 0.01
-        clock.now += 1 + figures["GC s"]
-        return train()
-
-    timer.work.run, workload.epoch_figures = train_epoch, lambda: dict(figures)
+    count = collecting(lambda epoch: [0.1, 0.4, 0.02][epoch] if epoch < 3 else 0.01)
     timer.time(1, 0)
     epoch, _ = timer.time(1, 1)
     assert epoch.wall_seconds == pytest.approx(1.01)
+    assert count[0] == 1 + 3 + 1
     assert [run.wall_seconds for run in timer.runs if run.epoch == 1] == [epoch.wall_seconds]
-    assert not collected
 
 
-def test_an_epoch_that_never_settles_counts_after_some(timer, workload, clock):
-    timer.on_gpu = False
-    train, count = timer.work.run, [0]
+def test_an_epoch_is_not_chosen_by_its_collection(timer, collecting):
+    """A collection that is in every fifth epoch by chance is in every fifth that is timed."""
+    random, tries, held = np.random.default_rng(0), 60, 0
+    collecting(lambda _: 0.3 * (random.random() < 0.2))
+    for _ in range(tries):
+        timer.time(1, 0)
+        held += timer.time(1, 1)[0].figures["GC s"] > 0
+    assert 0.1 * tries < held < 0.3 * tries
 
-    def train_epoch():
-        count[0] += 1
-        clock.now += 1.0
-        return train()
 
-    timer.work.run = train_epoch
-    workload.epoch_figures = lambda: {"GC s": 0.1 * (count[0] % 2)}
+def test_a_process_that_never_settles_is_timed_after_some_epochs(timer, collecting):
+    count = collecting(lambda epoch: 0.1 * epoch)
     timer.time(1, 0)
     timer.time(1, 1)
-    assert count[0] == 1 + 1 + epoch_timer.MAX_SETTLING
+    assert count[0] == 1 + epoch_timer.MAX_SETTLING + 1
+    count = collecting(lambda epoch: 3.0 * epoch)  # the seconds are over before
+    timer.time(1, 0)
+    timer.time(1, 1)
+    assert count[0] == 1 + 3 + 1
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "settled"),
+    [
+        ({}, {}, True),
+        ({"figures": {"GC s": 0.5}}, {"figures": {"GC s": 0.5}}, True),
+        ({"figures": {"GC s": 0.5}}, {"figures": {"GC s": 0.4}}, False),
+        ({"figures": {"GC s": 0.4}}, {"figures": {"GC s": 0.5}}, False),
+        ({"figures": {"GC": 0.5}}, {"figures": {"GC": 0.1}}, True),  # no seconds
+        ({"system_cpu_seconds": 0.5}, {"system_cpu_seconds": 0.3}, False),
+        ({"system_cpu_seconds": 0.5}, {"system_cpu_seconds": 0.3, "cpu_seconds": 8.0}, True),
+        ({"system_cpu_seconds": 0.3}, {"system_cpu_seconds": 0.5}, False),
+    ],
+)
+def test_a_process_has_settled_when_nothing_changes_any_more(before, now, settled):
+    activity = SystemActivity(None, None, None, None, None, None)
+    epoch = Epoch(1, 1, 0.0, 2.0, 2.0, [], {}, activity)
+    epochs = [replace(epoch, **fields) for fields in (before, now)]
+    assert has_settled(*epochs) == settled
 
 
 def test_a_long_first_epoch_needs_no_warm_up(timer, clock, monkeypatch):
@@ -141,7 +181,7 @@ def test_a_long_first_epoch_needs_no_warm_up(timer, clock, monkeypatch):
 
     def train_epoch():
         count[0] += 1
-        clock.now += 11.0
+        clock.now += 6.0
         return train()
 
     timer.work.run = train_epoch
