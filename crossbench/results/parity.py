@@ -12,9 +12,11 @@ from ..inputs.names import BFLOAT16, FLOAT32, TF32, Compute
 
 FLOAT64_BOUND = 1e-9
 """The largest deviation of a tensor from the reference's in float64, ‖a - b‖ / ‖b‖."""
-FLOAT32_FACTOR = 10.0
+FLOAT32_FACTOR, NORMALIZATION_FACTOR = 10.0, 40.0
 """The largest deviation of a float32 tensor, as a multiple of that of the NumPy reference's own
-float32."""
+float32; and of the gradient of a normalization's scale, where the gradients of the examples nearly
+cancel: in resnet_small that of Flux.jl was 13 times, for a batch of 32 even 31 times as far off as
+the reference's on an Intel Xeon, and 1.4 times on an AMD EPYC."""
 MIN_FLOAT32_BOUND, MIN_LOSS_BOUND = 2e-5, 2e-6
 """Deviations that are always allowed to a tensor, and to a loss, which is a mean. bfloat16 and
 TensorFloat-32 deviate by more than 1e-4."""
@@ -178,10 +180,16 @@ class GradientParity:
         """Return the largest deviation that a gradient may have."""
         largest = max((form.get(name) or 0.0 for form in self.forms.values()), default=0.0)
         if compute == FLOAT32:
-            return max(MIN_GRADIENT_BOUND, FLOAT32_FACTOR * largest)
+            return max(MIN_GRADIENT_BOUND, _float32_factor(name) * largest)
         if name.endswith("bias"):  # see NOTED_BIAS_DEVIATION
             return math.inf
         return max(LAST_PLACE[compute], PRECISION_FACTOR * largest)
+
+
+def _float32_factor(name: str) -> float:
+    """Return how far a tensor may deviate, as a multiple of the reference's own float32."""
+    is_scale = "norm" in name and name.endswith(".weight") and name.startswith(GRADIENT_PREFIX)
+    return NORMALIZATION_FACTOR if is_scale else FLOAT32_FACTOR
 
 
 def too_exact(compute: Compute, observed: Deviations, forms: list[Deviations]) -> str | None:
@@ -240,7 +248,7 @@ class Parity:
     def float32_bound(self, name: str) -> float:
         """Return the largest deviation that a tensor may have in float32."""
         minimum = MIN_LOSS_BOUND if name.startswith("loss") else MIN_FLOAT32_BOUND
-        own = FLOAT32_FACTOR * (self.reference_float32.get(name) or 0.0)
+        own = _float32_factor(name) * (self.reference_float32.get(name) or 0.0)
         return max(minimum, own, self.near_zero.get(name) or 0.0)
 
     @property
