@@ -1,5 +1,6 @@
 import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 from samples import comparison, result
@@ -7,6 +8,7 @@ from threadpoolctl import threadpool_info
 
 import crossbench
 from crossbench.engine import round_steps as steps_module, rounds as rounds_module
+from crossbench.engine.cell_round import CellRound
 from crossbench.engine.round_steps import round_steps
 from crossbench.engine.rounds import Measurement
 
@@ -165,3 +167,13 @@ def test_rows_that_do_not_fit_into_memory_run_in_turns(monkeypatch, run, that_fi
     assert [list(ratios) for ratios in by_threads] == [[1, 2]] * 2
     text = " ".join(str(found).split())
     assert f"in up to {turns} turns" in text
+
+
+def test_a_process_needs_more_memory_in_a_round_of_more_batches(small_model):
+    """A batch of 20 pictures of 3 x 32 x 32 takes 245,760 bytes; up to three copies of it exist."""
+    cells = [CellRound(result(name, [1.0], batch_size=20), 2, 50) for name in ("torch", "jax")]
+    known = SimpleNamespace(model=small_model, needs={"torch cpu": (10**9, 10)})
+    of_torch, of_jax = (Measurement.need(known, cell) for cell in cells)
+    assert of_torch == of_jax == 10**9 + 245_760 * (50 + 3 * 40)
+    known.needs["jax cpu"] = (2 * 10**9, 50)
+    assert Measurement.need(known, cells[1]) == 2 * 10**9 + 245_760 * 50

@@ -10,9 +10,10 @@ import pytest
 from crossbench.adapters.reference import NumpyArrays, ReferenceWorkload
 from crossbench.data import Split, cifar10
 from crossbench.data.sources import Augmentation
-from crossbench.engine import epoch_timer, usage
+from crossbench.engine import epoch_timer, usage, worker as worker_module
 from crossbench.engine.assignment import Assignment, save_arrays
 from crossbench.engine.batches import ArrayBatches, AugmentedBatches
+from crossbench.engine.checked import AdapterError
 from crossbench.engine.epoch_start import EpochStart
 from crossbench.engine.epoch_timer import EpochTimer
 from crossbench.engine.evidence import STEADY_SCALE
@@ -280,9 +281,9 @@ def answering(tmp_path, cifar_directory, small_model, monkeypatch):
     save_arrays(cifar10.load_directory(cifar_directory), tmp_path)
     nvml.install(monkeypatch, nvml.Card("GPU-1"))
 
-    def make(gpu=None):
+    def make(gpu=None, task="train"):
         job = Job(small_model, "cpu", 1, "float32")
-        made = Worker(Assignment("reference", job, tmp_path, 10, 10, 0, gpu))
+        made = Worker(Assignment("reference", job, tmp_path, 10, 10, 0, gpu, task))
         made.start()
         made.freed = []
         made.workload.free_memory = lambda: made.freed.append("freed")
@@ -318,6 +319,38 @@ def test_peak_memory_on_a_gpu_is_only_that_of_the_allocator(answering):
     on_cpu.epoch(1, 0)
     assert on_gpu.final_stats().peak_memory is None
     assert on_cpu.final_stats().peak_memory > 2**20
+
+
+def test_the_latency_is_of_enough_batches_from_other_weights_each_time(answering, monkeypatch):
+    monkeypatch.setattr(worker_module, "MIN_LATENCIES", 25)  # of epochs of 10 batches
+    made = answering(task="predict")
+    made.epoch(1, 0)
+    seconds, scales, load = [], [], made.starts.load
+    made.starts.load = lambda scale: (scales.append(scale), load(scale))
+    percentile = np.percentile
+    monkeypatch.setattr(
+        np, "percentile", lambda *a, **k: seconds.append(a[0]) or percentile(*a, **k)
+    )
+    latency = made.latency(1)
+    assert len(seconds[0]) == 30
+    assert len(set(scales)) == 3
+    assert latency.p99_seconds == max(seconds[0])  # of fewer than 100
+
+
+def test_a_latency_of_kept_logits_is_refused(answering, monkeypatch):
+    """The epoch is predicted again: a framework may not look up what it computed before."""
+    monkeypatch.setattr(worker_module, "MIN_LATENCIES", 25)
+    made = answering(task="predict")
+    made.epoch(1, 0)
+    predict, kept = made.workload.predict_batches, []
+
+    def remembered():
+        kept[:] = kept or predict()
+        return iter(kept)
+
+    made.workload.predict_batches = remembered
+    with pytest.raises(AdapterError, match="other logits"):
+        made.latency(1)
 
 
 def test_the_memory_of_the_peak_is_freed_even_after_an_error(answering):

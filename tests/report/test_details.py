@@ -192,6 +192,14 @@ def test_a_collection_that_only_some_steady_epochs_hold_has_a_remark():
     ]
 
 
+def test_a_kernel_that_takes_more_of_some_steady_epochs_has_a_remark():
+    cell = result("torch", [9.0, *[2.0] * 8])
+    cell.epochs = [replace(e, system_cpu_seconds=0.1) for e in cell.epochs]
+    assert remarks_on(cell) == []
+    cell.epochs[-1] = replace(cell.epochs[-1], system_cpu_seconds=1.2)
+    assert "the kernel took 2% of one of its steady epochs and 30% of another" in remarks_on(cell)
+
+
 def test_an_interrupted_cell_shows_its_finished_rounds():
     torch = result("torch", [9, 2, 2], status="pending")
     assert remarks_on(torch) == ["interrupted before its last round"]
