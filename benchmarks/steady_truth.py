@@ -3,7 +3,7 @@
 The truth is a process that trains epoch after epoch and does nothing else. It goes on for a tenth
 of its steps before and after each row, so that both see the same machine; its first tenth is left
 out. The row is that of an ordinary run with so many batches an epoch. Run by hand, with nothing
-else running: python benchmarks/steady_truth.py FRAMEWORK MODEL [BATCHES,...] [STEPS]
+else running: python benchmarks/steady_truth.py FRAMEWORK MODEL [BATCHES,...] [STEPS] [ROUNDS]
 Without numbers of batches it prints the truth alone, with what the runtime tells of each tenth.
 """
 
@@ -58,7 +58,7 @@ def truth(name, model_name, steps):
         print(f"{wall / count:.5f} s a step; {words}", flush=True)
 
 
-def main(name, model_name, batches="", steps=STEPS):
+def main(name, model_name, batches="", steps=STEPS, rounds=ROUNDS):
     command = [sys.executable, __file__, "--truth", name, model_name, str(steps)]
     child = environment(assignment(name, models.get(model_name)))
     pipe = subprocess.PIPE
@@ -82,7 +82,7 @@ def main(name, model_name, batches="", steps=STEPS):
         for count in counts:
             time.sleep(1)
             comparison = crossbench.run(
-                name, "cpu", model=model_name, data="synthetic", batches=count, rounds=ROUNDS
+                name, "cpu", model=model_name, data="synthetic", batches=count, rounds=rounds
             )
             truth.append(tenth())
             expected = mean(truth[-2:])
@@ -101,4 +101,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "--truth":
         truth(sys.argv[2], sys.argv[3], int(sys.argv[4]))
     else:
-        main(*sys.argv[1:4], *map(int, sys.argv[4:5]))
+        main(*sys.argv[1:4], *map(int, sys.argv[4:6]))
