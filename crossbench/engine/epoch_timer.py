@@ -21,6 +21,8 @@ from .replay import TimedRun
 from .sketch import Sketches, difference
 from .tasks import WorkloadTask
 from .timing import (
+    BUSY_RUNTIME_SECONDS,
+    BUSY_RUNTIME_SHARE,
     MAX_CPU_REPEATS,
     MAX_SETTLING,
     MAX_SETTLING_SECONDS,
@@ -126,10 +128,12 @@ class EpochTimer:
     def _repetitions(self, timed: Epoch) -> Iterator[Epoch]:
         """Time a short steady epoch again, from other weights each time, until it is long enough.
 
-        MIN_TIMED_SECONDS must be timed of what settles slowly, else MIN_CPU_SECONDS; on a CPU
-        MAX_CPU_REPEATS are enough.
+        MIN_TIMED_SECONDS must be timed of what settles slowly, or BUSY_RUNTIME_SECONDS, else
+        MIN_CPU_SECONDS; on a CPU MAX_CPU_REPEATS are enough.
         """
         enough = MIN_TIMED_SECONDS if self.is_slow_to_settle else MIN_CPU_SECONDS
+        if sum(runtime_seconds(timed).values()) > BUSY_RUNTIME_SHARE * timed.wall_seconds:
+            enough = BUSY_RUNTIME_SECONDS
         most = math.inf if self.on_gpu else MAX_CPU_REPEATS
         seconds, repetition = timed.wall_seconds, 1
         while timed.epoch > 0 and seconds < enough and repetition < most:

@@ -1,5 +1,6 @@
 """Test how epochs are repeated and timed, with the reference workload: this needs no GPU."""
 
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -134,6 +135,14 @@ def test_a_steady_epoch_is_timed_when_the_process_has_settled(timer, collecting)
     assert [run.wall_seconds for run in timer.runs if run.epoch == 1] == [epoch.wall_seconds]
 
 
+@pytest.mark.parametrize(("collected", "repeats"), [(0.04, 1), (0.25, 4)])
+def test_an_epoch_of_much_garbage_is_timed_for_longer(timer, collecting, collected, repeats):
+    """Its share differs in each few steps."""
+    collecting(lambda _: collected)
+    timer.time(1, 0)
+    assert timer.time(1, 1)[0].repeats == repeats
+
+
 def test_an_epoch_is_not_chosen_by_its_collection(timer, collecting):
     """A collection that is in every fifth epoch by chance is in every fifth that is timed."""
     random, tries, held = np.random.default_rng(0), 60, 0
@@ -144,7 +153,8 @@ def test_an_epoch_is_not_chosen_by_its_collection(timer, collecting):
     assert 0.1 * tries < held < 0.3 * tries
 
 
-def test_a_process_that_never_settles_is_timed_after_some_epochs(timer, collecting):
+def test_a_process_that_never_settles_is_timed_after_some_epochs(timer, collecting, monkeypatch):
+    monkeypatch.setattr(epoch_timer, "BUSY_RUNTIME_SHARE", math.inf)  # a single repetition
     count = collecting(lambda epoch: 0.1 * epoch)
     timer.time(1, 0)
     timer.time(1, 1)
