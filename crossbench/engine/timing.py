@@ -26,8 +26,8 @@ MIN_TIMED_SECONDS = 1.0
 where NVML updates its figures a few times a second; a runtime collects its garbage as seldom."""
 BUSY_RUNTIME_SECONDS, BUSY_RUNTIME_SHARE = 5.0, 0.05
 """Seconds where the runtime's own are more than this share of an epoch. In gpt_char Flux.jl spends
-half of the time on garbage, and not evenly: six steps took 0.72 to 1.55 times their share of 200,
-20 steps 0.93 to 1.04 times."""
+half of the time on garbage, and not evenly: six steps took 1.21 to 1.55 times their share of 200,
+ten 0.87 to 1.05 times, twenty 0.93 to 1.04 times."""
 MIN_CPU_SECONDS, MAX_CPU_REPEATS = 0.1, 50
 """Seconds of untimed and of timed work elsewhere, at least, and the most repetitions: an epoch of a
 few small steps takes milliseconds, and any interruption would be most of it."""
