@@ -51,7 +51,7 @@ def test_a_row_on_the_second_gpu(run, tmp_path):
     assert crossbench.load(tmp_path / "r.json") == found
     text = table(found)
     assert "; gpu:1 NVIDIA T4 of 2 GPUs; " in text
-    assert "repeated until a second is timed" in text
+    assert "or on a GPU, and where the runtime tells seconds of its own, a whole second" in text
     assert found.gpu_speedup(gpu)
     assert rows(text)["on a GPU"]["peak MiB"] == "–"
 

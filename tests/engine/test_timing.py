@@ -11,7 +11,7 @@ import pytest
 from crossbench.adapters.reference import NumpyArrays, ReferenceWorkload
 from crossbench.data import Split, cifar10
 from crossbench.data.sources import Augmentation
-from crossbench.engine import epoch_timer, usage, worker as worker_module
+from crossbench.engine import epoch_timer, timing, usage, worker as worker_module
 from crossbench.engine.assignment import Assignment, save_arrays
 from crossbench.engine.batches import ArrayBatches, AugmentedBatches
 from crossbench.engine.checked import AdapterError
@@ -103,10 +103,11 @@ def test_a_long_epoch_is_timed_once(timer, clock):
 
 
 @pytest.fixture
-def collecting(timer, workload, clock):
+def collecting(timer, workload, clock, monkeypatch):
     """Return what sets the seconds of garbage collection in each epoch, of one second beside them,
     and counts the epochs.
     """
+    monkeypatch.setattr(timing.gc, "collect", lambda: None)  # of all that the tests left
     timer.on_gpu, losses = False, timer.work.run()
 
     def collect(seconds_of_epoch):

@@ -120,7 +120,7 @@ def use(c):
 
 
 KINDS = ("schema", "crossbench", "created", "model", "data", "machine", "settings", "results",
-         "reference", "parts", "resumed")  # fmt: skip
+         "reference", "parts", "resumed", "most_turns")  # fmt: skip
 
 
 @pytest.mark.filterwarnings("error")
