@@ -130,7 +130,7 @@ def has_settled(before: Epoch, epoch: Epoch) -> bool:
     settles: the runtime's own seconds, and the kernel's, most of them for page faults.
     """
     earlier = runtime_seconds(before)
-    changes = [abs(now - earlier[name]) for name, now in runtime_seconds(epoch).items()]
+    changes = [abs(now - earlier.get(n, 0.0)) for n, now in runtime_seconds(epoch).items()]
     kernel = abs(epoch.system_cpu_seconds - before.system_cpu_seconds)
     most_kernel = MAX_KERNEL_SHARE * max(epoch.wall_seconds, epoch.cpu_seconds)
     is_alike = max(changes, default=0.0) <= MAX_RUNTIME_SHARE * epoch.wall_seconds

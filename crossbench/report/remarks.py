@@ -173,7 +173,7 @@ def _unsteady(result: CellResult) -> Iterator[Problem]:
     if not steady:
         return
     shares = {
-        name.removesuffix(" s"): [epoch.figures[name] / epoch.wall_seconds for epoch in steady]
+        name.removesuffix(" s"): [e.figures.get(name, 0.0) / e.wall_seconds for e in steady]
         for name in steady[0].figures
         if name.endswith(" s")
     }
