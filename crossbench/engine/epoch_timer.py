@@ -48,8 +48,7 @@ class EpochTimer:
     """Time the epochs of one round, one after the other.
 
     on_gpu: whether the workload is on a GPU. gpu: NVML's handle, or None. runs: what was timed.
-    last: the epoch that was timed last. is_slow_to_settle: whether it was on a GPU, or in a runtime
-    that tells seconds of its own.
+    last: the epoch that was run last, timed or untimed.
     """
 
     def __init__(self, work: WorkloadTask, starts: EpochStart, on_gpu: bool, gpu: Any) -> None:
@@ -57,7 +56,6 @@ class EpochTimer:
         self.runs: list[TimedRun] = []
         self.peak_resident = 0
         self.last: Epoch | None = None
-        self.is_slow_to_settle = on_gpu
 
     def time(self, number: int, epoch: int) -> tuple[Epoch, Any]:
         """Time an epoch (0 is the round's first), and check that it was over when it returned.
@@ -86,8 +84,12 @@ class EpochTimer:
             self.work.run()
         losses = finite_or_none(self.work.losses(result))
         self.last = replace(mean_epoch(epochs), losses=losses, **finished)
-        self.is_slow_to_settle = self.on_gpu or bool(runtime_seconds(timed))
         return self.last, result
+
+    @property
+    def _is_slow_to_settle(self) -> bool:
+        """Return whether an epoch is on a GPU, or in a runtime that tells seconds of its own."""
+        return self.on_gpu or (self.last is not None and bool(runtime_seconds(self.last)))
 
     def _has_settled(self) -> bool:
         """Return whether the first epoch was so long that the process has settled in it, or that
@@ -105,18 +107,17 @@ class EpochTimer:
         The epoch that is timed then counts whatever it holds: one that was chosen because it holds
         no collection of garbage, or because it does, would be no fair sample.
         """
-        clock, before = usage.Clock.start(), self.last
+        clock = usage.Clock.start()
         for _ in range(MAX_SETTLING):
-            untimed = mean_epoch(list(self._warm_up(epoch)))
-            is_settled = before is None or has_settled(before, untimed)
+            before, self.last = self.last, mean_epoch(list(self._warm_up(epoch)))
+            is_settled = before is None or has_settled(before, self.last)
             if is_settled or clock.seconds()[0] > MAX_SETTLING_SECONDS:
                 break
-            before = untimed
 
     def _warm_up(self, epoch: int) -> Iterator[Epoch]:
         """Run a steady epoch untimed, from other weights each time, for a while."""
         clock = usage.Clock.start()
-        enough = WARM_UP_SECONDS if self.is_slow_to_settle else MIN_CPU_SECONDS
+        enough = WARM_UP_SECONDS if self._is_slow_to_settle else MIN_CPU_SECONDS
         most = math.inf if self.on_gpu else MAX_CPU_REPEATS
         seconds, repetition = 0.0, 0
         while repetition == 0 or (seconds < enough and repetition < most):
@@ -129,10 +130,11 @@ class EpochTimer:
         """Time a short steady epoch again, from other weights each time, until it is long enough.
 
         MIN_TIMED_SECONDS must be timed of what settles slowly, or BUSY_RUNTIME_SECONDS, else
-        MIN_CPU_SECONDS; on a CPU MAX_CPU_REPEATS are enough.
+        MIN_CPU_SECONDS; on a CPU MAX_CPU_REPEATS are enough. The epoch before decides: were it the
+        timed one, those without a collection would be short, and count as much as the others.
         """
-        enough = MIN_TIMED_SECONDS if self.is_slow_to_settle else MIN_CPU_SECONDS
-        if sum(runtime_seconds(timed).values()) > BUSY_RUNTIME_SHARE * timed.wall_seconds:
+        enough = MIN_TIMED_SECONDS if self._is_slow_to_settle else MIN_CPU_SECONDS
+        if self.last and _is_busy(self.last):
             enough = BUSY_RUNTIME_SECONDS
         most = math.inf if self.on_gpu else MAX_CPU_REPEATS
         seconds, repetition = timed.wall_seconds, 1
@@ -228,3 +230,8 @@ class EpochTimer:
         for name, array in self.starts.weights(scale).items():
             if not np.array_equal(array, now[name], equal_nan=True):
                 raise AdapterError(f"predict_epoch() of the adapter changed {name}")
+
+
+def _is_busy(epoch: Epoch) -> bool:
+    """Return whether the runtime's own seconds are a large share of an epoch."""
+    return sum(runtime_seconds(epoch).values()) > BUSY_RUNTIME_SHARE * epoch.wall_seconds

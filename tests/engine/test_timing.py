@@ -144,6 +144,14 @@ def test_an_epoch_of_much_garbage_is_timed_for_longer(timer, collecting, collect
     assert timer.time(1, 1)[0].repeats == repeats
 
 
+def test_its_own_garbage_does_not_decide_for_how_long_an_epoch_is_timed(timer, collecting):
+    """Those without a collection would be short, and count as much as the long ones."""
+    collecting(lambda epoch: 0.25 * (epoch in (2, 3)))  # the timed one, and one after it
+    timer.time(1, 0)
+    timed = timer.time(1, 1)[0]
+    assert (timed.figures["GC s"], timed.repeats) == (0.25, 1)
+
+
 def test_an_epoch_is_not_chosen_by_its_collection(timer, collecting):
     """A collection that is in every fifth epoch by chance is in every fifth that is timed."""
     random, tries, held = np.random.default_rng(0), 60, 0
