@@ -7,6 +7,7 @@ else running: python benchmarks/steady_truth.py FRAMEWORK MODEL [BATCHES,...] [S
 Without numbers of batches it prints the truth alone, with what the runtime tells of each tenth.
 """
 
+import os
 import subprocess
 import sys
 import time
@@ -31,8 +32,8 @@ def assignment(name, model, folder=Path()):
     return Assignment(framework, job, folder, model.batch_size, BATCHES, 0)
 
 
-def truth(name, model_name, steps):
-    """Train a tenth of the steps for each line of the input; print the seconds of a step."""
+def truth(name, model_name, steps, turns):
+    """Train a tenth of the steps for each line of the pipe; print the seconds of a step."""
     model = models.get(model_name)
     dataset = data.load(model.data, "synthetic", 0)
     model = model.with_vocabulary(dataset.vocabulary)
@@ -43,7 +44,7 @@ def truth(name, model_name, steps):
     workload.load_weights(model.initial_weights(0))
     workload.place(epoch_batches(asked))
     epochs = max(1, steps // TENTHS // BATCHES)
-    for _ in sys.stdin:
+    for _ in os.fdopen(turns):
         figures: dict[str, float] = {}
         clock = usage.Clock.start()
         for _ in range(epochs):
@@ -59,19 +60,22 @@ def truth(name, model_name, steps):
 
 
 def main(name, model_name, batches="", steps=STEPS, rounds=ROUNDS):
-    command = [sys.executable, __file__, "--truth", name, model_name, str(steps)]
+    turns, asks = os.pipe()  # Julia makes standard input one that does not wait
+    command = [sys.executable, __file__, "--truth", name, model_name, str(steps), str(turns)]
     child = environment(assignment(name, models.get(model_name)))
-    pipe = subprocess.PIPE
     with (
         TemporaryDirectory() as folder,
         subprocess.Popen(
-            command, env=child | {"TMPDIR": folder}, text=True, stdin=pipe, stdout=pipe
+            command,
+            env=child | {"TMPDIR": folder},
+            text=True,
+            stdout=subprocess.PIPE,
+            pass_fds=[turns],
         ) as process,
     ):
 
         def tenth():
-            process.stdin.write("\n")
-            process.stdin.flush()
+            os.write(asks, b"\n")
             line = process.stdout.readline().strip()
             print(f"# {line}", flush=True)
             return float(line.split()[0])
@@ -94,11 +98,12 @@ def main(name, model_name, batches="", steps=STEPS, rounds=ROUNDS):
                 flush=True,
             )
         print(f"{name}, {model_name}: {mean(truth):.5f} s a step over {steps} steps", flush=True)
-        process.stdin.close()
+        os.close(turns)
+        os.close(asks)
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "--truth":
-        truth(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+        truth(sys.argv[2], sys.argv[3], *map(int, sys.argv[4:6]))
     else:
         main(*sys.argv[1:4], *map(int, sys.argv[4:6]))
