@@ -102,10 +102,10 @@ class EpochTimer:
         return is_settled or seconds > MAX_SETTLING_SECONDS
 
     def _settle(self, epoch: int) -> None:
-        """Run a steady epoch untimed until what changes while a process settles does not.
+        """Run untimed epochs until two that follow one another are alike.
 
-        The epoch that is timed then counts whatever it holds: one that was chosen because it holds
-        no collection of garbage, or because it does, would be no fair sample.
+        The next one is timed, and counts whatever it holds: one that was chosen because it holds no
+        garbage collection, or because it does, would be no fair sample.
         """
         clock = usage.Clock.start()
         for _ in range(MAX_SETTLING):

@@ -29,8 +29,8 @@ def mapped(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def release(arrays: Iterable[np.ndarray]) -> None:
-    """Take mapped arrays out of this process's memory: Linux keeps them, and whoever reads them has
-    them back.
+    """Take the pages of mapped arrays out of this process's memory. Linux keeps their content, and
+    maps them again when they are read.
     """
     maps = {id(memory): memory for memory in map(_memory, arrays) if memory}
     for memory in maps.values():

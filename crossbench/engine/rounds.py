@@ -412,9 +412,10 @@ class Measurement:
             yield cell
 
     def need(self, cell: CellRound) -> int:
-        """Return how many bytes a cell's process will need: what the cell's needed before, or else
-        what the largest one did, with the engine's batches, which its peak need not hold, and with
-        copies of those that were not in the round that the peak is from.
+        """Return how many bytes a cell's process will need.
+
+        That is the peak of an earlier one of the cell, or else of any, with the engine's batches,
+        which that peak need not hold, and copies of the batches that its round did not have.
         """
         largest = max(self.needs.values(), default=(0, cell.steps))
         peak, steps = self.needs.get(cell.result.name, largest)
@@ -437,7 +438,7 @@ class Measurement:
                     self.progress(f"{cell.result.name}: {name} took {seconds:.3g} s")
 
     def keep_need(self, cell: CellRound) -> None:
-        """Keep how many bytes a cell's process needed up to now."""
+        """Keep the peak of a cell's process for `need`."""
         name, known = cell.result.name, (cell.worker.peak_bytes, cell.steps)
         self.needs[name] = max(self.needs.get(name, known), known)
 

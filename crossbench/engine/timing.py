@@ -37,7 +37,7 @@ SETTLED_STEPS, SETTLED_SECONDS = 20, 5.0
 """Steps and seconds of a first epoch in which a process has settled: an untimed one would take as
 long. In the LeNet Julia's two large collections are in the first four steps."""
 MAX_RUNTIME_SHARE, MAX_KERNEL_SHARE = 0.02, 0.05
-"""Shares of an epoch by which the runtime's own seconds, and the kernel's, may still change."""
+"""Shares of an epoch by which the runtime's own seconds, and those of Linux' kernel, may change."""
 MIN_IDLE_SECONDS = 0.25
 """Seconds that a device gets to end its work, at least; half of the work's where that is more."""
 
@@ -126,8 +126,8 @@ def runtime_seconds(epoch: Epoch) -> dict[str, float]:
 
 
 def has_settled(before: Epoch, epoch: Epoch) -> bool:
-    """Return whether an epoch took as much as the one before of what changes while a process
-    settles: the runtime's own seconds, and the kernel's, most of them for page faults.
+    """Return whether two epochs that follow one another are alike in what changes while a process
+    settles: the runtime's own seconds, and those of Linux' kernel, most of them for page faults.
     """
     earlier = runtime_seconds(before)
     changes = [abs(now - earlier.get(n, 0.0)) for n, now in runtime_seconds(epoch).items()]

@@ -31,7 +31,7 @@ MAX_FAULT_RATE = 0.25e9
 """Bytes of new pages for each CPU second of a row without a remark: 61,000 pages of 4 KiB. Each
 took 1.7 microseconds in a PyTorch loop on a virtual machine with two Xeon cores, so these take a
 tenth of the CPU seconds."""
-KERNEL = "the kernel"
+KERNEL = "the operating system's kernel"
 MAX_SHARE_RANGE = 0.15
 """Shares of a steady epoch by which what a runtime, such as its garbage collection, or the kernel
 takes may differ between epochs without a remark."""
@@ -168,7 +168,7 @@ def _kernel(comparison: Comparison, result: CellResult) -> Iterator[Problem]:
 
 
 def _unsteady(result: CellResult) -> Iterator[Problem]:
-    """Tell of what a runtime or the kernel takes in some steady epochs and not in others."""
+    """Tell whether a runtime's own share, or the kernel's, differs between steady epochs."""
     steady = [epoch for epoch in result.steady if epoch.timed_seconds >= MIN_COUNTED_SECONDS]
     if not steady:
         return
@@ -183,14 +183,13 @@ def _unsteady(result: CellResult) -> Iterator[Problem]:
     for name, found in shares.items():
         if found and max(found) - min(found) > MAX_SHARE_RANGE:
             yield Problem(
-                f"{name} took {min(found):.0%} of one of its steady epochs and {max(found):.0%} of "
-                "another",
+                f"{name} took {min(found):.0%} of one steady epoch and {max(found):.0%} of another",
                 "" if name == KERNEL else "take more --batches",
             )
 
 
 def _fault_cost(result: CellResult) -> Iterator[Problem]:
-    """Tell whether a page fault cost more in one round than in another, and that mattered."""
+    """Tell whether a page fault took longer in one steady epoch than in another, and slowed it."""
     costs = {
         epoch.system_cpu_seconds / epoch.page_faults: epoch
         for epoch in result.steady
@@ -205,9 +204,9 @@ def _fault_cost(result: CellResult) -> Iterator[Problem]:
     more = (dearest - cheapest) * epoch.page_faults
     if dearest > MAX_FAULT_COST_RATIO * cheapest and more > MAX_FAULT_SHARE * epoch.cpu_seconds:
         yield Problem(
-            f"a page fault took the kernel {1e6 * cheapest:.2g} µs in one of its steady epochs and "
+            f"a page of new memory took {KERNEL} {1e6 * cheapest:.2g} µs in one steady epoch and "
             f"{1e6 * dearest:.2g} µs in another",
-            "a virtual machine gets memory from its host anew; run again",
+            "run again; a virtual machine may have given free memory back to its host",
         )
 
 

@@ -53,7 +53,7 @@ makes a step of whole size out of rounding; nobody has measured it there."""
 UNTIMED_SECONDS, UNTIMED_ARRAY_SECONDS, UNTIMED_COPIES = 5e-3, 2e-3, 30.0
 """Seconds, seconds for each array, and times that NumPy takes to copy all of them, that a call
 outside of the timed epochs may take. PyTorch took 11 times as long for a fetch of 240 MB, and
-Lux.jl 36 ms to load twelve arrays of 5 MB, each beside another process."""
+Lux.jl 36 ms to load twelve arrays, of 5 MB together, each beside another process."""
 MAX_UNTIMED_SHARE = 0.05
 """Share of an epoch, or of a step, that such a call may take however few arrays it has."""
 MAX_PEAK_RATIO = 3.0

@@ -188,7 +188,7 @@ def test_a_collection_that_only_some_steady_epochs_hold_has_a_remark():
     assert remarks_on(cell) == []
     cell.epochs[-1] = replace(cell.epochs[-1], figures={"GC s": 0.5})
     assert remarks_on(cell) == [
-        "GC took 5% of one of its steady epochs and 25% of another: take more --batches"
+        "GC took 5% of one steady epoch and 25% of another: take more --batches"
     ]
 
 
@@ -197,7 +197,8 @@ def test_a_kernel_that_takes_more_of_some_steady_epochs_has_a_remark():
     cell.epochs = [replace(e, system_cpu_seconds=0.1) for e in cell.epochs]
     assert remarks_on(cell) == []
     cell.epochs[-1] = replace(cell.epochs[-1], system_cpu_seconds=1.2)
-    assert "the kernel took 2% of one of its steady epochs and 30% of another" in remarks_on(cell)
+    words = "the operating system's kernel took 2% of one steady epoch and 30% of another"
+    assert words in remarks_on(cell)
 
 
 def test_an_interrupted_cell_shows_its_finished_rounds():
@@ -310,13 +311,14 @@ def test_what_the_kernel_does_for_a_row_is_said(system, faults, remark):
 def test_a_page_fault_that_costs_more_in_another_round_is_told(dear, faults, is_told):
     row = with_kernel_time("torch", 0.1, faults)
     row.epochs[-1] = replace(row.epochs[-1], system_cpu_seconds=dear)
-    found = [line for line in remarks(comparison(row), row) if "a page fault took" in line]
+    found = [line for line in remarks(comparison(row), row) if "a page of new memory took" in line]
     assert len(found) == is_told
     assert (
         found[:1]
         == [
-            "a page fault took the kernel 1 µs in one of its steady epochs and 3 µs in another: a "
-            "virtual machine gets memory from its host anew; run again"
+            "a page of new memory took the operating system's kernel 1 µs in one steady epoch and "
+            "3 µs in another: run again; a virtual machine may have given free memory back to its "
+            "host"
         ][:is_told]
     )
 
