@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
@@ -18,7 +19,7 @@ from .inputs import prices
 from .inputs.checks import SIZE, shown
 from .inputs.errors import SpecError
 from .inputs.names import COMPUTES, DEVICES, IDIOMATIC, Compute, full_name
-from .models import Model
+from .models import BatchNorm, Model
 from .results.epochs import TASKS, TRAIN, Task
 from .results.settings import Settings
 
@@ -68,6 +69,8 @@ def make_spec(frameworks: Names = None, devices: Names = None, **options: Unpack
     sizes = _check_batch_sizes(asked["batch_size"], model)
     check_memory(model, max(sizes) if named is None or "cpu" in named else 1)
     tasks = _check_choices("task", asked["task"], TASKS)
+    if TRAIN in tasks:
+        _check_normalized(model, sizes)
     _check_targets(model, tasks, asked)
     if asked["layers"] and TRAIN not in tasks:
         raise SpecError(f"layers are parts of a training step: add {TRAIN} to task")
@@ -173,6 +176,16 @@ def _check_batch_sizes(batch_size: Numbers, model: Model) -> tuple[int, ...]:
         twice = next(size for size in sizes if list(map(int, named)).count(size) > 1)
         raise SpecError(f"batch_size has {twice} more than once: name each batch size once")
     return sizes
+
+
+def _check_normalized(model: Model, sizes: tuple[int, ...]) -> None:
+    """Raise SpecError where a batch normalization would see a single value of a feature."""
+    for named in model.all_layers():
+        if isinstance(named.layer, BatchNorm) and min(sizes) * prod(named.input_shape[1:]) == 1:
+            raise SpecError(
+                f"batch_size is 1, but {named.name} of {model.name} divides by the variance of a "
+                "feature over the batch: train with batches of 2 or more"
+            )
 
 
 def _check_limits(

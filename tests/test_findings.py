@@ -12,11 +12,13 @@ from crossbench import cli
 from crossbench.commands import run
 from crossbench.report.formatting import integer, mebibytes, number, percent, with_interval
 from crossbench.results.breakdown import total_share
-from crossbench.results.statistics import mean_ratio, round_ratios
+from crossbench.results.statistics import mean_over_models, round_ratios
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "findings.md").read_text()
-TAGGED = re.compile(r"(?P<figure>\d[\d.,]*(?: \([\d.,]+–[\d.,]+\))?%?)<!-- (?P<recipe>.*?) -->")
+TAGGED = re.compile(
+    r"(?P<figure>\d[\d.,]*(?: [(\[][\d.,]+–[\d.,]+[)\]])?%?)<!-- (?P<recipe>.*?) -->"
+)
 """A figure, and behind it how it is computed: the kind, the digest of its file, and the row. Those
 of several files are joined by commas."""
 NO_FIGURES = (r"^```.*?^```", r"<!--.*?-->", r"`[^`]*`", r"\]\([^)]*\)", r"^>.*?$", r"^#.*?$")
@@ -50,11 +52,15 @@ def even(comparison, rows):
 
 
 def mean(*arguments):
-    """Return the geometric mean of a ratio over several comparisons, each of another model."""
+    """Return the geometric mean of a ratio over several comparisons, each of another model, that
+    differs from 1: by its interval or, of few models, in every one of them.
+    """
     *comparisons, rows = arguments
     assert len({c.model["name"] for c in comparisons}) == len(comparisons) > 1
-    found = mean_ratio([round_ratios(*map(c.seconds_by_round, pair(c, rows))) for c in comparisons])
-    assert found.excludes(1), f"{rows} are not significantly different over these models"
+    ratios = [[round_ratios(*map(c.seconds_by_round, pair(c, rows)))] for c in comparisons]
+    found = mean_over_models(ratios)
+    differs = found.excludes(1) if found.low else found.maximum < 1 or found.minimum > 1
+    assert differs, f"{rows} are not significantly different over these models"
     return with_interval(found)
 
 

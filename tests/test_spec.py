@@ -67,6 +67,10 @@ def test_a_limit_on_the_steps_or_on_the_examples(small_model):
         ),
         ({"batches": 2, "examples": 64}, "batches gives every batch size as many steps, examples"),
         ({"batch_size": [2, 128], "examples": 64}, "examples is 64, but batch_size is 128"),
+        (
+            {"batch_size": [8, 1], "model": "mlp7_bn"},
+            "batch_size is 1, but batchnorm1 of mlp7_bn divides by the variance of a feature",
+        ),
         ({"task": "predict", "target_accuracy": 0.5}, "target_accuracy is reached by training"),
         ({"task": "predict", "target_loss": 0.5}, "target_loss is reached by training"),
         (
@@ -80,6 +84,11 @@ def test_a_wrong_task_or_batch_size_is_refused_in_a_line(arguments, message):
         make_spec(**arguments)
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
+
+
+def test_one_example_normalizes_a_picture_and_predicts():
+    assert make_spec(batch_size=1, model="resnet_small").batch_sizes == (1,)
+    assert make_spec(batch_size=1, model="mlp7_bn", task="predict").batch_sizes == (1,)
 
 
 def test_auto_rounds_and_several_threads():

@@ -165,8 +165,9 @@ def mean_table(comparisons: list[Comparison], markdown: bool = False) -> str | N
     over = dict.fromkeys("; ".join(m.over) for m in means)
     notes = [f"over {what.count(';') + 1}: {what}." for what in over]
     notes.append(
-        "geometric mean: of the ratios of steady seconds in each round, then the median of the "
-        f"rounds with (its 95 % bootstrap interval) or, for fewer than {MIN_ROUNDS}, [the range]."
+        "geometric mean: of the ratios of steady seconds, paired by round; each model counts once. "
+        "(The 95 % bootstrap interval) is over models, runs and rounds, of a single model over "
+        f"rounds; fewer than {MIN_ROUNDS} models, or rounds of a single one, have [the range]."
     )
     table = grid(rows, equal_columns(rows, "compute"), text_columns=3, markdown=markdown)
     return "\n\n".join([table, lines(notes)])

@@ -11,7 +11,7 @@ from ..inputs.names import Compute
 from .cells import CellResult, Group, Place
 from .comparison import Comparison
 from .epochs import Task
-from .statistics import Estimate, mean_ratio, unpaired_ratio
+from .statistics import Estimate, mean_over_models, unpaired_ratio
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,8 @@ class MeanRatio:
     """Hold the geometric mean of a framework's ratios to another one over models and batch sizes.
 
     name, base: the frameworks with their variants, as the tables show them. ratio: of steady
-        seconds, paired by round. over: what the mean is over, such as "lenet, batches of 32".
+        seconds, paired by round; each model counts once, and the interval of several models is
+        over them: see mean_over_models. over: such as "lenet, batches of 32".
     """
 
     name: str
@@ -89,17 +90,19 @@ def mean_ratios(comparisons: Sequence[Comparison], base: str | None = None) -> l
     Left out where there is a single ratio.
     """
     frozen = [comparison.frozen() for comparison in comparisons]
-    found: dict[tuple[str, str, Place], dict[str, dict[int, float]]] = {}
+    over: dict[tuple[str, str, Place], list[str]] = {}
+    found: dict[tuple[str, str, Place], dict[str, list[dict[int, float]]]] = {}
     for label, comparison, result, other in pairs(frozen, base or common_framework(frozen)):
         cell = result.cell
         key = (cell.label, other.cell.label, cell.group.place)
         if ratios := comparison.round_ratios(result, other):
-            found.setdefault(key, {})[f"{label}, batches of {cell.batch_size:,}"] = ratios
-    means = ((key, mean_ratio(list(each.values())), tuple(each)) for key, each in found.items())
+            over.setdefault(key, []).append(f"{label}, batches of {cell.batch_size:,}")
+            by_model = found.setdefault(key, {})
+            by_model.setdefault(comparison.model["name"], []).append(ratios)
     return [
-        MeanRatio(name, base, *place, ratio, over)
-        for (name, base, place), ratio, over in means
-        if ratio and len(over) > 1
+        MeanRatio(name, base, *place, ratio, tuple(over[name, base, place]))
+        for (name, base, place), by_model in found.items()
+        if len(over[name, base, place]) > 1 and (ratio := mean_over_models(list(by_model.values())))
     ]
 
 
