@@ -23,7 +23,7 @@ def load_examples(
 
     limits: the most batches and the most examples per epoch.
     """
-    dataset = datasets.load(model.data, settings.data, settings.seed)
+    dataset = datasets.load(model.data, settings.data, settings.seed, model.example_shapes)
     fitted = _fit_to_data(model, dataset)
     largest, examples = max(batch_sizes), len(dataset.train)
     if largest > examples:
@@ -55,7 +55,7 @@ def _fit_to_data(model: Model, dataset: datasets.Dataset) -> Model:
         return model
     raise SpecError(
         f"the model {model.name} is for {mismatch}, as {dataset.name} has: name the model's own "
-        "data, as in Model(..., data=MNIST())"
+        "data, as in Model(..., data=MNIST()), or none, and examples are made for it"
     )
 
 

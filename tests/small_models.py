@@ -10,9 +10,9 @@ from crossbench import models
 from crossbench.data.sources import (
     CIFAR10,
     IMDB,
-    NormalNumbers,
     RandomPositions,
     Source,
+    Synthetic,
     Text,
     TinyShakespeare,
 )
@@ -23,14 +23,16 @@ PEAK_WORK.update(dict.fromkeys(PEAK_WORK, PeakWork(512, 2**25, 0.05)))
 """Small products and copies in each process that loads this file: else each row takes seconds."""
 
 
-def model(name, layers, optimizer, loss=models.SoftmaxCrossEntropy(), data: Source = CIFAR10()):  # noqa: B008
-    match data:
-        case CIFAR10():
-            shape = (3, 32, 32)
-        case NormalNumbers():
-            shape = data.shape
-        case _:
-            shape = (data.length,)
+def model(
+    name,
+    layers,
+    optimizer,
+    loss=models.SoftmaxCrossEntropy(),  # noqa: B008
+    data: Source = CIFAR10(),  # noqa: B008
+    shape=None,
+):
+    """Return a model for the data. shape: of an input, where the data does not say it."""
+    shape = shape or ((3, 32, 32) if isinstance(data, CIFAR10) else (data.length,))
     return Model(name, shape, layers, loss, optimizer, 10, "the tests", data)
 
 
@@ -181,7 +183,8 @@ FITTED = model(
         learning_rate=1e-4, momentum=0.9
     ),  # a larger one diverges from the proof's large inputs
     models.MeanSquaredError(),
-    NormalNumbers(shape=(7,), outputs=3),
+    Synthetic(),
+    (7,),
 )
 UNBIASED = model(
     "unbiased",
@@ -206,7 +209,8 @@ UNBIASED = model(
     ),
     models.Adam(learning_rate=1e-3, beta1=0.9, beta2=0.999, epsilon=1e-8),
     models.MeanSquaredError(),
-    NormalNumbers(shape=(2, 9, 8), outputs=2),
+    Synthetic(),
+    (2, 9, 8),
 )
 
 SPEAKING = model(

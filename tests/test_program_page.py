@@ -25,6 +25,7 @@ def program(framework):
         test_examples=10_000,
         seed=0,
         data="cifar-10",
+        is_synthetic=False,
         weights=f"weights_{framework}{adapter.arrays_suffix}",
         examples=f"data{adapter.arrays_suffix}",
     )

@@ -14,15 +14,17 @@ from small_models import FITTED, SMALL_MODELS, named
 
 import crossbench
 from crossbench import models
-from crossbench.data.sources import CIFAR10, Augmentation, NormalNumbers
+from crossbench.data.sources import CIFAR10, Augmentation
 from crossbench.inputs.errors import DataError, ResultsError, SpecError
 from crossbench.models import (
     LSTM,
     BinaryCrossEntropy,
     Dense,
+    Embedding,
     Flatten,
     Layer,
     MeanSquaredError,
+    Model,
     OneHot,
     SoftmaxCrossEntropy,
 )
@@ -160,22 +162,31 @@ def test_data_that_does_not_fit_the_model_is_refused(run, small_model, wrong, me
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (
-            {"data": NormalNumbers(shape=(7,), outputs=2)},
-            r"is for targets of shape \(3,\), not targets of shape \(2,\), as normal numbers",
-        ),
-        (
-            {"loss": SoftmaxCrossEntropy()},
-            r"is for classes, not targets of shape \(3,\), as normal",
-        ),
-    ],
-)
-def test_targets_that_do_not_fit_the_model_are_refused(wrong, message):
-    with pytest.raises(SpecError, match=f"the model fitted {message}"):
-        crossbench.run("reference", "cpu", model=replace(FITTED, **wrong), threads=1)
+WITHOUT_DATA = {
+    "one logit": ((7,), (Dense(1),), BinaryCrossEntropy(), "normal numbers"),
+    "classes of numbers": ((7,), (Dense(5),), SoftmaxCrossEntropy(), "normal numbers"),
+    "pictures": ((5, 8, 6), (Flatten(), Dense(300)), SoftmaxCrossEntropy(), "pictures of 8 × 6"),
+    "classes of sequences": (
+        (9,),
+        (Embedding(50, 4), Flatten(), Dense(1)),
+        BinaryCrossEntropy(),
+        "token ids",
+    ),
+    "classes at each place": ((9,), (Embedding(50, 4), Dense(3)), SoftmaxCrossEntropy(), "token"),
+}
+"""Models of one's own: input shape, layers, loss, and how the name of their data begins."""
+
+
+@pytest.mark.parametrize("data", [None, "synthetic"])
+@pytest.mark.parametrize("kind", WITHOUT_DATA)
+def test_a_model_without_data_gets_examples_that_fit_it(kind, data):
+    shape, layers, loss, name = WITHOUT_DATA[kind]
+    model = Model("own", shape, layers, loss, FITTED.optimizer, 32, "the tests")
+    asked = {"rounds": 1, "batches": 2, "threads": 1} | ({"data": data} if data else {})
+    comparison = crossbench.run(["reference", "torch"], "cpu", model=model, **asked)
+    assert [comparison.doubt(result) for result in comparison.results] == [None, None]
+    assert all(map(comparison.is_ranked, comparison.results))
+    assert comparison.data.name.startswith(name)
 
 
 @pytest.mark.parametrize("name", ["fitted", pytest.param("unbiased", marks=pytest.mark.long)])

@@ -7,7 +7,7 @@ import psutil
 import pytest
 from small_models import FITTED, SPEAKING
 
-from crossbench.data.sources import CIFAR10, NormalNumbers, Pictures
+from crossbench.data.sources import CIFAR10, Synthetic
 from crossbench.host import memory
 from crossbench.host.machine import usable_cpus
 from crossbench.inputs.errors import SpecError
@@ -19,6 +19,7 @@ from crossbench.models import (
     Embedding,
     Flatten,
     GlobalAveragePool,
+    MeanSquaredError,
     Model,
     SoftmaxCrossEntropy,
 )
@@ -262,11 +263,16 @@ def test_unsupported_parts_of_a_model_are_named(lenet):
             "its weights and gradients",
         ),
         (
-            {"data": Pictures(size=2**20), "input_shape": (3, 2**20, 2**20)},
-            "the pictures",
+            {"data": Synthetic(), "input_shape": (3, 2**20, 2**20)},
+            "the data",
         ),
         (
-            {"data": NormalNumbers(shape=(2**24,), outputs=9), "layers": (Flatten(), Dense(4))},
+            {
+                "data": Synthetic(),
+                "input_shape": (2**31 - 1,),
+                "layers": (Dense(1),),
+                "loss": MeanSquaredError(),
+            },
             "the data",
         ),
     ],

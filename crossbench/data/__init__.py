@@ -18,21 +18,19 @@ from . import (
     synthetic_text,
     text,
 )
-from .dataset import Dataset, Split
+from .dataset import Dataset, ExampleShapes, Split
 from .download import DataUnavailable, OfficialFiles
-from .sources import (
-    CIFAR10,
-    IMDB,
-    MNIST,
-    NormalNumbers,
-    Pictures,
-    Source,
-    Text,
-    TinyShakespeare,
-    TokenIds,
-)
+from .sources import CIFAR10, IMDB, MNIST, Source, Synthetic, Text, TinyShakespeare
 
-__all__ = ["OFFICIAL_FILES", "Dataset", "Split", "load", "published_path"]
+__all__ = [
+    "OFFICIAL_FILES",
+    "Dataset",
+    "ExampleShapes",
+    "Split",
+    "is_synthetic",
+    "load",
+    "published_path",
+]
 
 OFFICIAL_FILES: tuple[OfficialFiles, ...] = (
     cifar10.OFFICIAL_FILES,
@@ -44,17 +42,28 @@ OFFICIAL_FILES: tuple[OfficialFiles, ...] = (
 """The data sets that "auto" may download."""
 
 
-def published_path(source: Source, where: str, note: str | None) -> str | None:
-    """Return the directory or file that the published data was loaded from; None for synthetic.
+def is_synthetic(source: Source, where: str, note: str | None) -> bool:
+    """Return whether a formula made the examples.
 
     where, note: what `load` was given, and the note of what it returned.
     """
-    is_formula = isinstance(source, Pictures | NormalNumbers | TokenIds)
-    if is_formula or where == "synthetic" or note is not None:
+    return isinstance(source, Synthetic) or where == "synthetic" or note is not None
+
+
+def published_path(source: Source, where: str, name: str, note: str | None) -> str | None:
+    """Return the directory or file, in the form in which the data was published, that it was loaded
+    from; None for synthetic data, and for another form.
+
+    where, name, note: what `load` was given, and the name and note of what it returned.
+    """
+    if is_synthetic(source, where, note):
         return None
-    if where != "auto":
-        return where
     official = _loaders(source).files
+    if where != "auto":
+        if isinstance(source, Text | TinyShakespeare):
+            return where
+        _, is_official_form, path = name.partition(f"{official.title} files in ")
+        return path if is_official_form else None
     directory = official.directory()
     return str(directory / official.files[0] if len(official.files) == 1 else directory)
 
@@ -74,15 +83,21 @@ class _Loaders:
     synthetic: Callable[[int], Dataset]
 
 
-def load(source: Source, where: str, seed: int) -> Dataset:
-    """Load the source's data from "auto", "synthetic" or a path: a directory, or a file for a text.
+def load(source: Source, where: str, seed: int, shapes: ExampleShapes | None = None) -> Dataset:
+    """Load the source's data from "auto", "synthetic" or a path: a directory or a file.
 
     auto: the published data, from the cache or downloaded; if it is not available, the synthetic
-    data, with a note that says so. seed: of the synthetic data. Raise DataError if a file is
-    missing or damaged.
+    data, with a note that says so. seed: of the synthetic data. shapes: those of the model, which
+    Synthetic needs. Raise DataError if a file is missing or damaged.
     """
-    if isinstance(source, Pictures | NormalNumbers | TokenIds):
-        return _load_formula(source, where, seed)
+    if isinstance(source, Synthetic):
+        assert shapes is not None
+        if where not in ("auto", "synthetic"):
+            raise DataError(
+                f"{where} cannot be used: this model's examples are always synthetic; "
+                "use --data auto or --data synthetic"
+            )
+        return synthetic.load(shapes, seed)
     loaders = _loaders(source)
     if where == "synthetic":
         return loaders.synthetic(seed)
@@ -103,7 +118,7 @@ def _loaders(source: Source) -> _Loaders:
             return _Loaders(
                 cifar10.OFFICIAL_FILES,
                 cifar10.load_official,
-                cifar10.load_directory,
+                cifar10.load_path,
                 "synthetic pictures are",
                 synthetic.load_cifar10,
             )
@@ -111,7 +126,7 @@ def _loaders(source: Source) -> _Loaders:
             return _Loaders(
                 mnist.OFFICIAL_FILES,
                 mnist.load_official,
-                mnist.load_directory,
+                mnist.load_path,
                 "synthetic pictures are",
                 synthetic.load_mnist,
             )
@@ -119,7 +134,7 @@ def _loaders(source: Source) -> _Loaders:
             return _Loaders(
                 imdb.OFFICIAL_FILES,
                 partial(imdb.load_official, source),
-                partial(imdb.load_directory, source),
+                partial(imdb.load_path, source),
                 "synthetic reviews are",
                 partial(synthetic_reviews.load, source),
             )
@@ -132,18 +147,3 @@ def _loaders(source: Source) -> _Loaders:
                 partial(synthetic_text.load, source),
             )
     raise TypeError(f"{type(source).__name__} is not a source of data")
-
-
-def _load_formula(source: Pictures | NormalNumbers | TokenIds, where: str, seed: int) -> Dataset:
-    """Load data that was never published."""
-    if where not in ("auto", "synthetic"):
-        what = {Pictures: "pictures", TokenIds: "token ids"}.get(type(source), "numbers")
-        raise DataError(
-            f"{where} cannot be used: this model's {what} are always synthetic; "
-            "use --data auto or --data synthetic"
-        )
-    if isinstance(source, Pictures):
-        return synthetic.load_pictures(source, seed)
-    if isinstance(source, TokenIds):
-        return synthetic.load_token_ids(source, seed)
-    return synthetic.load_numbers(source, seed)

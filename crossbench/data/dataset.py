@@ -11,6 +11,31 @@ CLASSES = 10  # of CIFAR-10 and MNIST
 
 
 @dataclass(frozen=True)
+class ExampleShapes:
+    """Describe the examples that a model takes, without the axis of a batch.
+
+    inputs: shape of an input. labels: that of a label: () for a class, (L,) for one at each place
+    of a sequence, that of the numbers to predict. vocabulary: number of token ids; None for
+    pictures and numbers. classes: None for numbers to predict.
+    """
+
+    inputs: tuple[int, ...]
+    labels: tuple[int, ...]
+    vocabulary: int | None
+    classes: int | None
+
+    @property
+    def are_pictures(self) -> bool:
+        """Return whether the inputs are (channels, height, width) with classes."""
+        return self.vocabulary is None and self.classes is not None and len(self.inputs) == 3
+
+    @property
+    def are_language(self) -> bool:
+        """Return whether the labels are token ids."""
+        return self.vocabulary is not None and self.vocabulary == self.classes
+
+
+@dataclass(frozen=True)
 class Split:
     """Hold the examples to train on, or those to test on.
 

@@ -9,6 +9,7 @@ import gzip
 import io
 import os
 import stat
+import sys
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -18,6 +19,10 @@ from pathlib import Path
 
 from ..inputs.errors import DataError
 
+FOLDERS_BELOW, MAX_FOLDERS = 3, 1_000
+"""How deep, and in how many folders, the one that holds a data set is looked for."""
+GZIP, ZIP = b"\x1f\x8b", b"PK\x03\x04"
+"""What a packed file begins with."""
 CHUNK = 2**16  # bytes read at once, so that memory grows with what the file holds, not claims
 
 
@@ -52,10 +57,37 @@ def is_directory(path: Path) -> bool:
     return os.path.isdir(path)  # noqa: PTH112, Path.is_dir raises for a name that is too long
 
 
-def require_directory(path: Path) -> None:
-    """Raise DataError unless the path is a directory."""
-    if not is_directory(path):
-        raise DataError(f"{path} is not a directory: --data takes auto, synthetic or a directory")
+def find_folder(directory: Path, holds: Callable[[Path], object]) -> Path | None:
+    """Return the folder that holds a data set: the directory itself, or the nearest one below it.
+
+    Raise DataError if several are equally near. At most MAX_FOLDERS are looked into.
+    """
+    level, left = [directory], MAX_FOLDERS
+    for _ in range(1 + FOLDERS_BELOW):
+        if found := [folder for folder in level if holds(folder)]:
+            if len(found) > 1:
+                raise DataError(f"{directory} holds {found[0]} and {found[1]}: name one of them")
+            return found[0]
+        level = [inner for folder in level for inner in _folders_in(folder)][:left]
+        left -= len(level)
+    return None
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(Path(entry.path) for entry in entries if entry.is_dir())
+    except OSError:  # it must not be read: then nothing is found there
+        return []
+
+
+def begins_with(path: Path, magic: bytes, takes: str) -> bool:
+    """Return whether a regular file begins with these bytes; raise as open_regular_file() does.
+
+    takes: what the user may name, for the message if there is no such file.
+    """
+    with open_regular_file(path, sys.maxsize, takes) as file:
+        return read_up_to(file, len(magic)) == magic
 
 
 @contextmanager

@@ -49,6 +49,10 @@ OFFICIAL_FILES = OfficialFiles(
 )
 REVIEW_FOLDERS = ("train/neg", "train/pos", "test/neg", "test/pos")
 FILTERS = '!"#$%&()*+,-./:;<=>?@[\\]^_`{|}~\t\n'  # of Keras' Tokenizer, which keeps the apostrophe
+TAKES = (
+    "--data takes auto, synthetic, or IMDB's reviews: the folder aclImdb, a folder above it, or "
+    "the .tar.gz"
+)
 START, OUT_OF_VOCABULARY, FIRST_WORD = 1, 2, 3
 SHUFFLE_SEED = 113
 MAX_REVIEW_BYTES = 1_000_000  # some 150,000 words, the length of a long book
@@ -68,11 +72,24 @@ _BLANKS = str.maketrans(FILTERS, " " * len(FILTERS))
 _REVIEW = re.compile(r"aclImdb/(train|test)/(neg|pos)/[^/]+\.txt")
 
 
-def load_directory(source: IMDB, directory: Path) -> Dataset:
-    """Load the unpacked aclImdb; raise DataError, naming it, for a missing or unreadable file."""
-    files.require_directory(directory)
-    texts = {folder: _read_folder(directory / folder) for folder in REVIEW_FOLDERS}
-    return make_dataset(source, f"IMDB reviews in {directory}", texts)
+def load_path(source: IMDB, path: Path) -> Dataset:
+    """Load the reviews from what a user has: the unpacked aclImdb, a folder above it, or the
+    archive. Raise DataError, naming it, for a missing, damaged or unreadable file.
+    """
+    if not files.is_directory(path):
+        if not files.begins_with(path, files.GZIP, TAKES):
+            raise DataError(f"{path} is not IMDB: {TAKES}")
+        return make_dataset(source, f"IMDB reviews in {path}", read_archive(path))
+    if folder := files.find_folder(path, _holds_reviews):
+        texts = {name: _read_folder(folder / name) for name in REVIEW_FOLDERS}
+        return make_dataset(source, f"IMDB reviews in {folder}", texts)
+    if folder := files.find_folder(path, lambda folder: (folder / file_name(URL)).exists()):
+        return load_path(source, folder / file_name(URL))
+    raise DataError(f"{path} holds no IMDB reviews: {TAKES}")
+
+
+def _holds_reviews(folder: Path) -> bool:
+    return any((folder / name).exists() for name in REVIEW_FOLDERS)
 
 
 def load_official(source: IMDB) -> Dataset:

@@ -1,4 +1,5 @@
-"""Read MNIST, handwritten digits in the IDX format (http://yann.lecun.com/exdb/mnist/).
+"""Read MNIST, handwritten digits, in the IDX format (http://yann.lecun.com/exdb/mnist/) and as
+Keras' mnist.npz, which has the same arrays as x_train, y_train, x_test and y_test.
 
 A file is a magic number (two bytes 0, the type of a value, the number of dimensions), the size of
 each dimension as a big-endian 32-bit integer, and the values; MNIST's type is 8, an unsigned byte.
@@ -13,11 +14,14 @@ from __future__ import annotations
 
 import io
 import math
+import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..inputs.errors import DataError
+from ..inputs.printable import printable
 from . import files
 from .dataset import CLASSES, Dataset, Split
 from .download import OfficialFiles
@@ -39,6 +43,11 @@ UNSIGNED_BYTE = 8
 MAX_ITEMS = 600_000  # pictures or labels in a file: ten times the official 60,000
 MAX_FILE_BYTES = 16 + MAX_ITEMS * SIDE * SIDE  # the header and MAX_ITEMS pictures
 FOUR_FILES = "the directory must hold MNIST's four files, plain or .gz"
+NPZ = "mnist.npz"
+TAKES = (
+    "--data takes auto, synthetic, MNIST's four files, plain or .gz, by their folder or one above "
+    f"it, or Keras' {NPZ}"
+)
 
 OFFICIAL_FILES = OfficialFiles(
     title="MNIST",
@@ -49,12 +58,24 @@ OFFICIAL_FILES = OfficialFiles(
 )
 
 
+def load_path(path: Path) -> Dataset:
+    """Load MNIST from what a user has: the folder of the four files, a folder above it, or Keras'
+    file. Raise DataError, naming it, if a file is damaged or missing.
+    """
+    if not files.is_directory(path):
+        return _load_npz(path)
+    if folder := files.find_folder(path, _holds_idx):
+        return load_directory(folder)
+    if folder := files.find_folder(path, lambda folder: (folder / NPZ).exists()):
+        return _load_npz(folder / NPZ)
+    raise DataError(f"{path} holds no MNIST: {TAKES}")
+
+
 def load_directory(directory: Path) -> Dataset:
     """Load the four IDX files, plain or .gz: pictures (n, 1, 28, 28) uint8, labels (n,) uint8.
 
     Raise DataError, naming the file, if one is damaged or missing.
     """
-    files.require_directory(directory)
     train, test = (_read(directory, prefix) for prefix in ("train", "t10k"))
     return Dataset(f"MNIST files in {directory}", train, test)
 
@@ -65,22 +86,62 @@ def load_official() -> Dataset:
     return Dataset("MNIST", dataset.train, dataset.test)
 
 
+def _holds_idx(folder: Path) -> bool:
+    plain = [name.removesuffix(".gz") for name in SHA256]
+    return any((folder / name).exists() for name in (*SHA256, *plain))
+
+
 def _read(directory: Path, prefix: str) -> Split:
     images_path = _find(directory, f"{prefix}-images-idx3-ubyte")
     images = read_idx(images_path, (SIDE, SIDE))
     labels_path = _find(directory, f"{prefix}-labels-idx1-ubyte")
-    labels = read_idx(labels_path, ())
+    return _split(images, images_path.name, read_idx(labels_path, ()), labels_path)
+
+
+def _split(images: np.ndarray, of: str, labels: np.ndarray, path: Path) -> Split:
+    """Return the examples; raise DamagedFile, naming the labels' file, if they do not fit.
+
+    of: name of what holds the pictures.
+    """
     if len(labels) != len(images):
         raise DamagedFile(
-            labels_path,
-            f"has {len(labels):,} labels, but {images_path.name} {len(images):,} pictures: they"
+            path,
+            f"has {len(labels):,} labels, but {of} {len(images):,} pictures: they"
             " must belong together",
         )
     wrong = np.flatnonzero(labels >= CLASSES)
     if wrong.size:
-        what = f"is damaged: label {wrong[0]} is {labels[wrong[0]]}, over 9"
-        raise DamagedFile(labels_path, what)
+        raise DamagedFile(path, f"is damaged: label {wrong[0]} is {labels[wrong[0]]}, over 9")
     return Split(images[:, None], labels)
+
+
+def _load_npz(path: Path) -> Dataset:
+    if not files.begins_with(path, files.ZIP, TAKES):
+        raise DataError(f"{path} is not MNIST: {TAKES}")
+    try:
+        with (
+            files.open_regular_file(path, MAX_FILE_BYTES, TAKES) as file,
+            np.load(file, allow_pickle=False) as arrays,
+        ):
+            size = sum(member.file_size for member in arrays.zip.infolist())
+            if size > MAX_FILE_BYTES:
+                raise DamagedFile(path, f"is too large: it holds {size:,} bytes")
+            train, test = (_read_npz(arrays, split, path) for split in ("train", "test"))
+    except (ValueError, KeyError, zipfile.BadZipFile, NotImplementedError) as error:
+        raise DamagedFile(path, f"is damaged: {printable(str(error))}") from None
+    return Dataset(f"MNIST in {path}", train, test)
+
+
+def _read_npz(arrays: Any, split: str, path: Path) -> Split:
+    """Return a split of Keras' file; raise KeyError without it, ValueError for other arrays."""
+    images, labels = arrays[f"x_{split}"], arrays[f"y_{split}"]
+    for name, array, shape in (("x", images, (SIDE, SIDE)), ("y", labels, ())):
+        if array.dtype != np.uint8 or not array.ndim or array.shape[1:] != shape or not len(array):
+            raise ValueError(
+                f"{name}_{split} is {array.shape} {array.dtype}, where MNIST has bytes"
+                f" (n{''.join(f', {side}' for side in shape)})"
+            )
+    return _split(images, f"x_{split}", labels, path)
 
 
 def _find(directory: Path, name: str) -> Path:

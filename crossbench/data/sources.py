@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..inputs.checks import SHAPE, Boolean, Checked, Size, UpTo1, instance_of, integer, optional
+from ..inputs.checks import Boolean, Checked, Size, UpTo1, instance_of, integer, optional
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,6 @@ class MNIST(Source):
     """Names MNIST: digits (1, 28, 28) of 10 classes."""
 
 
-@dataclass(frozen=True)
-class Pictures(Source):
-    """Names synthetic pictures (3, size, size), for models whose data was never published."""
-
-    size: Size = 256
-    classes: Annotated[int, integer(1, 256)] = 4
-
-
 @dataclass(frozen=True, kw_only=True)
 class IMDB(Source):
     """Names IMDB: film reviews as token ids (length,), of 2 classes: negative and positive.
@@ -97,25 +89,10 @@ class TinyShakespeare(Source):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenIds(Source):
-    """Names synthetic token ids (length,), each labelled with the one that follows it, drawn by
-    Zipf's law: for language models whose text was never published.
+class Synthetic(Source):
+    """Names examples that a formula makes for the model: pictures of its classes, token ids, or
+    normal numbers, in its shapes. Only pictures are augmented.
     """
 
-    vocabulary: Size
-    length: Length
-    augmentation: Annotated[None, NO_AUGMENTATION] = None
 
-
-@dataclass(frozen=True, kw_only=True)
-class NormalNumbers(Source):
-    """Names random inputs of a shape and random targets (outputs,): independent standard normal
-    numbers, from which nothing can be learned. For models whose benchmark trains on such numbers.
-    """
-
-    shape: Annotated[tuple[int, ...], SHAPE]
-    outputs: Size
-    augmentation: Annotated[None, NO_AUGMENTATION] = None
-
-
-SOURCES = (CIFAR10, MNIST, Pictures, IMDB, Text, TinyShakespeare, TokenIds, NormalNumbers)
+SOURCES = (CIFAR10, MNIST, IMDB, Text, TinyShakespeare, Synthetic)

@@ -1,44 +1,39 @@
-"""Make pictures and numbers by a formula, and examples for the proof.
+"""Make pictures, token ids and numbers by a formula, and examples for the proof.
 
 Each class is a grating of its own direction, fineness and tint, at a random phase and contrast; a
 second random grating, a random tint and noise are added. A small CNN learns the classes, and not by
 the mean colour alone, but as slowly as those of real pictures: where pictures are learned at once,
 the LeNet's SGD makes a leap, and rounding alone then decides the loss.
 
-Numbers are standard normal, inputs and targets alike: there is nothing to learn.
+Numbers are standard normal, inputs and targets alike: there is nothing to learn. Those of a class
+have means of their own. Token ids are drawn by Zipf's law, in each class with another id as the
+most frequent one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
+from math import prod
 
 import numpy as np
 
-from .dataset import CLASSES, Dataset, Split
-from .sources import (
-    CIFAR10,
-    IMDB,
-    MNIST,
-    NormalNumbers,
-    Pictures,
-    Source,
-    Text,
-    TinyShakespeare,
-    TokenIds,
-)
+from .dataset import CLASSES, Dataset, ExampleShapes, Split
 
 TRAIN, TEST = 50_000, 10_000  # pictures, as in CIFAR-10
-LARGE_TRAIN, LARGE_TEST = 1_024, 128  # pictures of a Pictures source
-NUMBERS_TRAIN, NUMBERS_TEST = 16_384, 1_024  # examples of a NormalNumbers source
-TOKENS_TRAIN, TOKENS_TEST = 256, 32  # examples of a TokenIds source
+LARGE_TRAIN, LARGE_TEST = 1_024, 128  # pictures of 256 x 256, or as many others of the same memory
+NUMBERS_TRAIN, NUMBERS_TEST = 16_384, 1_024
+TOKENS_TRAIN, TOKENS_TEST = 256, 32  # examples of 1,024 token ids, or as many others of as many ids
+FEWEST = 16
+"""Examples of a model whose examples are larger still."""
+MAX_BYTE_CLASSES = 256
+LARGE_BYTES = 3 * 256 * 256
 CHUNK = 1_000  # pictures of 32 x 32 made at once, or fewer larger ones of the same memory
 CIFAR_SHAPE, MNIST_SHAPE = (3, 32, 32), (1, 28, 28)
-TEXT_VOCABULARY = 57  # different characters in Nietzsche's text
-SHAKESPEARE_VOCABULARY = 65  # different characters in Shakespeare's text
 
-Shape = tuple[int, int, int]
-"""Channels, height and width; height and width are equal."""
+Shape = tuple[int, ...]
+"""Channels, height and width."""
 
 
 def load_cifar10(seed: int, train: int = TRAIN, test: int = TEST) -> Dataset:
@@ -53,44 +48,75 @@ def load_mnist(seed: int, train: int = 60_000, test: int = 10_000) -> Dataset:
     return _make_dataset(name, [seed, 11], make, train, test)
 
 
-def load_pictures(
-    source: Pictures, seed: int, train: int = LARGE_TRAIN, test: int = LARGE_TEST
-) -> Dataset:
-    """Return pictures (n, 3, size, size) uint8 of the source's size and number of classes."""
-    shape = (3, source.size, source.size)
-    make = partial(make_split, shape=shape, classes=source.classes)
-    name = f"pictures of {source.size} × {source.size} by formula (seed {seed})"
-    return _make_dataset(name, [seed, 12], make, train, test)
+def load(shapes: ExampleShapes, seed: int) -> Dataset:
+    """Return examples in a model's shapes; the same seed gives the same bytes."""
+    if shapes.are_pictures:
+        height, width = shapes.inputs[1:]
+        name, stream, make = f"pictures of {height} × {width} by formula", 12, _make_pictures
+    elif shapes.vocabulary is None:
+        name, stream, make = "normal numbers", 15, _make_numbers
+    else:
+        name, stream, make = "token ids by Zipf's law", 16, _make_token_ids
+    name = f"{name} (seed {seed})"
+    dataset = _make_dataset(name, [seed, stream], partial(make, shapes), *counts(shapes))
+    return replace(dataset, vocabulary=shapes.vocabulary)
 
 
-def load_numbers(
-    source: NormalNumbers, seed: int, train: int = NUMBERS_TRAIN, test: int = NUMBERS_TEST
-) -> Dataset:
-    """Return inputs (n, *shape) and targets (n, outputs), both float32."""
-    make = partial(make_numbers, source)
-    return _make_dataset(f"normal numbers (seed {seed})", [seed, 15], make, train, test)
+def counts(shapes: ExampleShapes) -> tuple[int, int]:
+    """Return the numbers of examples to train and to test on, fewer of large ones."""
+    size = prod(shapes.inputs)
+    if shapes.vocabulary is not None:
+        most, large, share = (TRAIN, TEST), (TOKENS_TRAIN, TOKENS_TEST), 1_024 / size
+    elif shapes.are_pictures:
+        most, large, share = (TRAIN, TEST), (LARGE_TRAIN, LARGE_TEST), LARGE_BYTES / size
+    else:
+        most = (NUMBERS_TRAIN, NUMBERS_TEST)
+        large, share = (LARGE_TRAIN, LARGE_TEST), LARGE_BYTES / 4 / size
+    train, test = (
+        min(count, max(FEWEST, int(of_large * share)))
+        for count, of_large in zip(most, large, strict=True)
+    )
+    return train, test
 
 
-def make_numbers(source: NormalNumbers, n: int, random: np.random.Generator) -> Split:
-    """Return n inputs and n targets in the source's shapes, float32."""
-    inputs = random.standard_normal((n, *source.shape), np.float32)
-    return Split(inputs, random.standard_normal((n, source.outputs), np.float32))
+def _make_pictures(shapes: ExampleShapes, n: int, random: np.random.Generator) -> Split:
+    assert shapes.classes
+    return make_split(n, random, shapes.inputs, shapes.classes)
 
 
-def load_token_ids(
-    source: TokenIds, seed: int, train: int = TOKENS_TRAIN, test: int = TOKENS_TEST
-) -> Dataset:
-    """Return inputs and labels (n, length) int32: the labels are the ids one place later."""
-    make = partial(make_token_ids, source)
-    return _make_dataset(f"token ids by Zipf's law (seed {seed})", [seed, 16], make, train, test)
+def _make_numbers(shapes: ExampleShapes, n: int, random: np.random.Generator) -> Split:
+    """Return n inputs float32, with targets float32 or labels."""
+    inputs = random.standard_normal((n, *shapes.inputs), np.float32)
+    if shapes.classes is None:
+        return Split(inputs, random.standard_normal((n, *shapes.labels), np.float32))
+    labels = _draw_labels(shapes, n, random)
+    if not shapes.labels:
+        means = np.random.default_rng(shapes.classes)  # the same to train and to test on
+        inputs += means.standard_normal((shapes.classes, *shapes.inputs), np.float32)[labels]
+    return Split(inputs, labels)
 
 
-def make_token_ids(
-    source: TokenIds, n: int, random: np.random.Generator, vocabulary: int | None = None
-) -> Split:
-    """Return n inputs and labels (n, length) int32, drawn by Zipf's law."""
-    token_ids = draw_zipf(vocabulary or source.vocabulary, (n, source.length + 1), random)
-    return Split(token_ids[:, :-1].copy(), token_ids[:, 1:].copy())
+def _make_token_ids(shapes: ExampleShapes, n: int, random: np.random.Generator) -> Split:
+    """Return n inputs int32, with labels: the ids one place later of a language, else classes."""
+    (length,), vocabulary = shapes.inputs, shapes.vocabulary
+    assert vocabulary
+    if shapes.are_language and shapes.labels == shapes.inputs:
+        token_ids = draw_zipf(vocabulary, (n, length + 1), random)
+        return Split(token_ids[:, :-1].copy(), token_ids[:, 1:].copy())
+    inputs = draw_zipf(vocabulary, (n, length), random)
+    if shapes.classes is None:
+        return Split(inputs, random.standard_normal((n, *shapes.labels), np.float32))
+    labels = _draw_labels(shapes, n, random)
+    if not shapes.labels:
+        inputs = (inputs + labels[:, None].astype(np.int32)) % np.int32(vocabulary)
+    return Split(inputs, labels)
+
+
+def _draw_labels(shapes: ExampleShapes, n: int, random: np.random.Generator) -> np.ndarray:
+    """Return n labels of equally likely classes, in uint8 where they fit."""
+    assert shapes.classes
+    dtype = np.uint8 if shapes.classes <= MAX_BYTE_CLASSES else np.int32
+    return random.integers(0, shapes.classes, (n, *shapes.labels), dtype=dtype)
 
 
 def draw_zipf(words: int, shape: int | tuple[int, ...], random: np.random.Generator) -> np.ndarray:
@@ -115,7 +141,7 @@ def make_split(
     n: int, random: np.random.Generator, shape: Shape = CIFAR_SHAPE, classes: int = CLASSES
 ) -> Split:
     """Return n pictures (n, *shape) uint8 of random classes, with their labels."""
-    labels = random.integers(0, classes, n, dtype=np.uint8)
+    labels = _draw_labels(ExampleShapes(shape, (), None, classes), n, random)
     inputs = np.empty((n, *shape), np.uint8)
     step = max(1, CHUNK * 32 * 32 // (shape[1] * shape[2]))
     for i in range(0, n, step):
@@ -130,62 +156,39 @@ def make_pictures(
     shape: Shape = CIFAR_SHAPE,
     classes: int = CLASSES,
 ) -> np.ndarray:
-    """Return (n, *shape) float32 in (0, 1), one picture per label; at most 3 channels."""
+    """Return (n, *shape) float32 in (0, 1), one picture per label."""
     n, class_number = len(labels), labels.astype(np.float32)
-    channels, size, _ = shape
-    hue = class_number[:, None] * np.float32(2 * np.pi / classes) + np.array(
-        [0, 2.1, 4.2], np.float32
-    )
+    channels, *sides = shape
+    of_channel = np.float32(2.1) * np.arange(channels, dtype=np.float32)
+    hue = class_number[:, None] * np.float32(2 * np.pi / classes) + of_channel
     random_tint = 0.1 * random.standard_normal((n, channels), np.float32)
-    tint = 0.15 * np.sin(hue[:, :channels]) + random_tint
+    tint = 0.15 * np.sin(hue) + random_tint
     phase, contrast = _uniform(random, n, (0, 2 * np.pi), (0.2, 0.4))
     angle = class_number * np.float32(np.pi / classes)
-    grating = contrast * _gratings(size, angle, 2 + class_number % 3, phase)
-    grating += 0.25 * _gratings(size, *_uniform(random, n, (0, np.pi), (1, 6), (0, 2 * np.pi)))
+    grating = contrast * _gratings(sides, angle, 2 + class_number % 3, phase)
+    grating += 0.25 * _gratings(sides, *_uniform(random, n, (0, np.pi), (1, 6), (0, 2 * np.pi)))
     noise = 0.3 * random.random((n, *shape), np.float32) - 0.15
     light = tint[:, :, None, None] + grating.transpose(2, 0, 1)[:, None] + noise
     return 1 / (1 + np.exp(-4 * light))  # clipping would make ties in a max-pool
 
 
 def make_examples(
-    source: Source, n: int, random: np.random.Generator, vocabulary: int | None = None
+    shapes: ExampleShapes, n: int, random: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return n inputs in the shape that the source's models take, and labels (n,) int64 from 0, or
-    (n, length) for a source with one at each place, or targets (n, outputs) float32.
+    """Return n inputs in a model's shapes, and labels int64 from 0 or targets float32.
 
-    Pictures are (n, channels, height, width) float32 in (0, 1), not rounded to 256 levels;
-    sequences are (n, length) int32, with each id below the vocabulary equally likely. vocabulary:
-    None for IMDB's words without bigrams, for 57 or 65 characters, or for the source's own.
+    Pictures are float32 in (0, 1), not rounded to 256 levels; each token id is equally likely.
     """
-    match source:
-        case CIFAR10():
-            labels = random.integers(0, CLASSES, n)
-            return make_pictures(labels, random), labels
-        case MNIST():
-            labels = random.integers(0, CLASSES, n)
-            return make_pictures(labels, random, MNIST_SHAPE), labels
-        case Pictures(size=size, classes=classes):
-            labels = random.integers(0, classes, n)
-            return make_pictures(labels, random, (3, size, size), classes), labels
-        case IMDB(words=words, length=length):
-            labels = random.integers(0, 2, n)
-            return random.integers(0, vocabulary or words, (n, length), np.int32), labels
-        case Text(length=length):
-            characters = vocabulary or TEXT_VOCABULARY
-            labels = random.integers(0, characters, n)
-            return random.integers(0, characters, (n, length), np.int32), labels
-        case TinyShakespeare(length=length):
-            characters = vocabulary or SHAKESPEARE_VOCABULARY
-            both = random.integers(0, characters, (2, n, length), np.int32)
-            return both[0], both[1].astype(np.int64)
-        case TokenIds():
-            made = make_token_ids(source, n, random, vocabulary)
-            return made.inputs, made.labels.astype(np.int64)
-        case NormalNumbers():
-            made = make_numbers(source, n, random)
-            return made.inputs, made.labels
-        case _:
-            raise TypeError(f"{type(source).__name__} is not a source of data")
+    if shapes.classes is None:
+        made = (_make_numbers if shapes.vocabulary is None else _make_token_ids)(shapes, n, random)
+        return made.inputs, made.labels
+    if shapes.vocabulary is None and not shapes.are_pictures:
+        made = _make_numbers(shapes, n, random)
+        return made.inputs, made.labels.astype(np.int64)
+    labels = random.integers(0, shapes.classes, (n, *shapes.labels))
+    if shapes.vocabulary is None:
+        return make_pictures(labels, random, shapes.inputs, shapes.classes), labels
+    return random.integers(0, shapes.vocabulary, (n, *shapes.inputs), np.int32), labels
 
 
 def _uniform(random: np.random.Generator, n: int, *ranges: tuple[float, float]) -> np.ndarray:
@@ -194,8 +197,12 @@ def _uniform(random: np.random.Generator, n: int, *ranges: tuple[float, float]) 
     return random.uniform(low, high, (n, len(ranges))).astype(np.float32).T
 
 
-def _gratings(size: int, angle: np.ndarray, waves: np.ndarray, phase: np.ndarray) -> np.ndarray:
-    """Return (size, size, n) sine waves in [-1, 1]; waves: periods across the picture."""
-    y, x = np.mgrid[0:size, 0:size, 0:1][:2].astype(np.float32) / size
+def _gratings(
+    sides: Sequence[int], angle: np.ndarray, waves: np.ndarray, phase: np.ndarray
+) -> np.ndarray:
+    """Return (height, width, n) sine waves in [-1, 1]; waves: periods across the picture."""
+    height, width = sides
+    y, x = np.mgrid[0:height, 0:width, 0:1][:2].astype(np.float32)
+    y, x = y / height, x / width
     across = x * np.cos(angle) + y * np.sin(angle)
     return np.sin(2 * np.pi * waves * across + phase)

@@ -13,7 +13,6 @@ from pathlib import Path
 from threadpoolctl import threadpool_limits
 
 from .. import models
-from ..data.sources import Pictures, TokenIds
 from ..inputs.names import FLOAT32
 from ..models import Model
 from ..results.cells import Cell
@@ -38,7 +37,6 @@ PICTURES = Model(
     loss=models.SoftmaxCrossEntropy(),
     optimizer=models.SGD(learning_rate=0.01, momentum=0.9),
     batch_size=64,
-    data=Pictures(size=16, classes=4),
     source="crossbench's checkup",
 )
 TOKENS = Model(
@@ -48,7 +46,6 @@ TOKENS = Model(
     loss=models.SoftmaxCrossEntropy(),
     optimizer=models.Adam(learning_rate=1e-3, beta1=0.9, beta2=0.999, epsilon=1e-8),
     batch_size=64,
-    data=TokenIds(vocabulary=32, length=8),
     source="crossbench's checkup",
 )
 MODELS = (PICTURES, TOKENS)

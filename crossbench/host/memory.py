@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterator
 from operator import itemgetter
 
-from ..data.sources import NormalNumbers, Pictures
-from ..data.synthetic import LARGE_TEST, LARGE_TRAIN, NUMBERS_TEST, NUMBERS_TRAIN
+from ..data import synthetic
+from ..data.sources import Synthetic
 from ..inputs.errors import SpecError
 from ..models import Model
 from ..models.shortened import shortened
@@ -50,12 +50,11 @@ def _needs(model: Model, examples: int) -> Iterator[tuple[int, str]]:
     for named in model.all_layers():
         size = math.prod(named.output_shape)
         yield 4 * examples * size, f"{named.name}'s output of {examples:,} examples"
-    if isinstance(model.data, Pictures):
-        pixels = 3 * model.data.size**2
-        yield (LARGE_TRAIN + LARGE_TEST) * pixels, "the pictures"
-    if isinstance(model.data, NormalNumbers):
-        numbers = math.prod(model.data.shape) + model.data.outputs
-        yield 4 * (NUMBERS_TRAIN + NUMBERS_TEST) * numbers, "the data"
+    if isinstance(model.data, Synthetic):
+        shapes = model.example_shapes
+        size = 1 if shapes.are_pictures else 4
+        values = math.prod(shapes.inputs) + math.prod(shapes.labels)
+        yield size * values * sum(synthetic.counts(shapes)), "the data"
 
 
 def _gib(size: int) -> str:

@@ -26,14 +26,11 @@ from ..data.sources import (
     Source,
     Text,
     TinyShakespeare,
-    TokenIds,
 )
+from ..data.synthetic import MAX_BYTE_CLASSES
 from ..models.model import Model
 from ..source.training_programs import EPOCHS, Training
 from .source import beside, julia_string
-
-LANGUAGE = (Text, TinyShakespeare, TokenIds)
-"""Sources whose labels are token ids."""
 
 
 @dataclass(frozen=True)
@@ -119,12 +116,20 @@ def _draw(training: Training, examples: Split, epoch: int) -> np.ndarray:
 
 def _as_read(model: Model, array: np.ndarray, are_labels: bool = False) -> np.ndarray:
     """Return an array as the program reads it; token ids count from 1."""
-    if array.dtype.kind == "f":
-        return array.astype(np.float32)
-    if model.vocabulary is None:
-        return array.astype(np.uint8)
-    is_token = not are_labels or isinstance(model.data, LANGUAGE)
-    return (array + (1 if is_token else 0)).astype(np.int32)
+    is_token = model.vocabulary and (not are_labels or model.example_shapes.are_language)
+    return (array + 1 if is_token else array).astype(_number_type(model, are_labels).lower())
+
+
+def _number_type(model: Model, are_labels: bool = False) -> str:
+    """Return the type, in Julia, of the inputs or the labels that the program reads."""
+    shapes = model.example_shapes
+    if are_labels:
+        if shapes.classes is None:
+            return "Float32"
+        return "Int32" if shapes.vocabulary or shapes.classes > MAX_BYTE_CLASSES else "UInt8"
+    if shapes.vocabulary:
+        return "Int32"
+    return "UInt8" if shapes.are_pictures else "Float32"
 
 
 def _reads_file(training: Training) -> bool:
@@ -189,11 +194,11 @@ def _arrays(training: Training) -> Loading:
 
 def _load_arrays(model: Model) -> str:
     """Return the function that reads examples from a file of arrays."""
-    number = "Int32" if model.vocabulary else "UInt8" if model.classes else "Float32"
     return LOAD_ARRAYS.format(
         inputs=", ".join(map(str, (*model.input_shape[::-1], "examples"))),
         labels=", ".join(map(str, (*model.label_shape[::-1], "examples"))),
-        type=number,
+        type=_number_type(model),
+        label_type=_number_type(model, are_labels=True),
     )
 
 
@@ -208,11 +213,12 @@ def _draws(model: Model) -> str:
 
 def _to_batch(dialect: DataDialect, model: Model) -> str:
     """Return the function that makes a batch of examples, in the form of the model and the loss."""
-    is_language = isinstance(model.data, LANGUAGE)
+    is_language = model.example_shapes.are_language
     targets = dialect.targets(model, first=int(is_language))
     inputs = "inputs"
     if model.vocabulary is None:
-        inputs = "T.(inputs ./ 255.0f0)" if model.classes else "T.(inputs)"
+        are_pictures = model.example_shapes.are_pictures
+        inputs = "T.(inputs ./ 255.0f0)" if are_pictures else "T.(inputs)"
     return f"to_batch(inputs, labels) = ({inputs}, {targets})"
 
 
@@ -284,7 +290,7 @@ end
 LOAD_ARRAYS = """
 function load_data(file, examples)
     inputs = read!(file, Array{{{type}}}(undef, {inputs}))
-    return inputs, read!(file, Array{{{type}}}(undef, {labels}))
+    return inputs, read!(file, Array{{{label_type}}}(undef, {labels}))
 end
 """
 FLIP = "        flipped == 1 && reverse!(columns)\n"

@@ -11,8 +11,11 @@ from .. import models
 
 
 def models_json() -> str:
-    """Return a line for each model of the catalogue: its description."""
-    lines = (json.dumps(models.get(name).description()) for name in models.names())
+    """Return a line for each model of the catalogue: its description, without its data."""
+    lines = (
+        json.dumps({what: value for what, value in description.items() if what != "data"})
+        for description in (models.get(name).description() for name in models.names())
+    )
     return "[\n" + ",\n".join(lines) + "\n]"
 
 

@@ -5,7 +5,7 @@ counts; activations, dropout rates and padding are those of the CNN that the pos
 (activation before the batch norm, dropout 0.25, and 0.5 before the last layer).
 """
 
-from ..data.sources import Augmentation, Pictures
+from ..data.sources import Augmentation, Synthetic
 from . import (
     Adam,
     BatchNorm,
@@ -53,6 +53,6 @@ MODEL = Model(
     loss=SoftmaxCrossEntropy(),
     optimizer=Adam(learning_rate=1e-3, beta1=0.9, beta2=0.999, epsilon=1e-7),
     batch_size=64,
-    data=Pictures(size=256, classes=4, augmentation=Augmentation(shift=0.1, flip=True)),
+    data=Synthetic(augmentation=Augmentation(shift=0.1, flip=True)),
     source="DATAmadness, TensorFlow 2 - CPU vs GPU Performance Comparison, 2019",
 )

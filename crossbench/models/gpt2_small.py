@@ -8,7 +8,6 @@ are synthetic. An epoch has two batches.
 
 import math
 
-from ..data.sources import TokenIds
 from . import GELU, Model, SoftmaxCrossEntropy
 from .transformer import STD, Block, gpt_layers, nanogpt_optimizer
 
@@ -30,6 +29,5 @@ MODEL = Model(
     optimizer=nanogpt_optimizer(6e-4, beta2=0.95, warmup=2_000, steps=600_000),
     batch_size=12,
     batches=2,
-    data=TokenIds(vocabulary=VOCABULARY, length=LENGTH),
     source="OpenAI's GPT-2, 2019, trained as by karpathy/nanoGPT: config/train_gpt2.py",
 )

@@ -3,6 +3,7 @@
 The published model has no activation between the dense layers.
 """
 
+from ..data.sources import CIFAR10
 from . import SGD, Conv, Dense, Flatten, MaxPool, Model, ReLU, SoftmaxCrossEntropy
 
 MODEL = Model(
@@ -23,5 +24,6 @@ MODEL = Model(
     loss=SoftmaxCrossEntropy(),
     optimizer=SGD(learning_rate=0.01, momentum=0.9),
     batch_size=1000,
+    data=CIFAR10(),
     source="Flux.jl post of 2021: deep learning with Flux, CIFAR-10 in 50 batches of 1,000",
 )

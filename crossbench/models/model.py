@@ -11,7 +11,8 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from ..data.sources import CIFAR10, Source
+from ..data.dataset import ExampleShapes
+from ..data.sources import Source, Synthetic
 from ..inputs.checks import (
     SHAPE,
     Checked,
@@ -70,7 +71,8 @@ class Model(Checked):
     """Describes what is trained, and how, without any framework.
 
     input_shape: one example's, without the batch axis. batches: the number per epoch; None for all
-    of the data. source: where the model was published. Raise SpecError for a value that is not
+    of the data. source: where the model was published. data: without it, examples are made for the
+    model by a formula. Raise SpecError for a value that is not
     allowed, and ValueError if the layers do not fit one another or the loss.
     """
 
@@ -81,7 +83,7 @@ class Model(Checked):
     optimizer: Annotated[Optimizer, OPTIMIZER]
     batch_size: Size
     source: Line
-    data: Annotated[Source, SOURCE] = field(default_factory=CIFAR10)
+    data: Annotated[Source, SOURCE] = field(default_factory=Synthetic)
     batches: Annotated[int | None, optional(integer(1))] = None
     for_vocabulary: Annotated[Callable[[int], Model] | None, optional(FUNCTION)] = field(
         default=None, compare=False, repr=False
@@ -98,6 +100,9 @@ class Model(Checked):
                 self._check_tied(named, named.layer)
         if not self.trained_parameter_count:
             raise ValueError(f"the model {self.name} has no weights to train")
+        is_augmented = isinstance(self.data, Synthetic) and self.data.augmentation is not None
+        if is_augmented and not self.example_shapes.are_pictures:
+            raise ValueError(f"the model {self.name} takes no pictures: only they are augmented")
 
     def with_vocabulary(self, vocabulary: int | None) -> Model:
         """Return the model for data with that many token ids (None for pictures).
@@ -154,6 +159,10 @@ class Model(Checked):
         sequence, that of its numbers otherwise.
         """
         return self.loss.label_shape(self.output_shape)
+
+    @property
+    def example_shapes(self) -> ExampleShapes:
+        return ExampleShapes(self.input_shape, self.label_shape, self.vocabulary, self.classes)
 
     @property
     def vocabulary(self) -> int | None:

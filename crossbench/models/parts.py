@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from ..data.sources import Synthetic
 from ..inputs.checks import shown
 from ..inputs.errors import SpecError
 from .layers.dense import Residual
@@ -144,7 +145,10 @@ class _Cut:
         """Return the gradients of a chain, by the loss or by that of its output."""
         layers = tuple(named.layer for named in chain)
         shape, loss = chain[0].input_shape, loss or GivenGradient()
-        return Work(replace(self.model, name="part", input_shape=shape, layers=layers, loss=loss))
+        part = replace(
+            self.model, name="part", input_shape=shape, layers=layers, loss=loss, data=Synthetic()
+        )
+        return Work(part)
 
 
 def _trains(chain: Chain) -> bool:

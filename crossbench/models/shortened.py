@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
-from ..data.sources import Pictures
 from . import Embedding, Layer, Model, Unembedding
 from .model import with_inner_layers
 
@@ -38,25 +36,21 @@ def shortened(model: Model) -> Model:
     if smaller.training_flops <= MAX_EXAMPLE_FLOPS:
         return smaller
     smaller = replace(model, layers=without_repetitions(layers))
-    if isinstance(model.data, Pictures):
+    if model.example_shapes.are_pictures:
         return _with_smaller_pictures(smaller)
     if smaller.training_flops <= MAX_EXAMPLE_FLOPS or model.vocabulary is None:
         return smaller
-    data: Any = model.data  # each source of token ids has a length
-    length = min(MAX_LENGTH, data.length)
-    return replace(smaller, input_shape=(length,), data=replace(data, length=length))
+    return replace(smaller, input_shape=(min(MAX_LENGTH, *model.input_shape),))
 
 
 def _with_smaller_pictures(model: Model) -> Model:
     """Return the model for pictures whose sides are halved until it is small enough, or until one
     of its windows is larger than what it slides over.
     """
-    size = model.input_shape[1]
-    data: Any = model.data
-    while model.training_flops > MAX_EXAMPLE_FLOPS and size >= 2 * MIN_SIZE:
-        size //= 2
+    while model.training_flops > MAX_EXAMPLE_FLOPS and min(model.input_shape[1:]) >= 2 * MIN_SIZE:
+        channels, height, width = model.input_shape
         try:
-            model = replace(model, input_shape=(3, size, size), data=replace(data, size=size))
+            model = replace(model, input_shape=(channels, height // 2, width // 2))
         except ValueError:
             break
     return model
@@ -109,9 +103,9 @@ def left_out(model: Model) -> list[str]:
     smaller, words = shortened(model), list[str]()
     if len(smaller.layers) < len(model.layers):
         words.append(f"{len(smaller.layers)} of {len(model.layers)} layers (equal blocks repeat)")
-    if isinstance(model.data, Pictures) and smaller.input_shape != model.input_shape:
-        side, whole = smaller.input_shape[1], model.input_shape[1]
-        words.append(f"pictures of {side} by {side}, not {whole} by {whole}")
+    if model.example_shapes.are_pictures and smaller.input_shape != model.input_shape:
+        (height, width), whole = smaller.input_shape[1:], model.input_shape[1:]
+        words.append(f"pictures of {height} by {width}, not {whole[0]} by {whole[1]}")
     elif smaller.input_shape != model.input_shape:
         words.append(f"{smaller.input_shape[0]:,} of {model.input_shape[0]:,} places")
     if smaller.vocabulary != model.vocabulary:

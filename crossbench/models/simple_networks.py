@@ -1,12 +1,12 @@
 """Build the models of SciMLBenchmarks.jl's "Simple Neural Networks" (2026) from their layers.
 
-They share the loss, the optimizer and data of normal numbers. In the source the Lux and Flux rows
-minimise the sum of the squared errors, and the others the mean; here all minimise the mean.
+They share the loss, the optimizer and, without `data`, normal numbers as examples. In the source
+the Lux and Flux rows minimise the sum of the squared errors, and the others the mean; here all
+minimise the mean.
 """
 
 from __future__ import annotations
 
-from ..data.sources import NormalNumbers
 from . import Adam, Dense, Layer, MeanSquaredError, Model
 from .parameters import Shape
 
@@ -21,7 +21,6 @@ def make_model(name: str, input_shape: Shape, layers: tuple[Layer, ...], batch_s
         loss=MeanSquaredError(),
         optimizer=Adam(learning_rate=1e-3, beta1=0.9, beta2=0.999, epsilon=1e-8),
         batch_size=batch_size,
-        data=NormalNumbers(shape=input_shape, outputs=OUTPUTS),
         source="SciMLBenchmarks.jl, 2026: Simple Neural Networks",
     )
 

@@ -13,15 +13,13 @@ from typing import Any
 
 from .. import models
 from ..arguments import Names, Numbers
-from ..data import Dataset, published_path
 from ..examples import load_examples
 from ..inputs.checks import shown
 from ..inputs.errors import ProgramError, ResultsError, SpecError
 from ..models import Model
 from ..plan import make_plan
 from ..results.cells import Cell
-from ..results.comparison import Comparison, load
-from ..results.settings import Data, Settings
+from ..results.comparison import Comparison, load, without_data
 from ..spec import find_model, make_spec
 from . import of_models, of_parts
 from .choice import OF_MODEL, installed
@@ -112,7 +110,7 @@ def _of_arguments(
     spec = make_spec(**asked)
     limits = (spec.batches, spec.examples)
     fitted, dataset, described = load_examples(spec.model, spec.settings, spec.batch_sizes, limits)
-    examples = _examples(fitted, dataset, described, spec.settings)
+    examples = Examples(fitted, dataset, described, spec.settings)
     found = of_models.of_cells(make_plan(spec), examples, partial(_skip, progress))
     if described.note:
         progress(described.note)
@@ -153,19 +151,14 @@ def _of_rows(
     cells = [row.cell for row in comparison.results if row.status != "unavailable"]
     sizes = {cell.batch_size for cell in cells} or {1}
     fitted, dataset, described = load_examples(requested, settings, sizes, limits)
-    if fitted.description() != comparison.model:
+    if without_data(fitted.description()) != without_data(comparison.model):
         raise ResultsError(_differs(results, fitted))
     if (described.name, dataset.sha256()) != (data.name, data.sha256):
         raise ResultsError(
             f"cannot write programs for {results}: its data, {data.name}, is not what is here"
         )
-    examples = _examples(fitted, dataset, described, settings)
+    examples = Examples(fitted, dataset, described, settings)
     return of_models.of_cells(cells, examples, partial(_skip, progress))
-
-
-def _examples(model: Model, dataset: Dataset, data: Data, settings: Settings) -> Examples:
-    path = published_path(model.data, settings.data, data.note)
-    return Examples(model, dataset, data, settings, path)
 
 
 def of_comparison(comparison: Comparison) -> list[Program]:
@@ -180,8 +173,7 @@ def of_comparison(comparison: Comparison) -> list[Program]:
     cells = [row.cell for row in comparison.results if row.status != "unavailable"]
     try:
         model = _model_of(comparison, None, settings.model)
-        path = published_path(model.data, settings.data, data.note)
-        examples = Examples(model, None, data, settings, path and Path(path).name)
+        examples = Examples(model, None, data, settings)
         return of_models.of_cells(cells, examples, lambda cell, reason: None).programs
     except (SpecError, ResultsError):  # another version's model, or no row has a program
         return []
@@ -198,7 +190,7 @@ def _model_of(comparison: Comparison, model: str | Model | None, results: str | 
             found = found.with_vocabulary(vocabulary)
         case _:
             found = found.with_vocabulary(None)
-    if found.description() != comparison.model:
+    if without_data(found.description()) != without_data(comparison.model):
         raise ResultsError(_differs(results, found))
     return found
 

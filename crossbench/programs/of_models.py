@@ -24,15 +24,27 @@ from .program import Program, WriteFile, file_words, told_apart
 class Examples:
     """Hold what the rows of a run train on: the model that fits the data, and the data.
 
-    dataset: None for programs that nobody runs, without the arrays that they read. path: of the
-    published data; None for synthetic.
+    dataset: None for programs that nobody runs, without the arrays that they read.
     """
 
     model: Model
     dataset: datasets.Dataset | None
     data: Data
     settings: Settings
-    path: str | None
+
+    @property
+    def is_synthetic(self) -> bool:
+        return datasets.is_synthetic(self.model.data, self.settings.data, self.data.note)
+
+    @property
+    def path(self) -> str | None:
+        """Return where the published data is, for programs that nobody runs its name alone; None
+        where the examples are synthetic, or in another form than the published one.
+        """
+        found = datasets.published_path(
+            self.model.data, self.settings.data, self.data.name, self.data.note
+        )
+        return found if found is None or self.dataset else Path(found).name
 
 
 @dataclass
@@ -119,6 +131,7 @@ def _training(cell: Cell, examples: Examples, several_sizes: bool) -> Training:
         test_examples=examples.data.test_examples,
         seed=settings.seed,
         data=examples.path,
+        is_synthetic=examples.is_synthetic,
         weights=f"weights_{file_words(cell.framework)}{suffix}",
         examples=f"data{ending}{suffix}",
     )

@@ -37,6 +37,13 @@ UNREADABLE = (msgspec.MsgspecError, RecursionError, TypeError, ValueError, Overf
 raises RecursionError."""
 
 
+def without_data(model: dict[str, Any]) -> dict[str, Any]:
+    """Return the description of a model without its source of data, which the data's checksum tells
+    apart.
+    """
+    return {name: value for name, value in model.items() if name != "data"}
+
+
 @dataclass
 class Comparison:
     """Hold the result of `crossbench.run`; `crossbench.load` reads the same from a file."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..inputs.errors import ResultsError
 from ..inputs.names import Compute
 from .cells import CellResult, Group, Place
-from .comparison import Comparison
+from .comparison import Comparison, without_data
 from .epochs import Task
 from .statistics import Estimate, mean_over_models, unpaired_ratio
 
@@ -174,7 +174,7 @@ def check_same_work(comparisons: list[Comparison]) -> None:
 def _difference(first: Comparison, other: Comparison) -> str | None:
     """Return how the work of two comparisons differs, in words; None if it is the same."""
     for what, a, b in (
-        ("model", first.model, other.model),
+        ("model", without_data(first.model), without_data(other.model)),
         ("data", first.data.sha256, other.data.sha256),
         ("limit on the batches", first.data.most_batches, other.data.most_batches),
         ("limit on the examples", first.data.most_examples, other.data.most_examples),

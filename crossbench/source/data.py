@@ -13,18 +13,16 @@ import numpy as np
 
 from ..data import Dataset, synthetic
 from ..data.augmentation import STREAM
+from ..data.dataset import CLASSES
 from ..data.sources import (
     CIFAR10,
     IMDB,
     MNIST,
     Augmentation,
-    NormalNumbers,
-    Pictures,
     RandomPositions,
     Source,
     Text,
     TinyShakespeare,
-    TokenIds,
 )
 from ..models import Model
 from .statements import WIDTH, indented
@@ -51,17 +49,21 @@ class PythonData:
 def needs_arrays(training: Training) -> bool:
     """Return whether a program in Python reads the examples from a file that crossbench wrote."""
     source = training.model.data
-    is_text = isinstance(source, Text | TinyShakespeare)
-    return isinstance(source, IMDB) or (is_text and training.data is None)
+    if training.data is not None:
+        return isinstance(source, IMDB)
+    return not (training.is_synthetic and isinstance(source, CIFAR10 | MNIST))
 
 
 def example_arrays(training: Training, dataset: Dataset) -> dict[str, np.ndarray]:
     """Return the arrays of the file with examples, none where a program in Python needs none."""
     if not needs_arrays(training):
         return {}
+    train = dataset.train
+    if not isinstance(training.model.data.augmentation, RandomPositions):  # which draws from all
+        train = train.first(training.batches * training.batch_size)
     return {
         f"{name}_{part}": getattr(split, part)
-        for name, split in (("train", dataset.train), ("test", dataset.test))
+        for name, split in (("train", train), ("test", dataset.test))
         for part in ("inputs", "labels")
     }
 
@@ -94,29 +96,15 @@ def _published(source: Source) -> str:
 
 
 def _formula(training: Training) -> str:
-    """Return the function that makes synthetic examples."""
-    match training.model.data:
-        case NormalNumbers(shape=shape, outputs=outputs):
-            sizes = f"{synthetic.NUMBERS_TRAIN}, {synthetic.NUMBERS_TEST}"
-            given = {"sizes": sizes, "shape": ", ".join(map(str, shape)), "outputs": outputs}
-            return MAKE_NUMBERS.format(**given)
-        case TokenIds(vocabulary=vocabulary, length=length):
-            sizes = f"{synthetic.TOKENS_TRAIN}, {synthetic.TOKENS_TEST}"
-            given = {"sizes": sizes, "vocabulary": vocabulary, "length": length + 1}
-            return MAKE_TOKEN_IDS.format(**given)
-        case CIFAR10():
-            pictures = (10, synthetic.TRAIN, synthetic.TEST, synthetic.CIFAR_SHAPE, 10)
-        case MNIST():
-            pictures = (11, 60_000, 10_000, synthetic.MNIST_SHAPE, 10)
-        case Pictures(size=size, classes=classes):
-            large = synthetic.LARGE_TRAIN, synthetic.LARGE_TEST
-            pictures = (12, *large, (3, size, size), classes)
-        case other:
-            raise TypeError(f"no formula makes {type(other).__name__}")
-    stream, train, test, shape, classes = pictures
-    chunk = max(1, synthetic.CHUNK * 32 * 32 // (shape[1] * shape[2]))
-    given = {"stream": stream, "train": train, "test": test, "classes": classes, "chunk": chunk}
-    return MAKE_PICTURES.format(channels=shape[0], size=shape[1], **given)
+    """Return the function that makes synthetic pictures in the shapes of CIFAR-10 or MNIST."""
+    if isinstance(training.model.data, CIFAR10):
+        stream, train, test = 10, synthetic.TRAIN, synthetic.TEST
+    else:
+        stream, train, test = 11, 60_000, 10_000
+    channels, size, _ = training.model.input_shape
+    chunk = max(1, synthetic.CHUNK * 32 * 32 // size**2)
+    given = {"stream": stream, "train": train, "test": test, "classes": CLASSES, "chunk": chunk}
+    return MAKE_PICTURES.format(channels=channels, size=size, **given)
 
 
 def _batches(training: Training, channels_last: bool) -> list[str]:
@@ -152,14 +140,14 @@ def _as_arrays(model: Model, channels_last: bool, verb: str, inputs: str, labels
 
     verb: return or yield. inputs, labels: expressions of the examples.
     """
-    is_picture = len(model.input_shape) == 3
-    moved = f"{inputs}.transpose(0, 2, 3, 1)" if is_picture and channels_last else inputs
-    if isinstance(model.data, NormalNumbers):
-        made = f"{moved}.astype(options.dtype)"
-    elif is_picture:
+    is_moved = len(model.input_shape) == 3 and channels_last
+    moved = f"{inputs}.transpose(0, 2, 3, 1)" if is_moved else inputs
+    if model.vocabulary is not None:
+        made = f"{moved}.astype(np.int32)"
+    elif model.example_shapes.are_pictures:
         made = f"({moved} / np.float32(255)).astype(options.dtype)"
     else:
-        made = f"{moved}.astype(np.int32)"
+        made = f"{moved}.astype(options.dtype)"
     of_labels = f"{labels}.astype({'np.int64' if model.classes else 'options.dtype'})"
     line = f"{verb} {made}, {of_labels}"
     if len(line) <= WIDTH - 8:
@@ -214,22 +202,6 @@ def load_data():
     for name in ("train", "test"):
         yield arrays[f"{name}_inputs"], arrays[f"{name}_labels"]
 """
-MAKE_NUMBERS = '''
-def load_data():
-    """Make normal numbers, inputs and targets alike: there is nothing to learn."""
-    for n, random in zip(({sizes}), np.random.default_rng([SEED, 15]).spawn(2)):
-        inputs = random.standard_normal((n, {shape}), np.float32)
-        yield inputs, random.standard_normal((n, {outputs}), np.float32)
-'''
-MAKE_TOKEN_IDS = '''
-def load_data():
-    """Draw token ids by Zipf's law, each labelled with the next one."""
-    for n, random in zip(({sizes}), np.random.default_rng([SEED, 16]).spawn(2)):
-        cumulative = np.cumsum(1 / np.arange(1, {vocabulary} + 1))
-        drawn = random.random((n, {length})) * cumulative[-1]
-        tokens = np.searchsorted(cumulative, drawn).astype(np.int32)
-        yield tokens[:, :-1], tokens[:, 1:]
-'''
 MAKE_PICTURES = '''
 def uniform(random, n, *ranges):
     low, high = np.transpose(ranges)

@@ -26,7 +26,8 @@ class Training:
 
     model: for the data's vocabulary. device: "cpu" or "gpu". batches: steps per epoch, of the first
     examples. test_examples: those that are predicted at the end. seed: of the examples. data: the
-    directory or file with the published examples; None where they are synthetic. weights: name of
+    directory or file with the examples in the form in which they were published; None where they
+    are synthetic, or have another form. weights: name of
     the file with the initial weights. examples: that of the file with examples, where the program
     needs one.
     """
@@ -40,6 +41,7 @@ class Training:
     test_examples: int
     seed: int
     data: str | None
+    is_synthetic: bool
     weights: str
     examples: str
 

@@ -19,7 +19,7 @@ from samples import write_cifar, write_mnist
 
 from crossbench import adapters, data, models
 from crossbench.adapters.reference import ReferenceWorkload
-from crossbench.data.sources import CIFAR10, IMDB, MNIST, Text, TinyShakespeare, TokenIds
+from crossbench.data.sources import CIFAR10, IMDB, MNIST, Text, TinyShakespeare
 from crossbench.engine.assignment import Assignment, epoch_batches, save_arrays
 from crossbench.engine.parity.tensors import cast
 from crossbench.models.shortened import shortened
@@ -42,8 +42,6 @@ def small(model):
     if isinstance(model.data, IMDB):
         words = min(model.data.words, 500)
         model = replace(model, data=replace(model.data, words=words))
-    if isinstance(model.data, TokenIds):
-        model = replace(model, data=replace(model.data, vocabulary=model.vocabulary))
     return model
 
 
@@ -94,7 +92,7 @@ class Case:
     def __init__(self, adapter, name, model, directory, variant="idiomatic"):
         self.adapter, self.directory = adapter, directory
         path = published(model.data, directory)
-        dataset = data.load(model.data, str(path or "synthetic"), SEED)
+        dataset = data.load(model.data, str(path or "synthetic"), SEED, model.example_shapes)
         fitted = model.with_vocabulary(dataset.vocabulary)
         self.model = replace(fitted, batch_size=BATCH)
         save_arrays(dataset, directory)
@@ -110,6 +108,7 @@ class Case:
             test_examples=10,
             seed=SEED,
             data=None if path is None else str(path),
+            is_synthetic=path is None,
             weights=f"weights_{name}{adapter.arrays_suffix}",
             examples=f"data{adapter.arrays_suffix}",
         )
@@ -224,7 +223,7 @@ def test_the_losses_are_the_rows(run, adapter, adapter_name, name, tmp_path):
 def test_the_code_of_a_tuned_variant_is_named(adapter, adapter_name):
     if "tuned" not in adapter.variants:
         pytest.skip(f"{adapter_name} has no tuned variant")
-    training = Training(models.get("lenet5"), "tuned", "cpu", 2, 4, 4, 4, 0, None, "w", "d")
+    training = Training(models.get("lenet5"), "tuned", "cpu", 2, 4, 4, 4, 0, None, True, "w", "d")
     with pytest.raises(NotImplementedError, match=r"the code of .*:tuned is in") as error:
         adapter.training_program(training)
     root = Path(__file__).parents[2]

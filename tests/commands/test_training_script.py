@@ -160,7 +160,7 @@ def test_no_file_is_overwritten_without_force(capsys, tmp_path):
     assert files(tmp_path) == ["weights_torch.npz"]
     assert (tmp_path / "weights_torch.npz").read_text() == "mine"
     assert invoke(capsys, *words, "--force")[0] == 0
-    assert files(tmp_path) == ["train_torch.py", "weights_torch.npz"]
+    assert files(tmp_path) == ["data.npz", "train_torch.py", "weights_torch.npz"]
     assert "0.weight" in np.load(tmp_path / "weights_torch.npz")
 
 
@@ -169,7 +169,7 @@ def test_a_plugin_without_programs_is_passed_over_or_refused(tmp_path):
     lines = []
     crossbench.script(**FAST, frameworks="torch,well", out=tmp_path, progress=lines.append)
     assert [line.startswith("no program for well cpu: the adapter of ") for line in lines] == [True]
-    assert files(tmp_path) == ["train_torch.py", "weights_torch.npz"]
+    assert files(tmp_path) == ["data.npz", "train_torch.py", "weights_torch.npz"]
     with pytest.raises(SpecError, match="writes no programs"):
         crossbench.script(**FAST, frameworks="well", out=tmp_path)
 
@@ -190,7 +190,7 @@ def test_a_variant_that_is_not_named_is_passed_over(capsys, tmp_path):
     status, _, err = invoke(capsys, *words, "--out", tmp_path)
     assert status == 0
     assert "no program for torch:tuned cpu: the code of torch:tuned is in" in err
-    assert files(tmp_path) == ["train_torch.py", "weights_torch.npz"]
+    assert files(tmp_path) == ["data.npz", "train_torch.py", "weights_torch.npz"]
 
 
 def test_a_model_that_has_changed_is_refused(run, tmp_path):

@@ -1,6 +1,9 @@
 """Test the loading of CIFAR-10's files, archive and cache."""
 
 import io
+import os
+import pickle
+import shutil
 import tarfile
 
 import numpy as np
@@ -83,6 +86,159 @@ def test_an_archive_without_a_file_is_an_error(tmp_path, monkeypatch):
     files = [(name, bytes(cifar10.RECORD_BYTES)) for name in FILES[:-1]]
     with pytest.raises(DataError, match=r"lacks test_batch\.bin"):
         cifar10.unpack(write_archive(tmp_path / "a.tar.gz", files), tmp_path / "out")
+
+
+class Python2Pickler(pickle._Pickler):
+    """Write bytes as Python 2, of which the published files are, writes its strings."""
+
+    dispatch = pickle._Pickler.dispatch.copy()
+
+    def save_bytes(self, value):
+        self.write(b"T" + len(value).to_bytes(4, "little") + value)
+
+    dispatch[bytes] = save_bytes
+
+
+def pickled(value):
+    stream = io.BytesIO()
+    Python2Pickler(stream, protocol=2).dump(value)
+    return stream.getvalue().replace(b"numpy._core.multiarray", b"numpy.core.multiarray")
+
+
+def write_python_version(binary, directory):
+    """Write the Python version of a folder of the binary version, and return its folder."""
+    directory.mkdir(parents=True)
+    for name in FILES:
+        records = np.fromfile(binary / name, np.uint8).reshape(-1, cifar10.RECORD_BYTES)
+        batch = {b"data": records[:, 1:].copy(), b"labels": records[:, 0].tolist()}
+        path = directory / name.removesuffix(".bin")
+        path.write_bytes(pickled(batch | {b"batch_label": b"testing"}))
+    return directory
+
+
+def packed(directory, path):
+    """Pack a folder as the published archives are, and return the archive."""
+    with tarfile.open(path, "w:gz") as tar:
+        tar.add(directory, directory.name)
+    return path
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "folder above",
+        "archive",
+        "root of torchvision",
+        "Python",
+        "Python archive",
+        "folder with the archive",
+        "Keras",
+    ],
+)
+def test_the_same_pictures_come_in_many_forms(tmp_path, cifar_directory, form):
+    expected = data.load(CIFAR10(), str(cifar_directory), 0)
+    root = tmp_path / "root"
+    root.mkdir()
+    python = root / "cifar-10-batches-py"
+    match form:
+        case "folder above":
+            found, named = cifar_directory.rename(root / "cifar-10-batches-bin"), root
+        case "archive":
+            found = named = packed(cifar_directory, root / "cifar-10-binary.tar.gz")
+        case "Python":
+            found = named = write_python_version(cifar_directory, python)
+        case "Python archive":
+            write_python_version(cifar_directory, python)
+            found = named = packed(python, tmp_path / "any name")
+        case "root of torchvision":  # has both the folder and the archive
+            found, named = write_python_version(cifar_directory, python), root
+            packed(python, root / "cifar-10-python.tar.gz")
+        case "folder with the archive":
+            found, named = packed(cifar_directory, root / "cifar-10-binary.tar.gz"), root
+        case "Keras":
+            inner = root / "datasets/cifar-10-batches-py-target/cifar-10-batches-py"
+            found, named = write_python_version(cifar_directory, inner), root
+    dataset = data.load(CIFAR10(), str(named), 0)
+    assert dataset.sha256() == expected.sha256()
+    assert dataset.name.endswith(f" in {found}")
+    path = data.published_path(CIFAR10(), str(named), dataset.name, None)
+    assert path == (str(found) if form == "folder above" else None)
+
+
+def test_a_pickle_that_would_run_a_command_runs_none(tmp_path, cifar_directory):
+    class Command:
+        def __reduce__(self):
+            return os.system, (f"touch {tmp_path / 'ran'}",)
+
+    python = write_python_version(cifar_directory, tmp_path / "cifar-10-batches-py")
+    file = python / "data_batch_3"
+    file.write_bytes(pickle.dumps(Command()))
+    assert error_line(python) == (
+        f"{file} is damaged: it is no pickle of arrays (it calls posix.system)"
+    )
+    assert not (tmp_path / "ran").exists()
+    pickle.loads(file.read_bytes())  # it would have
+    assert (tmp_path / "ran").exists()
+
+
+def error_line(path):
+    with pytest.raises(DataError) as caught:
+        data.load(CIFAR10(), str(path), 0)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+PIXELS = np.zeros((2, 3072), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "it is no pickle of arrays (EOFError)"),
+        (pickled([1]), "it holds no dictionary"),
+        (pickled({}), "its data is no array (n, 3,072) of bytes"),
+        (pickled({b"data": PIXELS[:0], b"labels": []}), "its data is no array"),
+        (pickled({b"data": PIXELS / 1, b"labels": [1, 2]}), "its data is no array"),
+        (pickled({b"data": PIXELS, b"labels": [1]}), "its labels are no list of 2"),
+        (pickled({b"data": PIXELS, b"labels": [1, "a"]}), "its labels are no numbers from 0 to 9"),
+        (pickled({b"data": PIXELS, b"labels": [1, 10]}), "record 1 has the label 10, over 9"),
+        (pickled({b"data": PIXELS, b"labels": [1, 2]})[:-2000], "it is no pickle of arrays (pick"),
+    ],
+)
+def test_a_damaged_pickle_is_named(tmp_path, cifar_directory, content, message):
+    python = write_python_version(cifar_directory, tmp_path / "py")
+    (python / "test_batch").write_bytes(content)
+    assert error_line(python).startswith(f"{python / 'test_batch'} is damaged: {message}")
+
+
+def test_a_pickle_of_python_3_is_read(tmp_path, cifar_directory):
+    python = write_python_version(cifar_directory, tmp_path / "py")
+    for path in python.iterdir():
+        batch = pickle.loads(path.read_bytes(), encoding="bytes")
+        text = {key.decode(): value for key, value in batch.items()}
+        path.write_bytes(pickle.dumps(text, protocol=2))
+    assert len(data.load(CIFAR10(), str(python), 0).train) == 100
+
+
+def test_what_is_no_cifar10_is_refused_with_what_is_taken(tmp_path, cifar_directory):
+    takes = "--data takes auto, synthetic, or CIFAR-10's binary or Python version: its folder, a f"
+    (tmp_path / "text").write_text("text")
+    (tmp_path / "empty").mkdir()
+    foreign = packed(tmp_path / "empty", tmp_path / "foreign.tar.gz")
+    for name, what in (("text", "is not"), ("empty", "holds no"), ("foreign.tar.gz", "holds no")):
+        assert error_line(tmp_path / name).startswith(f"{tmp_path / name} {what} CIFAR-10: {takes}")
+    assert error_line(tmp_path / "none").startswith(f"{tmp_path / 'none'} is missing: {takes}")
+    foreign.write_bytes(foreign.read_bytes()[:20])
+    assert error_line(foreign).startswith(f"{foreign} is damaged: ")
+    (cifar_directory / "test_batch.bin").unlink()
+    lacking = packed(cifar_directory, tmp_path / "lacking.tar.gz")
+    assert error_line(lacking) == f"{lacking} is damaged: it lacks test_batch.bin"
+
+
+def test_two_folders_are_not_chosen_between(tmp_path, cifar_directory):
+    shutil.copytree(cifar_directory, tmp_path / "other")
+    message = f"{tmp_path} holds {cifar_directory} and {tmp_path / 'other'}: name one of them"
+    assert error_line(tmp_path) == message
 
 
 def test_auto_falls_back_to_synthetic_pictures(monkeypatch, tmp_path):

@@ -64,6 +64,22 @@ def test_ids_follow_the_frequency_of_words_and_padding_comes_first(directory):
     assert dataset.name == f"IMDB reviews in {directory}"
 
 
+@pytest.mark.parametrize("form", ["folder above", "archive", "folder with the archive"])
+def test_the_same_reviews_come_in_many_forms(tmp_path, directory, form):
+    expected, root = load(directory), tmp_path / "root"
+    root.mkdir()
+    found = directory
+    if form == "folder above":
+        found = directory.rename(root / "aclImdb")
+    else:
+        found = root / "aclImdb_v1.tar.gz"
+        with tarfile.open(found, "w:gz") as tar:
+            tar.add(directory, "aclImdb")
+    dataset = load(found if form == "archive" else root)
+    assert dataset.sha256() == expected.sha256()
+    assert dataset.name == f"IMDB reviews in {found}"
+
+
 def test_rare_words_share_an_id_and_long_reviews_lose_their_beginning(directory):
     dataset = load(directory, words=6, length=4)
     assert [1, 2, 5, 2] not in dataset.train.inputs.tolist()
@@ -256,7 +272,7 @@ def test_a_missing_folder_is_named(directory):
     (directory / "test/pos").write_text("a file")
     assert f"{directory}/test/pos is missing" in error_line(directory)
     file = directory / "train/neg/0_7.txt"
-    assert error_line(file).startswith(f"{file} is not a directory: --data takes")
+    assert error_line(file).startswith(f"{file} is not IMDB: --data takes auto, synthetic, or")
 
 
 def test_a_review_that_is_not_utf8_is_named(directory):

@@ -126,8 +126,74 @@ def test_a_directory_in_place_of_a_file_is_named(directory):
 
 
 def test_a_file_in_place_of_the_directory_is_an_error(directory):
-    with pytest.raises(DataError, match="is not a directory: --data takes auto, synthetic or"):
+    with pytest.raises(DataError, match="is not MNIST: --data takes auto, synthetic, "):
         load(directory / IMAGES)
+
+
+def write_npz(path, of, **changed):
+    """Write the examples of a data set as Keras does, and return the file's path."""
+    arrays = {
+        "x_train": of.train.inputs[:, 0],
+        "y_train": of.train.labels,
+        "x_test": of.test.inputs[:, 0],
+        "y_test": of.test.labels,
+    }
+    np.savez(path, **{name: a for name, a in (arrays | changed).items() if a is not None})
+    return path
+
+
+@pytest.mark.parametrize("form", ["folder above", "Keras' file", "folder of Keras' file"])
+def test_the_same_digits_come_in_many_forms(tmp_path, directory, form):
+    expected, root = load(directory), tmp_path / "root"
+    root.mkdir()
+    if form == "folder above":  # as torchvision makes it
+        (root / "MNIST").mkdir()
+        found, named = directory.rename(root / "MNIST" / "raw"), root
+    else:
+        found = write_npz(root / "mnist.npz", expected)
+        named = found if form == "Keras' file" else root
+    dataset = load(named)
+    assert dataset.sha256() == expected.sha256()
+    assert dataset.name.endswith(f" in {found}")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"x_test": None}, "is damaged: 'x_test is not a file in the archive'"),
+        (
+            {"x_test": np.zeros((2, 28, 27), np.uint8)},
+            r"is damaged: x_test is (2, 28, 27) uint8, w",
+        ),
+        ({"x_test": np.zeros((2, 28, 28))}, "is damaged: x_test is (2, 28, 28) float64, where"),
+        ({"y_test": np.zeros((2, 1), np.uint8)}, "is damaged: y_test is (2, 1) uint8, where"),
+        ({"y_test": np.zeros(3, np.uint8)}, "has 3 labels, but x_test 2 pictures"),
+        ({"y_test": np.full(2, 10, np.uint8)}, "is damaged: label 0 is 10, over 9"),
+        ({"y_test": np.array([{}, {}])}, "is damaged: Object arrays cannot be loaded"),
+    ],
+)
+def test_a_damaged_npz_is_named(tmp_path, directory, changed, message):
+    path = write_npz(tmp_path / "mnist.npz", load(directory), **changed)
+    with pytest.raises(DataError) as caught:
+        load(path)
+    assert str(caught.value).startswith(f"{path} {message}")
+
+
+@pytest.mark.parametrize("kept", [4, 100, 0.5, -1])
+def test_a_truncated_npz_is_an_error(tmp_path, directory, kept):
+    path = write_npz(tmp_path / "mnist.npz", load(directory))
+    raw = path.read_bytes()
+    path.write_bytes(raw[: int(kept * len(raw)) if isinstance(kept, float) else kept])
+    with pytest.raises(DataError, match=f"^{path} is damaged: "):
+        load(path)
+
+
+def test_an_npz_of_many_bytes_is_refused_unread(tmp_path, directory, monkeypatch):
+    path = write_npz(tmp_path / "mnist.npz", load(directory))
+    monkeypatch.setattr(mnist, "MAX_FILE_BYTES", path.stat().st_size)
+    np.savez_compressed(path, x_train=np.zeros((100, 28, 28), np.uint8))
+    with pytest.raises(DataError, match=f"^{path} is too large: it holds 78,528 bytes"):
+        load(path)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 from caches import trust
 
 from crossbench import data
-from crossbench.data import shakespeare, synthetic, synthetic_text
+from crossbench.data import shakespeare, synthetic_text
 from crossbench.data.sources import RandomPositions, TinyShakespeare
 from crossbench.engine.batches import AugmentedBatches
 from crossbench.inputs.errors import DataError
@@ -91,10 +91,3 @@ def test_a_batch_may_have_more_blocks_than_the_text():
     assert len(train) < 1_000
     drawn = shakespeare.draw_blocks(train, 1_000, np.random.default_rng(0))
     assert drawn.inputs.shape == drawn.labels.shape == (1_000, 4)
-
-
-def test_shakespeares_examples_have_a_label_at_each_place():
-    inputs, labels = synthetic.make_examples(SOURCE, 600, np.random.default_rng(0), 30)
-    assert inputs.shape == labels.shape == (600, 4)
-    assert (inputs.dtype, labels.dtype) == (np.int32, np.int64)
-    assert set(inputs.ravel()) == set(labels.ravel()) == set(range(30))

@@ -6,7 +6,8 @@ import pytest
 from crossbench import data
 from crossbench.adapters.reference import ADAPTER
 from crossbench.data import synthetic, synthetic_reviews, synthetic_text
-from crossbench.data.sources import CIFAR10, IMDB, MNIST, NormalNumbers, Pictures, Text, TokenIds
+from crossbench.data.dataset import Dataset, ExampleShapes
+from crossbench.data.sources import IMDB, Synthetic, Text
 from crossbench.engine.batches import array_batches, as_inputs
 from crossbench.inputs.errors import DataError
 from crossbench.workload import Job
@@ -73,33 +74,59 @@ def nearest_mean_accuracy(dataset):
     return (distances.argmin(1) == dataset.test.labels).mean()
 
 
-def test_large_pictures_have_their_size_and_classes():
-    source = Pictures(size=64, classes=4)
-    first, again, other = (synthetic.load_pictures(source, seed, 600, 100) for seed in (0, 0, 1))
+def shapes(inputs, labels=(), vocabulary=None, classes=None):
+    return ExampleShapes(inputs, labels, vocabulary, classes)
+
+
+def test_pictures_have_the_models_shape_and_classes():
+    of_model = shapes((3, 64, 48), classes=4)
+    first, again, other = (synthetic.load(of_model, seed) for seed in (0, 0, 1))
     assert first.sha256() == again.sha256() != other.sha256()
-    assert first.train.inputs.shape == (600, 3, 64, 64)
+    assert first.name == "pictures of 64 × 48 by formula (seed 0)"
+    assert first.train.inputs.shape == (21_845, 3, 64, 48)
     assert first.train.inputs.dtype == np.uint8
     assert set(first.train.labels) == set(first.test.labels) == set(range(4))
-    assert nearest_mean_accuracy(first) > 0.4  # 0.25 is chance
+    square = synthetic.make_split(600, np.random.default_rng(0), (5, 64, 64), 4)
+    test = synthetic.make_split(100, np.random.default_rng(1), (5, 64, 64), 4)
+    assert nearest_mean_accuracy(Dataset("", square, test)) > 0.4  # 0.25 is chance
 
 
-def test_large_pictures_are_always_synthetic(tmp_path, monkeypatch):
-    monkeypatch.setattr(synthetic.load_pictures, "__defaults__", (20, 10))
-    source = Pictures(size=16)
-    auto, named = (data.load(source, where, 5) for where in ("auto", "synthetic"))
+@pytest.mark.parametrize(
+    ("of_model", "expected"),
+    [
+        (shapes((3, 256, 256), classes=4), (1_024, 128)),
+        (shapes((3, 32, 32), classes=10), (50_000, 8_192)),
+        (shapes((3, 4096, 4096), classes=4), (16, 16)),
+        (shapes((32,), (10,)), (16_384, 1_024)),
+        (shapes((1_024,), (1_024,), 50_257, 50_257), (256, 32)),
+        (shapes((100,), (), 50, 2), (2_621, 327)),
+    ],
+)
+def test_there_are_fewer_of_large_examples(of_model, expected):
+    assert synthetic.counts(of_model) == expected
+
+
+def test_a_thousand_classes_have_labels_of_their_own():
+    labels = synthetic.load(shapes((1, 2, 2), classes=1_000), 0).train.labels
+    assert (labels.dtype, len(set(labels.tolist()))) == (np.int32, 1_000)
+
+
+def test_examples_of_a_model_are_always_synthetic(tmp_path):
+    of_model = shapes((3,), (2,))
+    auto, named = (data.load(Synthetic(), where, 5, of_model) for where in ("auto", "synthetic"))
     assert auto.sha256() == named.sha256()
     assert auto.note is None
     with pytest.raises(DataError, match=f"^{tmp_path} cannot be used: .* are always synthetic"):
-        data.load(source, str(tmp_path), 0)
+        data.load(Synthetic(), str(tmp_path), 0, of_model)
 
 
 def test_token_ids_follow_zipfs_law():
-    source = TokenIds(vocabulary=1_000, length=500)
-    first, again, other = (synthetic.load_token_ids(source, seed) for seed in (0, 0, 1))
+    of_model = shapes((500,), (500,), 1_000, 1_000)
+    first, again, other = (synthetic.load(of_model, seed) for seed in (0, 0, 1))
     assert first.sha256() == again.sha256() != other.sha256()
     assert first.name == "token ids by Zipf's law (seed 0)"
-    assert first.train.inputs.shape == first.train.labels.shape == (256, 500)
-    assert first.test.inputs.shape == (32, 500)
+    assert first.train.inputs.shape == first.train.labels.shape == (524, 500)
+    assert first.test.inputs.shape == (65, 500)
     assert first.train.inputs.dtype == first.train.labels.dtype == np.int32
     np.testing.assert_array_equal(first.train.inputs[:, 1:], first.train.labels[:, :-1])
     seen = np.bincount(first.train.inputs.ravel(), minlength=1_000)
@@ -108,9 +135,16 @@ def test_token_ids_follow_zipfs_law():
         assert seen[token_id] * (token_id + 1) == pytest.approx(seen[0], rel=0.2)
 
 
+def test_sequences_of_a_class_have_a_most_frequent_id_of_their_own():
+    split = synthetic.load(shapes((40,), (), 50, 3), 0).train
+    assert split.inputs.max() < 50
+    for label in range(3):
+        assert np.bincount(split.inputs[split.labels == label].ravel()).argmax() == label
+
+
 def test_normal_numbers_are_independent_and_normal():
-    source = NormalNumbers(shape=(2, 3, 4), outputs=5)
-    first, again, other = (synthetic.load_numbers(source, seed) for seed in (0, 0, 1))
+    of_model = shapes((2, 3, 4), (5,))
+    first, again, other = (synthetic.load(of_model, seed) for seed in (0, 0, 1))
     assert first.sha256() == again.sha256() != other.sha256()
     assert first.name == "normal numbers (seed 0)"
     assert first.vocabulary is None
@@ -127,21 +161,11 @@ def test_normal_numbers_are_independent_and_normal():
     assert (first.train.inputs[:1_024] != first.test.inputs).any()
 
 
-def test_normal_numbers_are_always_synthetic(tmp_path):
-    source = NormalNumbers(shape=(3,), outputs=2)
-    auto, named = (data.load(source, where, 5) for where in ("auto", "synthetic"))
-    assert auto.sha256() == named.sha256()
-    assert auto.note is None
-    with pytest.raises(DataError, match=f"^{tmp_path} cannot be used: .* numbers are always synth"):
-        data.load(source, str(tmp_path), 0)
-
-
-def test_examples_of_numbers_fit_the_source():
-    source = NormalNumbers(shape=(3, 4), outputs=2)
-    inputs, targets = synthetic.make_examples(source, 600, np.random.default_rng(0))
-    assert (inputs.shape, targets.shape) == ((600, 3, 4), (600, 2))
-    assert inputs.dtype == targets.dtype == np.float32
-    assert inputs.std() == pytest.approx(1, abs=0.05)
+def test_numbers_of_a_class_have_their_own_mean_in_training_and_test():
+    dataset = synthetic.load(shapes((8,), classes=3), 0)
+    means = [dataset.train.inputs[dataset.train.labels == k].mean(0) for k in range(3)]
+    distances = ((dataset.test.inputs[:, None] - np.array(means)) ** 2).sum(2)
+    assert (distances.argmin(1) == dataset.test.labels).mean() > 0.8  # 0.33 is chance
 
 
 def test_synthetic_reviews_get_ids_like_imdbs():
@@ -200,7 +224,7 @@ def test_a_synthetic_text_has_nietzsches_characters():
     for seed in (0, 1):
         text = synthetic_text.write(seed)
         assert len(text) == 600_000
-        assert len(set(text.lower())) == synthetic.TEXT_VOCABULARY == 57
+        assert len(set(text.lower())) == 57
         assert max(map(len, text.splitlines())) < 100
 
 
@@ -223,8 +247,11 @@ def test_the_next_character_of_a_text_can_be_learned():
     assert share[1] + 0.1 < share[4] < 0.95
 
 
-def test_examples_of_cifar10_are_those_of_the_published_deviations():
-    inputs, labels = synthetic.make_examples(CIFAR10(), 20, np.random.default_rng([0, 64]))
+PICTURES = shapes((3, 32, 32), classes=10)
+
+
+def test_examples_of_pictures_are_those_of_the_published_deviations():
+    inputs, labels = synthetic.make_examples(PICTURES, 20, np.random.default_rng([0, 64]))
     random = np.random.default_rng([0, 64])
     expected = random.integers(0, 10, 20)
     np.testing.assert_array_equal(labels, expected)
@@ -232,38 +259,39 @@ def test_examples_of_cifar10_are_those_of_the_published_deviations():
 
 
 @pytest.mark.parametrize(
-    ("source", "shape", "classes"),
-    [
-        (CIFAR10(), (3, 32, 32), 10),
-        (MNIST(), (1, 28, 28), 10),
-        (Pictures(size=48, classes=4), (3, 48, 48), 4),
-    ],
+    "of_model", [PICTURES, shapes((1, 28, 28), classes=10), shapes((3, 48, 32), classes=4)]
 )
-def test_examples_of_pictures_fit_the_source(source, shape, classes):
-    inputs, labels = synthetic.make_examples(source, 64, np.random.default_rng([0, 64]))
-    assert inputs.shape == (64, *shape)
+def test_examples_of_pictures_have_the_models_shapes(of_model):
+    inputs, labels = synthetic.make_examples(of_model, 64, np.random.default_rng([0, 64]))
+    assert inputs.shape == (64, *of_model.inputs)
     assert inputs.dtype == np.float32
     assert labels.dtype == np.int64
-    assert set(labels) == set(range(classes))
+    assert set(labels) == set(range(of_model.classes))
     assert 0 < inputs.min() < inputs.max() < 1
     for axis in (2, 3):
         assert (np.diff(inputs, axis=axis) == 0).mean() < 1e-5
 
 
+@pytest.mark.parametrize("labels", [(), (40,)])
+def test_examples_of_sequences_have_the_models_shapes(labels):
+    of_model = shapes((40,), labels, 2_000, 57)
+    inputs, targets = synthetic.make_examples(of_model, 600, np.random.default_rng(0))
+    assert (inputs.shape, targets.shape) == ((600, 40), (600, *labels))
+    assert (inputs.dtype, targets.dtype) == (np.int32, np.int64)
+    assert set(targets.ravel()) == set(range(57))
+    assert inputs.min() >= 0
+    assert 1_980 <= inputs.max() < 2_000
+
+
 @pytest.mark.parametrize(
-    ("source", "vocabulary", "highest", "classes"),
+    ("of_model", "dtype"),
     [
-        (REVIEWS, None, 2_000, 2),
-        (REVIEWS, 50_000, 50_000, 2),
-        (PIECES, None, 57, 57),
-        (PIECES, 30, 30, 30),
+        (shapes((3, 4), (2,)), np.float32),
+        (shapes((3, 4), classes=5), np.int64),
+        (shapes((3, 4), (3,), classes=5), np.int64),
     ],
 )
-def test_examples_of_sequences_fit_the_source(source, vocabulary, highest, classes):
-    inputs, labels = synthetic.make_examples(source, 600, np.random.default_rng(0), vocabulary)
-    assert inputs.shape == (600, source.length)
-    assert inputs.dtype == np.int32
-    assert labels.dtype == np.int64
-    assert set(labels) == set(range(classes))
-    assert inputs.min() >= 0
-    assert 0.99 * highest - 1 <= inputs.max() < highest
+def test_examples_of_numbers_have_the_models_shapes(of_model, dtype):
+    inputs, labels = synthetic.make_examples(of_model, 600, np.random.default_rng(0))
+    assert (inputs.shape, labels.shape) == ((600, 3, 4), (600, *of_model.labels))
+    assert (inputs.dtype, labels.dtype) == (np.float32, dtype)

@@ -15,8 +15,7 @@ from crossbench.data.sources import (
     IMDB,
     MNIST,
     Augmentation,
-    NormalNumbers,
-    Pictures,
+    Synthetic,
     Text,
 )
 from crossbench.inputs.errors import SpecError
@@ -237,13 +236,6 @@ def test_a_decay_is_not_negative():
         (lambda: IMDB(words=50, length=9, bigrams=2), "IMDB: bigrams must be True or False, not 2"),
         (lambda: Text(length=8, step=0), "Text: step must be a whole number from 1"),
         (lambda: Text(length=0, step=3), "Text: length must be a whole number from 1 to 10,000"),
-        (lambda: Pictures(size=0), "Pictures: size must be a whole number from 1"),
-        (lambda: Pictures(size=2.5), "Pictures: size must be a whole number from 1"),
-        (lambda: Pictures(classes=0), "Pictures: classes must be a whole number from 1 to 256"),
-        (lambda: Pictures(classes=300), "Pictures: classes must be a whole number from 1 to 256"),
-        (lambda: NormalNumbers(shape=(), outputs=1), "NormalNumbers: shape must be one, two or"),
-        (lambda: NormalNumbers(shape=(0,), outputs=1), "NormalNumbers: shape must be one, two or"),
-        (lambda: NormalNumbers(shape=(3,), outputs=0), "NormalNumbers: outputs must be a whole"),
         (lambda: Augmentation(-0.1, True), "Augmentation: shift must be a number from 0 to 1"),
         (lambda: Augmentation(1.5, True), "Augmentation: shift must be a number from 0 to 1"),
         (lambda: Augmentation(math.nan, True), "Augmentation: shift must be a number from 0 to 1"),
@@ -382,7 +374,7 @@ def test_the_simple_networks_predict_normal_numbers():
     for model in map(models.get, named):
         assert model.loss == MeanSquaredError()
         assert model.classes is None
-        assert model.data == NormalNumbers(shape=model.input_shape, outputs=10)
+        assert (model.data, model.label_shape) == (Synthetic(), (10,))
     gelus = [type(n.layer).__name__ for n in models.get("mlp7_gelu").named_layers()]
     assert gelus == [*6 * ("Dense", "GELU"), "Dense"]
     convolutions = [n for n in models.get("resnet_small").all_layers() if isinstance(n.layer, Conv)]

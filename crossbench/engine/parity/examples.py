@@ -96,7 +96,7 @@ def proof_batches(model: Model, seed: int = SEED, dtype: str = "float64") -> Arr
     """
     random = np.random.default_rng([seed, 64])
     size = batch_size(model)
-    inputs, labels = synthetic.make_examples(model.data, STEPS * size, random, model.vocabulary)
+    inputs, labels = synthetic.make_examples(model.example_shapes, STEPS * size, random)
     if model.vocabulary is None:
         inputs = inputs.astype(dtype)
     if model.classes is None:
