@@ -241,7 +241,10 @@ class Workload(Protocol):
         which fetches the last batch's gradients, those of `loss_and_gradients`. The engine times
         this call, to know what a part of the model takes.
         """
-        raise NotImplementedError("the adapter has no backward_epoch()")
+        reason = (
+            "the adapter has no backward_epoch()"  # raised at once, it would be abstract to mypy
+        )
+        raise NotImplementedError(reason)
 
     def predict_epoch(self) -> np.ndarray:
         """Return the logits of every batch that `place` took, in order, in inference mode.

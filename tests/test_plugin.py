@@ -1,4 +1,4 @@
-"""The package in examples/plugin, installed: it is found, and it agrees with the reference.
+"""The packages in examples/, installed: they are found, and agree with the reference.
 
 Of the conformance suite only CHOSEN runs here, in about 80 seconds of one core; all of it takes
 about 210. Left for a run by hand, with the command of docs/extending/framework.md: the LeNet,
@@ -6,6 +6,7 @@ batches of other sizes, streamed ones, that predictions and gradients change not
 training can start anew.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -18,6 +19,26 @@ from crossbench.workload import versions
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "examples" / "plugin"
+PACKAGES = {"equinox": PACKAGE, "plain_numpy": ROOT / "examples" / "plugin_adapter"}
+NOISE = re.compile(
+    r"interquartile range|operating system's kernel|not significantly|other processes|the host|"
+    r"of the best one|process was stopped"
+)
+"""What the remarks have that a busy machine causes."""
+ORDINARY_RUN = """
+import json, sys
+import crossbench
+from crossbench.models import SGD, Dense, Flatten, Model, ReLU, SoftmaxCrossEntropy
+from crossbench.report.remarks import remarks
+
+model = Model(
+    "perceptron", (3, 8, 8), (Flatten(), Dense(64), ReLU(), Dense(10)), SoftmaxCrossEntropy(),
+    SGD(0.01, 0.9), 64, "the tests",
+)
+found = crossbench.run([sys.argv[1], "reference"], "cpu", model=model, batches=8, rounds=2)
+told = [text for row in found.results for text in remarks(found, row)]
+print(json.dumps([[found.is_ranked(row) for row in found.results], told]))
+"""
 CHOSEN = (
     "agrees_with_the_reference and not lenet",  # each layer, loss and optimizer that it has
     "weights_come_back",
@@ -35,14 +56,15 @@ TRANSFORMERS = ("speaking", "patched")
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
-    """Install the package into a folder; return the environment of a process that has it."""
+    """Install the packages into a folder; return the environment of a process that has them."""
     for framework in ("equinox", "jax"):
         if not versions(framework):
             pytest.skip(f"{framework} is not installed")
     site = tmp_path_factory.mktemp("site")
     # without a network: hatchling is installed, as the tests' requirements say
     offline = ["--no-deps", "--no-build-isolation", "--no-index"]
-    run(["pip", "install", *offline, "--target", site, PACKAGE], os.environ)
+    for package in PACKAGES.values():
+        run(["pip", "install", *offline, "--target", site, package], os.environ)
     path = [str(site), str(ROOT), os.environ.get("PYTHONPATH", "")]
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, path))}
 
@@ -61,6 +83,37 @@ def test_the_installed_package_is_found(environment):
     (row,) = [line for line in out.splitlines() if line.startswith("equinox ")]
     assert " ready " in row
     assert f"equinox {versions('equinox')['equinox']}" in row
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_an_ordinary_run_has_no_remark_but_noise(environment, name):
+    done = subprocess.run(
+        [sys.executable, "-c", ORDINARY_RUN, name], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    ranked, told = json.loads(done.stdout.splitlines()[-1])
+    assert ranked == [True, True], told
+    assert [text for text in told if not NOISE.search(text)] == []
+
+
+@pytest.mark.long
+def test_the_check_names_the_layers_that_a_package_lacks(environment):
+    out = run(["crossbench", "doctor", "--check", "--frameworks", ",".join(PACKAGES)], environment)
+    lines = dict(re.findall(r"^(\S+) cpu +(.*)$", out, re.M))
+    lacks = "does not support the model tokens (the Equinox adapter does not support the layer Mult"
+    assert lines["equinox"].startswith(lacks)
+    assert "; agrees in the model pictures, the largest deviation is " in lines["equinox"]
+    assert re.match(
+        r"does not support the model pictures \(.* layer Conv\(.*\) and the model tokens \(.*\)$",
+        lines["plain_numpy"],
+    )
+
+
+def test_the_documentation_lists_what_the_examples_take_from_crossbench():
+    page = (ROOT / "docs" / "extending" / "framework.md").read_text()
+    for path in (ROOT / "examples").rglob("*.py"):
+        for line in re.findall(r"^from (crossbench(?:\.\w+)*) import", path.read_text(), re.M):
+            assert f"| `{line}` |" in page, f"{path} takes what the page does not list"
 
 
 def test_what_is_not_installed_is_named_with_the_command(environment):

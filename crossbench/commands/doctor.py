@@ -58,8 +58,8 @@ def main(arguments: list[str]) -> int:
         verdicts = check(*chosen, progress=display.begin)
     wants_json = options.format == "json"
     write_stdout(as_json(verdicts) if wants_json else verdict_lines(verdicts))
-    agree = any(verdict.status == "agrees" for verdict in verdicts)
-    return int(not agree or any(verdict.is_wrong for verdict in verdicts))
+    can_run = any(verdict.status in ("agrees", "does not support") for verdict in verdicts)
+    return int(not can_run or any(verdict.is_wrong for verdict in verdicts))
 
 
 def _parser() -> Parser:
@@ -177,13 +177,21 @@ def as_json(verdicts: list[Verdict] | None = None) -> str:
 def _line(verdict: Verdict) -> str:
     """Return how a cell did, and what to do where it did not agree."""
     if verdict.status == "agrees":
-        return (
-            f"agrees; the largest deviation is {verdict.deviation('float64'):.0e} in float64, "
-            f"{verdict.deviation('float32'):.0e} in float32"
-        )
+        return f"agrees; {_deviation(verdict)}"
+    if verdict.status == "does not support":
+        proved = " and ".join(verdict.parities)
+        agrees = f"; agrees in the model {proved}, {_deviation(verdict)}" if proved else ""
+        return f"does not support {verdict.problem}{agrees}"
     late = verdict.failure is not None and str(verdict.failure).endswith(TIMED_OUT)
     advice = "; --timeout gives it more" if late else ADVICE[verdict.status]
     return f"{verdict.status}: {verdict.problem}{advice}"
+
+
+def _deviation(verdict: Verdict) -> str:
+    return (
+        f"the largest deviation is {verdict.deviation('float64'):.0e} in float64, "
+        f"{verdict.deviation('float32'):.0e} in float32"
+    )
 
 
 def _record(verdict: Verdict) -> dict[str, Any]:
@@ -198,6 +206,7 @@ def _record(verdict: Verdict) -> dict[str, Any]:
         "status": verdict.status,
         "problem": verdict.problem,
         "traceback": failure.traceback if failure else None,
+        "unsupported": verdict.unsupported,
         "deviations": {model: asdict(proved) for model, proved in verdict.parities.items()},
     }
 

@@ -55,11 +55,13 @@ MODELS = (PICTURES, TOKENS)
 class Verdict:
     """Hold what the proofs of a cell found.
 
-    parities: by the model's name. failure: why the cell could not be proved.
+    parities: by the model's name. unsupported: what the adapter does not support, by the name of
+    the model that has it. failure: why the cell could not be proved.
     """
 
     cell: Cell
     parities: dict[str, Parity] = field(default_factory=dict)
+    unsupported: dict[str, str] = field(default_factory=dict)
     failure: WorkerFailure | None = None
 
     @property
@@ -70,20 +72,23 @@ class Verdict:
         for model, proved in self.parities.items():
             if proved.disagreement:
                 return f"{proved.disagreement}, in the model {model}"
-        return None
+        missing = [f"the model {model} ({what})" for model, what in self.unsupported.items()]
+        return " and ".join(missing) or None
 
     @property
     def status(self) -> str:
-        """Return "agrees", "does not agree", "failed" or "cannot run"."""
+        """Return "agrees", "does not agree", "does not support", "failed" or "cannot run"."""
         if self.failure is not None:
             return "cannot run" if self.failure.unavailable else "failed"
-        return "does not agree" if self.problem else "agrees"
+        if any(proved.disagreement for proved in self.parities.values()):
+            return "does not agree"
+        return "does not support" if self.unsupported else "agrees"
 
     @property
     def is_wrong(self) -> bool:
         """Return whether a user must do something: nobody asked for what is not installed."""
         left_out = self.cell.unavailable is not None and not self.cell.named
-        return self.problem is not None and not left_out
+        return self.status not in ("agrees", "does not support") and not left_out
 
     def deviation(self, precision: str) -> float | None:
         """Return the largest deviation of all tensors in "float64" or "float32"; None where one is
@@ -136,8 +141,11 @@ def _prove_all(
         for done, proof in enumerate(as_completed(proofs), 1):
             verdict = verdict_of[proof]
             with _recorded(verdict):
-                proved = zip(MODELS, proof.result(), strict=True)
-                verdict.parities = {model.name: found for model, found in proved}
+                for model, found in zip(MODELS, proof.result(), strict=True):
+                    if isinstance(found, Parity):
+                        verdict.parities[model.name] = found
+                    else:
+                        verdict.unsupported[model.name] = str(found).partition(": ")[2]
             progress(f"{done} of {len(proofs)} proofs: {verdict.cell.name}")
 
 

@@ -44,11 +44,16 @@ class WorkerFailure(Exception):
     """A worker raised an error, died or hung; str() is the reason in a line."""
 
     def __init__(
-        self, reason: str, traceback: str | None = None, unavailable: bool = False
+        self,
+        reason: str,
+        traceback: str | None = None,
+        unavailable: bool = False,
+        unsupported: bool = False,
     ) -> None:
         super().__init__(printable(reason))
         self.traceback = traceback
         self.unavailable = unavailable
+        self.unsupported = unsupported
 
 
 class WorkerProcess:
@@ -122,7 +127,7 @@ class WorkerProcess:
             raise WorkerFailure(reason, self._printed()) from None
         self.peak_bytes = max(self.peak_bytes, self._peak())
         if isinstance(reply, replies.Failure):
-            raise WorkerFailure(reply.error, reply.traceback, reply.unavailable)
+            raise WorkerFailure(reply.error, reply.traceback, reply.unavailable, reply.unsupported)
         return reply.value
 
     def kill(self) -> None:

@@ -35,12 +35,12 @@ Reference = Future[parity.ReferenceTensors]
 @contextmanager
 def start_proofs(
     assignments: Sequence[Assignment], models: Sequence[Model], data: Path, timeout: float
-) -> Iterator[tuple[list[Reference], list[Future[list[Parity]]]]]:
+) -> Iterator[tuple[list[Reference], list[Future[list[Parity | WorkerFailure]]]]]:
     """Prove every model in a process for each assignment; at the end, kill what still runs.
 
-    Yields the references by model, and the proofs by assignment, each by model: where there is
-    none, result() raises WorkerFailure. data: a directory for the references' tensors. timeout:
-    seconds for each answer of a worker.
+    Yields the references by model, and the proofs by assignment, each by model: a WorkerFailure for
+    one that the adapter does not support; where there is none, result() raises it. data: a
+    directory for the references' tensors. timeout: seconds for each answer of a worker.
     """
     large = any(parity.proof_model(model).parameter_count > LARGE_MODEL for model in models)
     at_once = 1 if large else max(MIN_CONCURRENT, cpu_count())
@@ -51,7 +51,7 @@ def start_proofs(
         ]
         group = WorkerGroup()
 
-        def prove(assignment: Assignment) -> list[Parity]:
+        def prove(assignment: Assignment) -> list[Parity | WorkerFailure]:
             if large:  # both would need their memory at the same time
                 for reference in references:
                     reference.result()
@@ -139,10 +139,15 @@ def _compute_reference(model: Model, directory: Path) -> parity.ReferenceTensors
         raise no_space_error(directory.parents[1], error) from None
 
 
-def _prove(worker: WorkerProcess, model: Model, reference: Reference) -> Parity:
-    worker.ask("take_model", model)
-    worker.ask("observe")  # while the reference is computed
-    proved: Parity = worker.ask("parity", reference.result())
+def _prove(worker: WorkerProcess, model: Model, reference: Reference) -> Parity | WorkerFailure:
+    try:
+        worker.ask("take_model", model)
+        worker.ask("observe")  # while the reference is computed
+        proved: Parity = worker.ask("parity", reference.result())
+    except WorkerFailure as failure:
+        if not failure.unsupported:
+            raise
+        return failure
     return proved
 
 

@@ -28,11 +28,13 @@ class Failure(msgspec.Struct, frozen=True, tag="failure"):
     """Say why a request failed; error is one line.
 
     unavailable: whether the framework is not available, rather than something failed in it.
+    unsupported: whether the adapter does not support a layer, loss or optimizer.
     """
 
     error: str
     traceback: str | None = None
     unavailable: bool = False
+    unsupported: bool = False
 
 
 class UnreadableReply(Exception):

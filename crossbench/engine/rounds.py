@@ -205,11 +205,14 @@ class Measurement:
             for proof in as_completed(proofs):
                 for result in results_of[proof]:
                     with fail_cell_on_error("in parity", result):
-                        (result.parity,) = proof.result()
+                        (proved,) = proof.result()
+                        if isinstance(proved, WorkerFailure):
+                            raise proved
+                        result.parity = proved
                 self.save(self.comparison)
-            proved = reference.result().rounding_only
+            rounding_only = reference.result().rounding_only
         self.comparison.reference = Reference(
-            in_whole_model(self.model, proved),
+            in_whole_model(self.model, rounding_only),
             evidence.has_dropouts(self.model),
             left_out=left_out(self.model),
         )

@@ -338,7 +338,11 @@ def _failure(error: BaseException) -> replies.Failure:
     except Exception:  # raised by the __str__ of an adapter's own class
         lines = []
     trace = traceback.format_exc()[-MAX_TRACEBACK:].encode(errors="backslashreplace").decode()
-    return replies.Failure(printable(": ".join([type(error).__name__, *lines])), trace)
+    return replies.Failure(
+        printable(": ".join([type(error).__name__, *lines])),
+        trace,
+        unsupported=isinstance(error, NotImplementedError),
+    )
 
 
 def be_killed_first() -> None:

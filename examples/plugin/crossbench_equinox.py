@@ -44,7 +44,7 @@ def modules() -> SimpleNamespace:
 
         weight: Any
         bias: Any
-        running: eqx.nn.StateIndex
+        running: eqx.nn.StateIndex[Any]
         epsilon: float = eqx.field(static=True)
         momentum: float = eqx.field(static=True)
         inference: bool = False
@@ -131,10 +131,10 @@ def module(named: NamedLayer) -> Any:
             cell = nn.LSTMCell(inputs[-1], features, key=key)
             return own.Recurrent([cell] * (1 + bidirectional))
         case models.GRU(features, bidirectional):
-            cell = nn.GRUCell(inputs[-1], features, key=key)
+            gru = nn.GRUCell(inputs[-1], features, key=key)
             # the description has no bias inside the reset; what is no array is not trained
-            cell = eqx.tree_at(lambda cell: cell.bias_n, cell, 0.0)
-            return own.Recurrent([cell] * (1 + bidirectional))
+            gru = eqx.tree_at(lambda gru: gru.bias_n, gru, 0.0)
+            return own.Recurrent([gru] * (1 + bidirectional))
         case models.Residual():
             branches = (named.body, named.shortcut)
             return own.Residual(*(nn.Sequential([*map(module, branch)]) for branch in branches))
@@ -304,7 +304,7 @@ class EquinoxWorkload(Workload):
         return (self.device.memory_stats() or {}).get("peak_bytes_in_use")
 
     def arrays(self) -> JaxArrays:
-        return JaxArrays(self.device)
+        return JaxArrays(self.device, is_mixed=False)
 
     def details(self) -> dict[str, str]:
         return versions(*PACKAGES) | {"device": self.device.device_kind}

@@ -7,12 +7,20 @@ from collections.abc import Iterator
 import numpy as np
 
 from crossbench.models import SGD, SoftmaxCrossEntropy, Weights
-from crossbench.workload import Batch, Batches, Job, Workload, batches_on_device, versions
+from crossbench.workload import (
+    Batch,
+    Batches,
+    DeviceArrays,
+    Job,
+    Workload,
+    batches_on_device,
+    versions,
+)
 
 from .layers import translate
 
 
-class NumpyArrays:
+class NumpyArrays(DeviceArrays):
     def put(self, array: np.ndarray) -> np.ndarray:
         return array.copy()
 
@@ -32,10 +40,12 @@ class NumpyArrays:
 
 class PlainNumpyWorkload(Workload):
     def __init__(self, job: Job) -> None:
-        for part, known in ((job.model.loss, SoftmaxCrossEntropy), (job.model.optimizer, SGD)):
-            if not isinstance(part, known):
-                raise NotImplementedError(f"plain NumPy does not support {part}")
-        self.dtype, self.optimizer = np.dtype(job.dtype), job.model.optimizer
+        loss, optimizer = job.model.loss, job.model.optimizer
+        if not isinstance(loss, SoftmaxCrossEntropy):
+            raise NotImplementedError(f"plain NumPy does not support the loss {loss}")
+        if not isinstance(optimizer, SGD):
+            raise NotImplementedError(f"plain NumPy does not support the optimizer {optimizer}")
+        self.dtype, self.optimizer = np.dtype(job.dtype), optimizer
         self.layers = [translate(named) for named in job.model.named_layers()]
 
     def load_weights(self, weights: Weights) -> None:
