@@ -103,7 +103,7 @@ class Options(TypedDict, total=False):
         str | Path,
         Argument(
             "auto: the data that the model was published with, or synthetic data if that is not "
-            "available; PATH: a directory or file in the published format",
+            "available; PATH: the data that you have, such as a folder or the downloaded archive",
             default=AUTO,
             word="auto|synthetic|PATH",
             changes_data=True,

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import crossbench
-from crossbench import cli
+from crossbench import cli, models
 from crossbench.commands import run
+from crossbench.data.sources import Synthetic
 from crossbench.report.formatting import integer, mebibytes, number, percent, with_interval
 from crossbench.results.breakdown import total_share
 from crossbench.results.statistics import mean_over_models, round_ratios
@@ -151,11 +152,18 @@ def test_its_command_measures_what_it_cites(title):
 
 def measures(given, comparison):
     """Return whether the arguments of a run are those of a comparison, as far as a command has them
-    all: which model, how long an epoch, whether by layers.
+    all: which model, on synthetic data or not, how long an epoch, whether by layers.
     """
-    asked = (given.get("model", "lenet"), given.get("batches"), given.get("layers", False))
-    settings = comparison.settings
-    return asked == (settings.model, comparison.data.most_batches, settings.layers)
+    settings, data = comparison.settings, comparison.data
+    asked = (given.get("model", "lenet"), given.get("layers", False))
+    batches = data.most_batches or data.batches(comparison.results[0].cell.batch_size)
+    is_made = isinstance(models.get(settings.model).data, Synthetic)
+    same_data = (given.get("data") == "synthetic") == (settings.data == "synthetic")
+    return (
+        asked == (settings.model, settings.layers)
+        and given.get("batches") == batches
+        and (same_data or is_made)
+    )
 
 
 def test_the_page_is_short_enough_to_be_read():
