@@ -105,12 +105,17 @@ class EpochTimer:
         """Run untimed epochs until two that follow one another are alike.
 
         The next one is timed, and counts whatever it holds: one that was chosen because it holds no
-        garbage collection, or because it does, would be no fair sample.
+        garbage collection, or because it does, would be no fair sample. Where the runtime takes
+        much of an epoch, two may be alike by chance in the first steps: see SETTLED_STEPS.
         """
         clock = usage.Clock.start()
+        steps = of_epoch = 0 if self.last is None else self.last.steps
         for _ in range(MAX_SETTLING):
-            before, self.last = self.last, mean_epoch(list(self._warm_up(epoch)))
-            is_settled = before is None or has_settled(before, self.last)
+            untimed = list(self._warm_up(epoch))
+            before, self.last = self.last, mean_epoch(untimed)
+            steps += of_epoch * len(untimed)
+            is_early = _is_busy(self.last) and steps < SETTLED_STEPS
+            is_settled = before is None or (has_settled(before, self.last) and not is_early)
             if is_settled or clock.seconds()[0] > MAX_SETTLING_SECONDS:
                 break
 

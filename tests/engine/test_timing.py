@@ -136,6 +136,16 @@ def test_a_steady_epoch_is_timed_when_the_process_has_settled(timer, collecting)
     assert [run.wall_seconds for run in timer.runs if run.epoch == 1] == [epoch.wall_seconds]
 
 
+def test_collections_that_are_alike_by_chance_in_the_first_steps_are_in_no_steady_epoch(
+    timer, collecting
+):
+    count = collecting(lambda epoch: 0.4 if epoch < 3 else 0.01)
+    timer.time(1, 0)
+    epoch, _ = timer.time(1, 1)
+    assert epoch.wall_seconds == pytest.approx(1.01)
+    assert count[0] == 1 + 4 + 1
+
+
 @pytest.mark.parametrize(("collected", "repeats"), [(0.04, 1), (0.25, 4)])
 def test_an_epoch_of_much_garbage_is_timed_for_longer(timer, collecting, collected, repeats):
     """Its share differs in each few steps."""
