@@ -3,6 +3,7 @@
 import re
 import shlex
 from functools import cache
+from math import ceil
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,9 @@ def ahead(comparison, rows):
     firsts = [certain(comparison.first_epoch(result)) for result in (compiled, other)]
     assert firsts[0].low > firsts[1].high, f"{rows}: the first epochs are not told apart"
     lost = firsts[0].median - firsts[1].median
-    return integer(lost / (comparison.steady(other).median - comparison.steady(compiled).median))
+    return integer(
+        ceil(lost / (comparison.steady(other).median - comparison.steady(compiled).median))
+    )
 
 
 def part(comparison, rows):

@@ -1,11 +1,14 @@
+import gzip
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from samples import AGREES, DISAGREES, QUIET, STEPS, comparison, epoch, result
 
 import crossbench
 from crossbench.inputs.errors import ResultsError
+from crossbench.results.comparison import SCHEMA
 from crossbench.results.epochs import Epoch
 from crossbench.results.parity import Parity, worst
 
@@ -213,7 +216,7 @@ def test_replacing_a_file_leaves_no_part_behind(tmp_path):
         ),
         (lambda c: b"[]", "Expected `object`"),
         (lambda c: b"\xff\xfe", "not a crossbench results file"),
-        (lambda c: _change(c, schema=99), "has schema 99, this crossbench reads 15"),
+        (lambda c: _change(c, schema=99), "has schema 99, this crossbench reads 15 and 16"),
         (lambda c: _change(c, results=7), r"Expected `array`, got `int` - at `\$.results`"),
         (lambda c: c.replace(b'"wall_seconds": 2.0', b'"wall_seconds": -2.0'), "wall_seconds"),
         (lambda c: c.replace(b'"most_batches": null', b'"most_batches": 0'), "most_batches"),
@@ -237,3 +240,13 @@ def _change(content, **values):
 def test_no_file_gets_one_line(tmp_path):
     with pytest.raises(ResultsError, match="cannot be read: No such file"):
         crossbench.load(tmp_path / "none.json")
+
+
+def test_a_published_file_of_the_schema_before_keeps_what_was_renamed():
+    (path,) = (Path(__file__).parents[2] / "results").rglob("mnist_cnn-*idiomatic-tuned*.json.gz")
+    assert json.loads(gzip.decompress(path.read_bytes()))["schema"] == SCHEMA - 1
+    comparison = crossbench.load(path)
+    row = comparison.results[0]
+    assert (comparison.schema, comparison.doubt(row)) == (SCHEMA, None)
+    row.undropped_losses[2] = 2.4
+    assert "the loss of step 3 (without dropouts) is 2.4, but" in comparison.doubt(row)

@@ -29,7 +29,7 @@ training slower, and so did unrolling the loop.
 How many pieces are best is tried on the first batch, in the first epoch, which compiles a program
 for each number and device. A model with a batch norm, which needs the whole batch at once, stays as
 it is: it is not cut, and another max-pool made bignet slower (0.85 times as fast). On a GPU nothing
-is cut; nobody has seen that run yet.
+is cut: its proof passed on an H100, nobody has timed it.
 """
 
 # mypy: disallow-subclassing-any=False

@@ -33,8 +33,8 @@ each thread, was no faster. Neither was a ReLU that writes over its input. A con
 max-pool by blocks of examples, so that the pool finds its input in a cache, brought 5 %.
 
 How many pieces are best is tried on the first batch, in the first epoch. A batch norm needs the
-whole batch at once, so a model with one is not cut. On a GPU nothing is cut; nobody has seen that
-run yet.
+whole batch at once, so a model with one is not cut. On a GPU nothing is cut: its proof
+passed on an H100, nobody has timed it.
 """
 
 # mypy: disallow-subclassing-any=False
