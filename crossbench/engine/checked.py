@@ -100,9 +100,9 @@ class CheckedWorkload:
     def free_memory(self) -> None:
         self.workload.free_memory()
 
-    def collect_garbage(self) -> None:
+    def collect_garbage(self, full: bool = False) -> None:
         with self.meter.measured("collect_garbage"):
-            self.workload.collect_garbage()
+            self.workload.collect_garbage(full)
 
     def threads(self) -> int | None:
         return _optional_integer("threads()", self.workload.threads(), 1)

@@ -11,7 +11,7 @@ import pytest
 from crossbench.adapters.reference import NumpyArrays, ReferenceWorkload
 from crossbench.data import Split, cifar10
 from crossbench.data.sources import Augmentation
-from crossbench.engine import epoch_timer, timing, usage, worker as worker_module
+from crossbench.engine import epoch_start, epoch_timer, timing, usage, worker as worker_module
 from crossbench.engine.assignment import Assignment, save_arrays
 from crossbench.engine.batches import ArrayBatches, AugmentedBatches
 from crossbench.engine.checked import AdapterError
@@ -405,3 +405,24 @@ def test_the_first_two_epochs_of_a_round_have_the_same_augmentation(timer, workl
         assert timer.starts.batches.epoch == expected
         timer.starts.go_on(epoch)
         assert timer.starts.batches.epoch == expected
+
+
+def test_garbage_is_collected_in_full_before_weights_are_loaded(small_model, monkeypatch):
+    """Not after it, where work for the epoch could hide in it, and not at every short epoch."""
+    calls, now = [], [100.0]
+    monkeypatch.setattr(epoch_start.time, "perf_counter", lambda: now[0])
+
+    class Littering(ReferenceWorkload):
+        def collect_garbage(self, full=False):
+            calls.append(("collected", full))
+
+        def load_weights(self, weights):
+            calls.append("loaded")
+
+    workload = Littering(Job(small_model, "cpu", 1, "float32"))
+    batches = ArrayBatches(np.zeros((1, 1, 1)), np.zeros((1, 1), int))
+    starts = EpochStart(Training(workload), {}, batches)
+    for seconds in (0.0, 0.4, 0.2):
+        now[0] += seconds
+        starts.load(1.0)
+    assert calls == [("collected", True), "loaded", "loaded", ("collected", True), "loaded"]
