@@ -64,7 +64,8 @@ class EpochStart:
 
     def load(self, scale: float) -> None:
         """Bring the workload to the initial weights times the scale, and to the first data."""
-        if time.perf_counter() - self.collected > COLLECT_SECONDS:
+        is_first = scale == 1  # of a round: a user's first epoch has no collection before it
+        if not is_first and time.perf_counter() - self.collected > COLLECT_SECONDS:
             self.work.workload.collect_garbage(full=True)
             self.collected = time.perf_counter()
         self.work.workload.load_weights(self.weights(scale))
