@@ -97,7 +97,7 @@ def _load_unpacked(directory: Path) -> Dataset:
 
 def _first_in(names: tuple[str, ...], folder: Path) -> str:
     """Return the first of the names that the folder has; "" without one."""
-    return next((name for name in names if (folder / name).exists()), "")
+    return next((name for name in names if files.exists(folder / name)), "")
 
 
 def _load_folder(folder: Path, version: Version) -> Dataset:

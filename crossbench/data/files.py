@@ -57,6 +57,11 @@ def is_directory(path: Path) -> bool:
     return os.path.isdir(path)  # noqa: PTH112, Path.is_dir raises for a name that is too long
 
 
+def exists(path: Path) -> bool:
+    """Return whether there is such a file or folder; False if the system refuses to say."""
+    return os.path.exists(path)  # noqa: PTH110, Path.exists raises where it must not be read
+
+
 def find_folder(directory: Path, holds: Callable[[Path], object]) -> Path | None:
     """Return the folder that holds a data set: the directory itself, or the nearest one below it.
 

@@ -83,13 +83,13 @@ def load_path(source: IMDB, path: Path) -> Dataset:
     if folder := files.find_folder(path, _holds_reviews):
         texts = {name: _read_folder(folder / name) for name in REVIEW_FOLDERS}
         return make_dataset(source, f"IMDB reviews in {folder}", texts)
-    if folder := files.find_folder(path, lambda folder: (folder / file_name(URL)).exists()):
+    if folder := files.find_folder(path, lambda folder: files.exists(folder / file_name(URL))):
         return load_path(source, folder / file_name(URL))
     raise DataError(f"{path} holds no IMDB reviews: {TAKES}")
 
 
 def _holds_reviews(folder: Path) -> bool:
-    return any((folder / name).exists() for name in REVIEW_FOLDERS)
+    return any(files.exists(folder / name) for name in REVIEW_FOLDERS)
 
 
 def load_official(source: IMDB) -> Dataset:

@@ -66,7 +66,7 @@ def load_path(path: Path) -> Dataset:
         return _load_npz(path)
     if folder := files.find_folder(path, _holds_idx):
         return load_directory(folder)
-    if folder := files.find_folder(path, lambda folder: (folder / NPZ).exists()):
+    if folder := files.find_folder(path, lambda folder: files.exists(folder / NPZ)):
         return _load_npz(folder / NPZ)
     raise DataError(f"{path} holds no MNIST: {TAKES}")
 
@@ -88,7 +88,7 @@ def load_official() -> Dataset:
 
 def _holds_idx(folder: Path) -> bool:
     plain = [name.removesuffix(".gz") for name in SHA256]
-    return any((folder / name).exists() for name in (*SHA256, *plain))
+    return any(files.exists(folder / name) for name in (*SHA256, *plain))
 
 
 def _read(directory: Path, prefix: str) -> Split:
@@ -147,7 +147,7 @@ def _read_npz(arrays: Any, split: str, path: Path) -> Split:
 def _find(directory: Path, name: str) -> Path:
     """Return the path of the plain file if it exists, else of the compressed one."""
     for path in (directory / name, directory / f"{name}.gz"):
-        if path.exists():
+        if files.exists(path):
             return path
     raise DataError(f"{directory / name} is missing: {FOUR_FILES}")
 
