@@ -94,8 +94,8 @@ def load(source: Source, where: str, seed: int, shapes: ExampleShapes | None = N
         assert shapes is not None
         if where not in ("auto", "synthetic"):
             raise DataError(
-                f"{where} cannot be used: this model's examples are always synthetic; "
-                "use --data auto or --data synthetic"
+                f"{where} cannot be used: this model's examples are always synthetic; use --data "
+                "auto or --data synthetic, or name its data, as in Model(..., data=CIFAR10())"
             )
         return synthetic.load(shapes, seed)
     loaders = _loaders(source)

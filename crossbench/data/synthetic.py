@@ -28,7 +28,7 @@ TOKENS_TRAIN, TOKENS_TEST = 256, 32  # examples of 1,024 token ids, or as many o
 FEWEST = 16
 """Examples of a model whose examples are larger still."""
 MAX_BYTE_CLASSES = 256
-LARGE_BYTES = 3 * 256 * 256
+LARGE_BYTES = 3 * 256 * 256  # of a picture of 256 x 256
 CHUNK = 1_000  # pictures of 32 x 32 made at once, or fewer larger ones of the same memory
 CIFAR_SHAPE, MNIST_SHAPE = (3, 32, 32), (1, 28, 28)
 

@@ -162,6 +162,9 @@ class Model(Checked):
 
     @property
     def example_shapes(self) -> ExampleShapes:
+        """Return the shapes of the examples that the model takes, with the numbers of token ids and
+        classes.
+        """
         return ExampleShapes(self.input_shape, self.label_shape, self.vocabulary, self.classes)
 
     @property

@@ -38,8 +38,8 @@ class Examples:
 
     @property
     def path(self) -> str | None:
-        """Return where the published data is, for programs that nobody runs its name alone; None
-        where the examples are synthetic, or in another form than the published one.
+        """Return the path of the data, or without a dataset its last word; None where the examples
+        are synthetic, or in another form than the published one.
         """
         found = datasets.published_path(
             self.model.data, self.settings.data, self.data.name, self.data.note

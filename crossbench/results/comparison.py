@@ -33,8 +33,8 @@ RENAMED = {
     b"masked_losses": b"undropped_losses",
     b"given dropout masks": b"without dropouts",
 }
-"""Names of today, by those of schema 15, the first that was published: the losses without dropouts
-were those with given dropout masks, and are held to the same bounds."""
+"""Map names of schema 15, the first that was published, to the present ones. The losses that are
+without dropouts now were of given dropout masks, and are held to the same bounds."""
 PAGE_RESULTS = re.compile(rb'<script [^>]*class="crossbench-results">(.*?)</script>')
 """Where a page holds the results of a run."""
 SECONDS_PER_ROW = 60.0

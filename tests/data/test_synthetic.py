@@ -116,7 +116,7 @@ def test_examples_of_a_model_are_always_synthetic(tmp_path):
     auto, named = (data.load(Synthetic(), where, 5, of_model) for where in ("auto", "synthetic"))
     assert auto.sha256() == named.sha256()
     assert auto.note is None
-    with pytest.raises(DataError, match=f"^{tmp_path} cannot be used: .* are always synthetic"):
+    with pytest.raises(DataError, match=f"^{tmp_path} cannot be used: .* synthetic.*name its data"):
         data.load(Synthetic(), str(tmp_path), 0, of_model)
 
 
