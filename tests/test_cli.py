@@ -231,7 +231,8 @@ def test_a_signal_stops_the_workers_and_prints_the_finished_rounds(
     process = program("--frameworks", "hangs", "--data", cifar_directory, *SMALL, "--json", file)
     wait_for(process, moment)
     time.sleep(1)
-    workers = psutil.Process(process.pid).children()
+    while not (workers := psutil.Process(process.pid).children()):  # between two workers
+        assert process.poll() is None
     for number in signals:
         process.send_signal(number)
         time.sleep(0.05)
