@@ -25,11 +25,12 @@ import CrossBenchJulia:
     gradient_arrays,
     is_trained,
     isolated,
+    optimizer_state,
     package_versions,
     parameter,
     predictor,
-    reset_optimizer!,
     reset_state!,
+    set_up_optimizer!,
     step!,
     train!
 

@@ -63,13 +63,15 @@ end
 """Return the layer, or the recurrent cell, that a parameter is a field of."""
 owner(model, path) = lookup(model, Base.front(path))
 
-function reset_optimizer!(workload::FluxWorkload)
+function set_up_optimizer!(workload::FluxWorkload)
     workload.state = Flux.setup(workload.rule, workload.model)
     for name in workload.not_decaying
         Flux.adjust!(lookup(workload.state, workload.parameters[name]); lambda = 0.0)
     end
     return nothing
 end
+
+optimizer_state(workload::FluxWorkload) = workload.state
 
 dropout_rng(workload::FluxWorkload, path) = lookup(workload.model, path).rng
 

@@ -58,7 +58,7 @@ Base.setproperty!(tuned::TunedWorkload, name::Symbol, value) =
     setproperty!(tuned.workload, name, value)
 
 # What is fetched of it is the idiomatic workload's.
-for name in (:isolated, :package_versions, :predictor, :reset_optimizer!)
+for name in (:isolated, :package_versions, :predictor, :optimizer_state)
     @eval $name(tuned::TunedWorkload) = $name(tuned.workload)
 end
 dropout_rng(tuned::TunedWorkload, path) = dropout_rng(tuned.workload, path)

@@ -6,7 +6,7 @@ Reset the optimizer's state and the seeds of the dropout masks after the weights
 loaded, and collect the garbage from before.
 """
 function reset_state!(workload)
-    reset_optimizer!(workload)
+    restart!(optimizer_state(workload))
     workload.steps = 0
     for (seed, rng) in enumerate(unique(objectid, dropout_rngs(workload)))
         seed!(rng, seed)  # all dropouts on a GPU share one

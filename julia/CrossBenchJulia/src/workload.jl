@@ -73,6 +73,7 @@ function Workload(
         decays_not(optimizer, to_canonical(workload, name, array)) &&
             push!(workload.not_decaying, name)
     end
+    set_up_optimizer!(workload)
     return workload
 end
 
@@ -96,10 +97,11 @@ function parameter end
 """Return whether a parameter is trained; running statistics are not."""
 function is_trained end
 
-"""
-Make the optimizer's state anew, for the parameters as they are.
-"""
-function reset_optimizer! end
+"""Make the optimizer's state, for the parameters of the model."""
+function set_up_optimizer! end
+
+"""Return the tree that `Optimisers.setup` made."""
+function optimizer_state end
 
 """Return the random number generator of the dropout at a path in the model, or `nothing`."""
 function dropout_rng end

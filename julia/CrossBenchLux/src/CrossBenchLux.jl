@@ -22,10 +22,11 @@ import CrossBenchJulia:
     dropout_rng,
     is_trained,
     isolated,
+    optimizer_state,
     package_versions,
     parameter,
     predictor,
-    reset_optimizer!,
+    set_up_optimizer!,
     to_canonical,
     train!
 

@@ -60,7 +60,7 @@ to_canonical(workload::LuxWorkload, name, array) =
     workload.types[name] isa Val{:LayerNorm} ? vec(array) :
     swap_axes(workload.types[name], array)
 
-function reset_optimizer!(workload::LuxWorkload)
+function set_up_optimizer!(workload::LuxWorkload)
     old = workload.state
     state = Training.TrainState(workload.model, old.parameters, old.states, workload.rule)
     for name in workload.not_decaying
@@ -73,6 +73,8 @@ function reset_optimizer!(workload::LuxWorkload)
     workload.state = state
     return nothing
 end
+
+optimizer_state(workload::LuxWorkload) = workload.state.optimizer_state
 
 """
 Return the paths of the biases that recurrent cells have beside the described ones. They add to
