@@ -57,6 +57,7 @@ include("../../CrossBenchJulia/test/descriptions.jl")
         after = deepcopy(weights(workload))
         # the same layers in a tuple
         workload.model = Chain(workload.model.layers[1:40]..., workload.model[41])
+        CrossBenchJulia.set_up_optimizer!(workload)
         load!(workload, values)
         same_loss, same_gradients = loss_and_gradients(workload, x, y)
         @test loss ≈ same_loss

@@ -63,14 +63,22 @@ function gradient_array(workload, gradient, name)
     return length(parts) == 1 ? only(parts) : sum(parts)
 end
 
-"""Copy canonical `values` into the model's parameter of that name ("conv1.weight")."""
+"""
+Copy canonical `values` into the model's parameter of that name ("conv1.weight"). On the CPU it
+allocates nothing: garbage of a load would be collected in the epochs that follow.
+"""
 function load_weight!(workload, name, values)
-    array = parameter(workload, name)
-    expected, found = size(to_canonical(workload, name, array)), size(values)
+    expected, found = workload.sizes[name], size(values)
     found == expected || error("$name has the size $found, not $expected")
-    copyto!(array, swap_axes(workload.types[name], values))
+    copy_swapped!(workload.types[name], parameter(workload, name), values)
     return nothing
 end
+
+copy_swapped!(type, array, values) = copyto!(array, swap_axes(type, values))
+copy_swapped!(::MULTIPLYING, array::Matrix, values::Matrix) =
+    permutedims!(array, values, (2, 1))
+copy_swapped!(::Val{:Conv}, array::Array{<:Any,4}, values::Array{<:Any,4}) =
+    copyto!(array, view(values, axes(values, 1)[end:-1:1], axes(values, 2)[end:-1:1], :, :))
 
 """
     wrap(type, address, size) -> Array

@@ -6,6 +6,7 @@ Hold a model on a device, with its loss, its optimizer and the batches of its ep
   - `framework`: what the methods of a framework dispatch on
   - `model`: the framework's model
   - `parameters`: the path of each parameter, by name ("conv1.weight")
+  - `sizes`: the size of its canonical array, by the same name
   - `types`: the `layer_type` of the layer that has it, by the same name
   - `tied`: the paths of its other places, for a parameter that has several
   - `not_decaying`: the parameters without weight decay, where others have one
@@ -25,6 +26,7 @@ Base.@kwdef mutable struct Workload{F}
     framework::F
     model::Any
     parameters::Dict{String,Tuple}
+    sizes::Dict{String,Tuple} = Dict{String,Tuple}()
     types::Dict{String,Val}
     tied::Dict{String,Any} = Dict{String,Any}()
     not_decaying::Vector{String} = String[]
@@ -70,8 +72,9 @@ function Workload(
     for name in keys(workload.parameters)
         array = parameter(workload, name)
         eltype(array) == T || error("$name is $(eltype(array)) on $device, not $T")
-        decays_not(optimizer, to_canonical(workload, name, array)) &&
-            push!(workload.not_decaying, name)
+        canonical = to_canonical(workload, name, array)
+        workload.sizes[name] = size(canonical)
+        decays_not(optimizer, canonical) && push!(workload.not_decaying, name)
     end
     set_up_optimizer!(workload)
     return workload

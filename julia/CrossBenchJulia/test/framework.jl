@@ -258,6 +258,23 @@
         end
     end
 
+    @testset "$(o["type"]) begins anew when weights are loaded, in its arrays" for o in
+                                                                                OPTIMIZERS
+
+        workload, values = with_batches(small(; optimizer = o))
+        arrays(leaf::CrossBenchJulia.Optimisers.Leaf) = arrays(leaf.state)
+        arrays(array::AbstractArray{<:Number}) = Any[array]
+        arrays(::Union{Number,Nothing}) = Any[]
+        arrays(tree) = mapreduce(arrays, vcat, Base.values(tree); init = Any[])
+        before = arrays(CrossBenchJulia.optimizer_state(workload))
+        losses = train_epoch!(workload)
+        load!(workload, values)
+        after = arrays(CrossBenchJulia.optimizer_state(workload))
+        @test length(before) == length(after)
+        @test all(a === b && all(iszero, b) for (a, b) in zip(before, after))
+        @test train_epoch!(workload) == losses
+    end
+
     @testset "the decay restarts when weights are loaded" begin
         workload, values = with_batches(small(; optimizer = DECAYING))
         losses = train_epoch!(workload)
