@@ -10,14 +10,18 @@ import sys
 from statistics import median
 
 import crossbench
-from crossbench.engine import rounds
+from crossbench.engine import round_steps, rounds
 
 
 def main(frameworks, model, most_rounds="7", batches=None):
-    steps = rounds.round_steps
-    rounds.round_steps = lambda comparison, result, number: (
-        steps(comparison, result, number) if number % 2 else comparison.batches(result)
-    )
+    steps = round_steps.steady_steps
+
+    def every_second_is_whole(comparison, result, number):
+        if number % 2 == 0:
+            return comparison.batches(result)
+        return steps(comparison, result, number)
+
+    rounds.STEPS = every_second_is_whole, every_second_is_whole
     found = crossbench.run(
         frameworks,
         "cpu",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -13,7 +13,7 @@ from ..data.augmentation import augment, epoch_random
 from ..data.shakespeare import draw_blocks
 from ..data.sources import Augmentation, RandomPositions
 from ..models import Dropout, Model
-from ..workload import Batch
+from ..workload import Batch, Batches
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,14 @@ def array_batches(split: Split, batch_size: int, steps: int) -> ArrayBatches:
         inputs.reshape(steps, batch_size, *inputs.shape[1:]),
         labels.reshape(steps, batch_size, *labels.shape[1:]),
     )
+
+
+def cut(batches: Batches, steps: int) -> Batches:
+    """Return the first steps of an epoch; arrays are not copied."""
+    if isinstance(batches, AugmentedBatches):
+        return replace(batches, steps=steps)
+    assert isinstance(batches, ArrayBatches)
+    return replace(batches, inputs=batches.inputs[:steps], labels=batches.labels[:steps])
 
 
 def draw_masks(

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from ..host.gpus import find_gpus
 from ..results.agreement import epoch_difference, size_difference
 from ..results.cells import MAX_CHOICES, CellResult, Change, epoch_name
-from ..results.epochs import PREDICT, Epoch, Usage
+from ..results.epochs import PREDICT, TRAIN, Epoch, Usage
 from ..results.reference import Reference
 from .checked import changed_figures
 from .peak import PEAK_WORK
@@ -17,7 +17,7 @@ from .process import WorkerFailure, WorkerProcess
 from .round_steps import WHOLE_ROUND
 from .sampler import Sampler
 from .usage import Clock
-from .worker import StartReply
+from .worker import StartReply, TestFigures
 
 RANDOM = random.SystemRandom()
 REPLAYED_SHARE = 0.5
@@ -28,11 +28,16 @@ of them it took 21 % of a run's time."""
 class CellRound:
     """Run one round of one cell in its process, and keep the results when the round is finished.
 
-    steps: how many batches its epochs take.
+    steps: how many batches its first epoch takes. steady_steps: the others. batches: all of an
+    epoch.
     """
 
-    def __init__(self, result: CellResult, number: int, steps: int) -> None:
-        self.result, self.number, self.steps = result, number, steps
+    def __init__(
+        self, result: CellResult, number: int, steps: int, steady_steps: int, batches: int
+    ) -> None:
+        self.result, self.number = result, number
+        self.steps, self.steady_steps, self.batches = steps, steady_steps, batches
+        self.test: TestFigures | None = None
         self.epochs: list[Epoch] = []
         self.usage: list[Usage] = []
         cell = result.cell
@@ -54,33 +59,43 @@ class CellRound:
         if started.details != self.result.details:
             raise WorkerFailure("package versions changed since an earlier round")
 
-    def train(self, epoch: int) -> None:
-        """Train and time one epoch; WorkerFailure where its figures have other names."""
+    def steps_of(self, epoch: int) -> int:
+        """Return how many steps an epoch takes."""
+        return self.steady_steps if epoch else self.steps
+
+    @property
+    def is_longest(self) -> bool:
+        """Return whether this is the first round with a whole epoch."""
+        longest = max((epoch.steps for epoch in self.result.epochs), default=0)
+        return self.steps == self.batches > longest
+
+    def train(self, epoch: int, epochs: int) -> None:
+        """Train and time one epoch of so many steady ones; WorkerFailure where its figures have
+        other names. The test examples are predicted after the last whole one.
+        """
         with Sampler(self.worker.process.pid, self.gpu) as sampler:
-            timed: Epoch = self.worker.ask("epoch", self.number, epoch)
+            timed: Epoch = self.worker.ask("epoch", self.number, epoch, self.steps_of(epoch))
         for before in (self.result.epochs or self.epochs)[:1]:
             if wrong := changed_figures(before.figures, timed.figures):
                 raise WorkerFailure(wrong)
         self.epochs.append(timed)
         if epoch > 0 and (usage := sampler.usage(timed)):
             self.usage.append(usage)
+        is_last = epoch == (epochs if epochs > 1 else 0)
+        if is_last and self.is_longest and self.result.cell.task == TRAIN:
+            self.test = self.worker.ask("test")
 
-    def finish(self, reference: Reference, is_whole: bool) -> None:
+    def finish(self, reference: Reference) -> None:
         """Move the round's results to the cell's; WorkerFailure where its weights changed otherwise
         than in the first round of as many steps, or otherwise in a repetition of an epoch.
-
-        is_whole: whether the epochs took all batches.
         """
         result, final_stats = self.result, self.worker.ask("final_stats")
-        predicts = result.cell.task == PREDICT
-        longest = max((epoch.steps for epoch in result.epochs), default=0)
-        is_longest = is_whole and self.steps > longest
+        predicts, is_longest = result.cell.task == PREDICT, self.is_longest
         if is_longest:
             result.predictions = final_stats.predictions
-            if not predicts:
-                tested = self.worker.ask("test")
-                result.test_accuracy, result.test_loss = tested.accuracy, tested.loss
-        self._keep_changes(reference, final_stats.changes, is_whole)
+        if self.test is not None:
+            result.test_accuracy, result.test_loss = self.test.accuracy, self.test.loss
+        self._keep_changes(reference, final_stats.changes)
         if predicts:
             result.latencies.append(self.worker.ask("latency", self.number))
         if self.number <= WHOLE_ROUND or RANDOM.random() < REPLAYED_SHARE:
@@ -102,9 +117,7 @@ class CellRound:
             known_values = result.choices.get(name, [])
             result.choices[name] = list(dict.fromkeys([*known_values, value]))[:MAX_CHOICES]
 
-    def _keep_changes(
-        self, reference: Reference, changes: dict[int, list[Change]], is_whole: bool
-    ) -> None:
+    def _keep_changes(self, reference: Reference, changes: dict[int, list[Change]]) -> None:
         """Keep the change of the weights in each epoch, and compare it; see `finish`."""
         result = self.result
         for epoch, (first, *others) in changes.items():
@@ -114,12 +127,13 @@ class CellRound:
                         f"{differs} in repetition {repetition} of {epoch_name(epoch)} than in the "
                         "first one"
                     )
-            known = result.changes
+            known, steps = result.changes, self.steps_of(epoch)
             if epoch != 1:
+                is_whole = steps == self.batches
                 known = result.other_changes.setdefault(epoch, {}) if is_whole else {}
-            before, compute = known.setdefault(self.steps, first), result.cell.compute
+            before, compute = known.setdefault(steps, first), result.cell.compute
             if differs := epoch_difference(
-                reference, epoch, self.steps, first, before, compute, result.change_drift
+                reference, epoch, steps, first, before, compute, result.change_drift
             ):
                 raise WorkerFailure(f"{differs} than in an earlier round")
 

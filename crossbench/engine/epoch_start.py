@@ -11,7 +11,7 @@ import time
 
 from ..models import Weights
 from ..workload import Batches
-from .batches import AugmentedBatches
+from .batches import AugmentedBatches, cut
 from .evidence import (
     DISTINCT_REPETITIONS,
     REPETITION_INCREMENT,
@@ -19,7 +19,7 @@ from .evidence import (
     scale_weights,
 )
 from .sketch import Sketches, sketches
-from .tasks import WorkloadTask
+from .tasks import Prediction, WorkloadTask
 
 COLLECT_SECONDS = 0.5
 """Seconds after which garbage is collected in full before weights are loaded again. Without that
@@ -32,8 +32,16 @@ class EpochStart:
     """Bring one workload to the start of an epoch, 0 for the first of a round."""
 
     def __init__(self, work: WorkloadTask, initial: Weights, batches: Batches) -> None:
-        self.work, self.initial, self.batches = work, initial, batches
+        self.work, self.initial = work, initial
+        self.take(batches, len(batches))
         self.repetitions, self.collected = 0, 0.0
+
+    def take(self, batches: Batches, steps: int) -> None:
+        """Let the epochs that follow take so many batches of an epoch, the first ones."""
+        self.steps = steps
+        self.batches = batches if steps == len(batches) else cut(batches, steps)
+        if isinstance(self.work, Prediction):
+            self.work.batches = self.batches
 
     def scale(self, epoch: int) -> float:
         """Return what the initial weights are multiplied by for the epoch, or for the one from

@@ -66,7 +66,7 @@ class EpochTimer:
         is returned beside it. Afterwards the workload is in the state that this one left.
         """
         scale = self.starts.scale(epoch)
-        if epoch > 0 and (self.on_gpu or (epoch == 1 and not self._has_settled())):
+        if epoch > 0 and (self.on_gpu or (epoch == 1 and not self._is_ready())):
             self._settle(epoch)
             self.starts.rewind(epoch, scale)
         else:
@@ -91,6 +91,17 @@ class EpochTimer:
         """Return whether an epoch is on a GPU, or in a runtime that tells seconds of its own."""
         return self.on_gpu or (self.last is not None and bool(runtime_seconds(self.last)))
 
+    def _is_ready(self) -> bool:
+        """Return whether a steady epoch can follow the first one without one that is not timed: of
+        another length it may be another program, which is compiled when it first runs.
+        """
+        return self._has_settled() and self._is_as_long
+
+    @property
+    def _is_as_long(self) -> bool:
+        """Return whether the last epoch took as many steps as the next one."""
+        return self.last is not None and self.last.steps == self.starts.steps
+
     def _has_settled(self) -> bool:
         """Return whether the first epoch was so long that the process has settled in it, or that
         nobody waits for another one that is not timed.
@@ -109,13 +120,17 @@ class EpochTimer:
         much of an epoch, two may be alike by chance in the first steps: see SETTLED_STEPS.
         """
         clock = usage.Clock.start()
-        steps = of_epoch = 0 if self.last is None else self.last.steps
+        steps = 0 if self.last is None else self.last.steps
+        is_settled = self.last is None or self._has_settled()
+        is_alike = self._is_as_long  # else they cannot be compared
         for _ in range(MAX_SETTLING):
             untimed = list(self._warm_up(epoch))
             before, self.last = self.last, mean_epoch(untimed)
-            steps += of_epoch * len(untimed)
+            steps += self.starts.steps * len(untimed)
             is_early = _is_busy(self.last) and steps < SETTLED_STEPS
-            is_settled = before is None or (has_settled(before, self.last) and not is_early)
+            if is_alike and before is not None and not is_early:
+                is_settled = is_settled or has_settled(before, self.last)
+            is_alike = True
             if is_settled or clock.seconds()[0] > MAX_SETTLING_SECONDS:
                 break
 

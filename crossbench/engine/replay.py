@@ -63,11 +63,13 @@ class Replayer:
     def replay(self, runs: list[TimedRun], number: int) -> Replay:
         """Run an epoch that round `number` timed again, and return how far it is from that.
 
-        Which one, and how many batches each call takes, is drawn by chance now. Afterwards the
-        workload has other weights and other batches.
+        Which one of the longest, and how many batches each call takes, is drawn by chance now.
+        Afterwards the workload has other weights and other batches.
         """
         clock = Clock.start()
-        run = self.random.choice([run for run in runs if self._seconds_before(run) < LONG_SECONDS])
+        known = [run for run in runs if self._seconds_before(run) < LONG_SECONDS]
+        longest = max(len(run.steps) for run in known)
+        run = self.random.choice([run for run in known if len(run.steps) == longest])
         self.starts.rewind(run.epoch, run.scale)
         before = self.starts.change(run.scale) if self._seconds_before(run) else {}
         count = self._count(run)

@@ -1,7 +1,9 @@
 """Choose how many steps the epochs of a round take.
 
-In one round they take all batches: the first epoch of the published posts, the accuracy, and how
-much a whole epoch changes the weights. In the others the first batches tell as much, in less time.
+In one round the first epoch takes all batches: the first epoch of the published posts, the
+accuracy, and how much a whole epoch changes the weights. All others take the first batches, which
+tell as much, in less time; where several steady epochs go on from one another, those of that round
+are whole too.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from ..results.settings import Settings
 from .evidence import MAX_STEPS
 
 WHOLE_ROUND = 2
-"""The round whose epochs are whole, if there are several: the first one gives a figure soon."""
+"""The round with the whole epoch, if there are several: the first one gives a figure soon."""
 LEAST_FLOPS = 3e10
 """FLOPs that the steps of an epoch take, at least: some tenths of a second on a CPU, beside which
 the start and the end of an epoch are small."""
@@ -23,20 +25,28 @@ PART_SECONDS = 2.0
 """Seconds of an epoch that is not whole, on average over the cells that are compared."""
 
 
-def round_steps(comparison: Comparison, result: CellResult, number: int) -> int:
-    """Return how many steps the cell's epochs take in a round: as many as those of its group."""
-    batches = comparison.batches(result)
+def first_steps(comparison: Comparison, result: CellResult, number: int) -> int:
+    """Return how many steps the first epoch of the cell takes in a round."""
     if number == whole_round(comparison.settings):
+        return comparison.batches(result)
+    return steady_steps(comparison, result, number)
+
+
+def steady_steps(comparison: Comparison, result: CellResult, number: int) -> int:
+    """Return how many steps its steady epochs take there: as many as those of its group."""
+    batches, settings = comparison.batches(result), comparison.settings
+    is_whole = number == whole_round(settings)
+    if is_whole and settings.epochs > 1:
         return batches
     least = max(MAX_STEPS, math.ceil(LEAST_FLOPS / step_flops(comparison, result)))
-    if number < WHOLE_ROUND:
+    if number == 1 and not is_whole:
         return batches if result.cell.on_gpu else min(batches, least)
     seconds = [
-        epoch.wall_seconds
+        comparison.per_epoch(other, epoch)
         for other in comparison.results
         if other.cell.group == result.cell.group
         for epoch in other.steady
-        if epoch.round == WHOLE_ROUND
+        if epoch.round == 1
     ]
     if not seconds:
         return batches
@@ -45,7 +55,7 @@ def round_steps(comparison: Comparison, result: CellResult, number: int) -> int:
 
 
 def whole_round(settings: Settings) -> int:
-    """Return the number of the round whose epochs are whole."""
+    """Return the number of the round whose first epoch is whole."""
     return min(WHOLE_ROUND, settings.rounds or WHOLE_ROUND)
 
 

@@ -46,7 +46,7 @@ from .proofs import (
     start_tensor_proofs,
     start_work_proofs,
 )
-from .round_steps import round_steps
+from .round_steps import first_steps, steady_steps
 
 MAX_TARGET_SECONDS = 600.0
 """Seconds of training to a target, at most, where no limit was given."""
@@ -55,6 +55,8 @@ MEMORY_SHARE = 4 / 5
 BATCH_COPIES = 3
 """Copies of an epoch's batches that a worker holds at once, at most: two of the engine's, while it
 maps them, and the framework's."""
+STEPS = first_steps, steady_steps
+"""What chooses how many steps the first epoch of a round takes, and the steady ones."""
 PEAK_ATTEMPTS = 3
 """Further measurements of the peak for a cell that is over it."""
 
@@ -406,8 +408,8 @@ class Measurement:
         """
         room, beside = MEMORY_SHARE * available_bytes(), list[CellRound]()
         while left:
-            steps = round_steps(self.comparison, left[0], number)
-            cell = CellRound(left[0], number, steps)
+            choices = (choose(self.comparison, left[0], number) for choose in STEPS)
+            cell = CellRound(left[0], number, *choices, self.comparison.batches(left[0]))
             if beside and sum(map(self.need, [*beside, cell])) > room:
                 return
             beside.append(cell)
@@ -434,7 +436,7 @@ class Measurement:
             name = self.epoch_name(cell, epoch)
             self.progress(f"{cell.result.name}: {self.round_name(cell.number)}, {name}")
             with fail_cell_on_error(f"in round {cell.number}", cell.result):
-                cell.train(epoch)
+                cell.train(epoch, self.settings.epochs)
                 self.keep_need(cell)
                 if cell.number == 1:
                     seconds = cell.epochs[-1].wall_seconds
@@ -452,7 +454,7 @@ class Measurement:
             name = f"{cell.result.name}: {self.round_name(cell.number)}"
             self.progress(f"{name}, checks")
             with fail_cell_on_error(f"in round {cell.number}", cell.result):
-                cell.finish(reference, cell.steps == self.comparison.batches(cell.result))
+                cell.finish(reference)
                 self.keep_need(cell)
 
     def measure_peaks(self, cells: list[CellRound]) -> None:
@@ -506,8 +508,8 @@ class Measurement:
     def epoch_name(self, cell: CellRound, epoch: int) -> str:
         """Return which epoch of a round it is, and how much of one, for the progress."""
         name = f"epoch {epoch} of {self.settings.epochs}" if epoch else "first epoch"
-        batches = self.comparison.batches(cell.result)
-        return name if cell.steps == batches else f"{name} ({cell.steps} of {batches} batches)"
+        steps, batches = cell.steps_of(epoch), cell.batches
+        return name if steps == batches else f"{name} ({steps} of {batches} batches)"
 
     def has_peak(self, result: CellResult) -> bool:
         """Return whether the peak was measured, or tried, for a cell that shares this one's proof.

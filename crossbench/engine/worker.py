@@ -33,7 +33,7 @@ from ..results.parity import GradientParity, Parity, PrecisionParity
 from ..results.parts import PartTime
 from ..results.replay import Replay
 from ..results.untimed import UntimedCalls
-from ..workload import Job, Unavailable
+from ..workload import Batches, Job, Unavailable
 from . import batch_gradient, evidence, parity, parts, replies, usage
 from .assignment import Assignment, epoch_batches, load_split
 from .batches import ArrayBatches, as_inputs
@@ -87,7 +87,7 @@ class FinalStats:
     """Changes of the weights by epoch, in each of its repetitions; empty where the epochs do not
     train."""
     predictions: Predictions | None
-    """What the first steady epoch predicted; None where the epochs train."""
+    """What the first epoch predicted; None where the epochs train."""
     choices: dict[str, str]
     """The details that the start did not have: what the variant chose while it ran."""
 
@@ -164,10 +164,7 @@ class Worker:
         if isinstance(self.batches, ArrayBatches):
             arrays = mapped({"inputs": self.batches.inputs, "labels": self.batches.labels})
             self.batches = replace(self.batches, inputs=arrays["inputs"], labels=arrays["labels"])
-            self.workload.place(self.batches)
-            release(arrays.values())
-        else:
-            self.workload.place(self.batches)
+        self._place(self.batches)
         self.work: WorkloadTask = Training(self.workload)
         if self.assignment.task == PREDICT:
             self.work = Prediction(self.workload, self.assignment.job.model, self.batches)
@@ -178,15 +175,31 @@ class Worker:
         self.details = self.workload.details()
         return StartReply(self.details, self.workload.threads())
 
-    def epoch(self, number: int, epoch: int) -> Epoch:
-        """Time an epoch (0 is the round's first), and check that it was over when it returned."""
+    def epoch(self, number: int, epoch: int, steps: int) -> Epoch:
+        """Time an epoch of so many steps (0 is the round's first), and check that it was over when
+        it returned.
+        """
+        self._take(steps)
         timed, result = self.timer.time(number, epoch)
-        if epoch == 1 and isinstance(self.work, Prediction):
+        if self.predictions is None and isinstance(self.work, Prediction):
             self.predictions = self.work.predictions(result)
         return timed
 
+    def _take(self, steps: int) -> None:
+        """Let the epochs that follow take so many of the batches, the first ones."""
+        if steps != self.starts.steps:
+            self.starts.take(self.batches, steps)
+            self._place(self.starts.batches)
+
+    def _place(self, batches: Batches) -> None:
+        """Place batches of an epoch, and keep no other copy of them in memory."""
+        self.workload.place(batches)
+        if isinstance(batches, ArrayBatches):
+            release([batches.inputs, batches.labels])
+
     def replay(self, number: int) -> Replay:
         """Run a timed epoch of the round once more, in pieces; no epochs can follow."""
+        self._take(len(self.batches))
         return Replayer(self.work, self.starts, self.batches).replay(self.timer.runs, number)
 
     def final_stats(self) -> FinalStats:
@@ -233,6 +246,7 @@ class Worker:
         """Train the first steps of the first epoch by the model whose dropouts drop nothing."""
         job = self.assignment.job
         workload = self._build(replace(job, model=without_dropouts(job.model)))
+        self._take(len(self.batches))
         self.starts.augment(0)
         workload.load_weights(self.starts.weights(1.0))
         workload.place(evidence.first_batches(job.model, self.batches))
@@ -243,8 +257,9 @@ class Worker:
         (timed, *_) = (run for run in self.timer.runs if run.epoch == 1)
         weights = evidence.perturbed(self.starts.weights(timed.scale), self.assignment.job.compute)
         self.workload.load_weights(weights)
+        self.starts.take(self.batches, len(timed.steps))
         self.starts.augment(0)
-        self.workload.place(self.batches)
+        self._place(self.starts.batches)
         losses = self.workload.train_epoch()
         change = sketches(weights, self.workload.weights())
         with np.errstate(all="ignore"):

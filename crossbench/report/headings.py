@@ -88,11 +88,12 @@ def _why_ended(comparison: Comparison, running: bool) -> str:
 
 def _partial_epochs(comparison: Comparison) -> str:
     """Return a sentence on the rounds whose epochs took the first batches only, or nothing."""
-    whole_rounds, steps = set[int](), set[int]()
+    whole_rounds, steps, is_first = set[int](), set[int](), True
     for result in comparison.results:
         for epoch in result.epochs:
             if comparison.is_whole(result, epoch):
                 whole_rounds.add(epoch.round)
+                is_first = is_first and epoch.epoch == 0
             else:
                 steps.add(epoch.steps)
     if not steps:
@@ -101,10 +102,10 @@ def _partial_epochs(comparison: Comparison) -> str:
     some = f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"
     if not whole_rounds:
         return f" In each round they take the first {some} batches."
-    return (
-        f" In {count(len(whole_rounds), 'round')} the epochs are whole, in the others they take "
-        f"the first {some} batches."
-    )
+    rounds = count(len(whole_rounds), "round")
+    if is_first:
+        return f" In {rounds} the first epoch is whole, all others take the first {some} batches."
+    return f" In {rounds} the epochs are whole, in the others they take the first {some} batches."
 
 
 def _turns(comparison: Comparison) -> str:

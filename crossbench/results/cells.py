@@ -140,7 +140,7 @@ class CellResult:
     test_loss: float | None = None
     """Mean loss of the test examples after the whole epochs of training, if it is finite."""
     predictions: Predictions | None = None
-    """What the whole steady epoch predicted; None for training, and where the model has no classes.
+    """What the whole first epoch predicted; None for training, and where the model has no classes.
     """
     latencies: list[Latency] = field(default_factory=list)
     """One per round of prediction."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FIRST_ROUNDS = 2
 """Rounds that take longer than the others: the first one measures peaks and computes the
-reference's losses, in the second one the epochs are whole."""
+reference's losses, in the second one an epoch is whole."""
 LINES = 6
 """Last pieces of work and first figures that a terminal shows before there is a table."""
 

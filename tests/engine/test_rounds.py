@@ -1,5 +1,6 @@
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +10,7 @@ from threadpoolctl import threadpool_info
 import crossbench
 from crossbench.engine import round_steps as steps_module, rounds as rounds_module
 from crossbench.engine.cell_round import CellRound
-from crossbench.engine.round_steps import round_steps
+from crossbench.engine.round_steps import first_steps, steady_steps
 from crossbench.engine.rounds import Measurement
 
 
@@ -34,7 +35,7 @@ def test_the_references_threads_have_one_blas_thread_each(monkeypatch, run):
         pytest.skip("one BLAS thread is all there is")
 
 
-def test_only_the_second_round_is_whole(monkeypatch, run, small_model):
+def test_only_the_second_rounds_first_epoch_is_whole(monkeypatch, run, small_model):
     """The small data has five batches of 20."""
     monkeypatch.setattr(steps_module, "PART_SECONDS", 1e-9)
     monkeypatch.setattr(steps_module, "LEAST_FLOPS", 1)
@@ -43,19 +44,20 @@ def test_only_the_second_round_is_whole(monkeypatch, run, small_model):
     assert found.complete
     training, prediction = found.results
     for row in found.results:
-        assert [epoch.steps for epoch in row.epochs] == [3, 3, 5, 5, 3, 3]
-        _, whole, last = row.steady
-        assert last.losses == pytest.approx(whole.losses[:3])
+        assert [epoch.steps for epoch in row.epochs] == [3, 3, 5, 3, 3, 3]
+        assert len({tuple(epoch.losses) for epoch in row.steady}) == 1
+        short, whole, _ = row.cold
+        assert whole.losses[:3] == pytest.approx(short.losses)
         assert found.first_epoch(row).count == 1
         (first,) = [e for e in row.cold if e.round == 2]
         assert found.first_epoch(row).median == first.wall_seconds
-    assert set(training.changes) == {3, 5}
+    assert (set(training.changes), set(training.other_changes[0])) == ({3}, {5})
     assert prediction.predictions is not None
     assert training.test_accuracy is not None
     assert found.accuracy(prediction) <= 1
     assert "reference cpu, train: first epoch (3 of 5 batches) took" in "\n".join(said)
     text = " ".join(str(found).split())
-    assert "In 1 round the epochs are whole, in the others they take the first 3 batches." in text
+    assert "In 1 round the first epoch is whole, all others take the first 3 batches." in text
 
 
 def test_the_only_round_is_whole(monkeypatch, run):
@@ -65,16 +67,19 @@ def test_the_only_round_is_whole(monkeypatch, run):
 
 
 def test_the_batches_of_a_round_take_two_seconds_on_average():
-    """By the whole epochs of the rows that are compared, 1 and 5 s long here; a GPU is apart."""
-    fast, slow = result("torch", [9.0, 0.5, 1.0]), result("jax", [9.0, 0.5, 5.0])
+    """By the first round of the rows that are compared, 1 and 5 s long here; a GPU is apart."""
+    fast, slow = result("torch", [9.0, 1.0, 0.5]), result("jax", [9.0, 5.0, 0.5])
     gpu = result("torch", [0.1, 0.01, 0.02], device="gpu")
     c = comparison(fast, slow, gpu, rounds=None)
     c.model["training_flops"] = 100_000_000
-    assert [round_steps(c, fast, number) for number in (1, 2, 3)] == [3, 10, 7]
-    assert round_steps(c, slow, 4) == 7
-    assert [round_steps(c, gpu, number) for number in (1, 2, 3)] == [10, 10, 10]
+    assert [first_steps(c, fast, number) for number in (1, 2, 3)] == [3, 10, 7]
+    assert [steady_steps(c, fast, number) for number in (1, 2, 3)] == [3, 7, 7]
+    assert steady_steps(c, slow, 4) == 7
+    assert [steady_steps(c, gpu, number) for number in (1, 2, 3)] == [10, 10, 10]
+    c.settings = replace(c.settings, epochs=2)  # the accuracy is that after both
+    assert [steady_steps(c, fast, number) for number in (1, 2, 3)] == [3, 10, 7]
     c.model["training_flops"] = 1_000_000  # a step is too short for so few of them
-    assert round_steps(c, fast, 1) == round_steps(c, fast, 3) == 10
+    assert steady_steps(c, fast, 1) == steady_steps(c, fast, 3) == 10
 
 
 def test_no_row_is_kept_before_the_references_losses_are_known(

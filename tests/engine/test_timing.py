@@ -220,6 +220,25 @@ def test_a_long_first_epoch_needs_no_warm_up(timer, clock, monkeypatch):
     assert count[0] == 2
 
 
+def test_a_shorter_steady_epoch_follows_one_that_is_not_timed(timer, workload, clock, monkeypatch):
+    """Its program may be another one, which is compiled when it first runs."""
+    monkeypatch.setattr(epoch_timer, "SETTLED_STEPS", 2)
+    timer.on_gpu = False
+    train, count = timer.work.run, [0]
+
+    def train_epoch():
+        count[0] += 1
+        clock.now += 6.0
+        return train()
+
+    timer.work.run = train_epoch
+    timer.time(1, 0)
+    timer.starts.take(workload.batches, 1)
+    workload.place(timer.starts.batches)
+    epoch, _ = timer.time(1, 1)
+    assert (count[0], epoch.steps) == (3, 1)
+
+
 @pytest.mark.parametrize(("slow_fetches", "late"), [(1, 0.0), (9, 0.5)])
 def test_a_fetch_that_is_slow_once_is_no_work_that_goes_on(
     timer, workload, clock, monkeypatch, slow_fetches, late
@@ -321,6 +340,7 @@ def answering(tmp_path, cifar_directory, small_model, monkeypatch):
     return make
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("short")
 def test_steady_epochs_on_a_gpu_train_the_same_as_on_a_cpu(answering, monkeypatch):
     """Each is repeated from the same weights, and the next starts where a single one would end."""
