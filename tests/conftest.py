@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import same_process
 from planting import Plant
 from samples import write_cifar
 from small_models import SMALL_MODELS, named
@@ -16,10 +17,11 @@ from threadpoolctl import threadpool_limits
 
 import crossbench
 from crossbench import adapters, models
-from crossbench.engine import parity
+from crossbench.engine import epoch_timer, parity, process, proofs, rounds
 from crossbench.engine.environment import SHARED_CORES, kept_programs_environment
 from crossbench.host.gpus import find_gpus
 from crossbench.inputs.names import IDIOMATIC
+from crossbench.sweeps import job_process
 from crossbench.workload import Adapter
 
 PLUGIN = Path(__file__).parent / "plugin"
@@ -95,10 +97,34 @@ def pytest_generate_tests(metafunc):
             metafunc.parametrize(fixture, params)
 
 
-def pytest_collection_modifyitems(items):
-    """Put the files that take minutes first, so that no pytest worker waits at the end."""
+@pytest.hookimpl(tryfirst=True)  # before those are deselected that are long
+def pytest_collection_modifyitems(config, items):
+    """Put the files that take minutes first, so that no pytest worker waits at the end; of the
+    values of a parameter, leave those to the long suite that a mark "short" does not name.
+    """
+    for item in items if config.getoption("adapters") == TRIED else ():
+        values = item.callspec.params if hasattr(item, "callspec") else {}
+        for mark in item.iter_markers("short"):
+            named = {name: kept for name, kept in mark.kwargs.items() if name in values}
+            if any(values[name] not in kept for name, kept in named.items()):
+                item.add_marker(pytest.mark.long)
     order = {name: number for number, name in enumerate(LONG_FILES)}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Have this process answer what a run asks its workers, and run the jobs of a sweep, unless the
+    test is about processes; compute the reference of a model once.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parity, "compute_reference", same_process.known_reference)
+        if not item.get_closest_marker("processes"):
+            patch.setattr(epoch_timer, "MIN_CPU_SECONDS", 0.01)
+            for module in (process, proofs, rounds):
+                patch.setattr(module, "WorkerProcess", same_process.start)
+            patch.setattr(job_process, "_process", same_process.run_job)
+        return (yield)
 
 
 class OneVariant:
@@ -168,18 +194,9 @@ def small_model():
 
 
 @pytest.fixture(scope="session")
-def expected(tmp_path_factory):
-    """Return a function that gives the reference's tensors of a model, computed once."""
-    found = {}
-
-    def of(model):
-        key = (model.name, model.optimizer)
-        if key not in found:
-            directory = tmp_path_factory.mktemp("expected") / model.name
-            found[key] = parity.compute_reference(model, directory)
-        return found[key]
-
-    return of
+def expected():
+    """Return a function that gives the reference's tensors of a model."""
+    return same_process.known_reference
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from crossbench.data.sources import (
 from crossbench.engine.peak import PEAK_WORK, PeakWork
 from crossbench.models.model import Model
 
-PEAK_WORK.update(dict.fromkeys(PEAK_WORK, PeakWork(512, 2**25, 0.05)))
+PEAK_WORK.update(dict.fromkeys(PEAK_WORK, PeakWork(256, 2**23, 0.02)))
 """Small products and copies in each process that loads this file: else each row takes seconds."""
 
 

@@ -22,7 +22,7 @@ from crossbench.spec import make_spec
 from crossbench.sweeps import jobs
 
 examples = settings(
-    max_examples=300,
+    max_examples=100,
     deadline=None,
     derandomize=True,  # the same input on every machine
     suppress_health_check=[HealthCheck.function_scoped_fixture],

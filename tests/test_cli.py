@@ -219,7 +219,7 @@ def wait_for(process, words):
     ("moment", "signals", "words"),
     [
         pytest.param("first epoch", [signal.SIGINT], "interrupted", marks=pytest.mark.long),
-        ("first epoch", [signal.SIGINT] * 4, "interrupted"),
+        pytest.param("first epoch", [signal.SIGINT] * 4, "interrupted", marks=pytest.mark.long),
         ("parity", [signal.SIGTERM, signal.SIGINT], "stopped by SIGTERM"),
         pytest.param("first epoch", [signal.SIGHUP], "stopped by SIGHUP", marks=pytest.mark.long),
     ],
@@ -273,6 +273,7 @@ def wait_until_handled(pid, number=signal.SIGTERM):
         caught = int(re.search(r"SigCgt:\s+(\w+)", status).group(1), 16)
 
 
+@pytest.mark.long
 def test_a_signal_that_is_ignored_stays_ignored(program, cifar_directory):
     """What nohup starts ignores SIGHUP, for example."""
     process = program(

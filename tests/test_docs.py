@@ -201,6 +201,7 @@ def test_the_paths_that_a_page_names_are_there(page):
     assert [path for path in named if "NAME" not in path and not (ROOT / path).exists()] == []
 
 
+@pytest.mark.long
 def test_the_site_is_built_without_a_warning(tmp_path):
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

@@ -85,6 +85,7 @@ def test_the_installed_package_is_found(environment):
     assert f"equinox {versions('equinox')['equinox']}" in row
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PACKAGES)
 def test_an_ordinary_run_has_no_remark_but_noise(environment, name):
     done = subprocess.run(

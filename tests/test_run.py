@@ -56,6 +56,8 @@ def test_a_failure_loses_only_its_own_row(run):
     assert not comparison.complete
 
 
+@pytest.mark.processes
+@pytest.mark.long
 @pytest.mark.usefixtures("plugin")
 def test_a_hang_ends_at_the_timeout(run):
     comparison = run("hangs,reference", devices="cpu", timeout=5)
@@ -177,15 +179,15 @@ WITHOUT_DATA = {
 """Models of one's own: input shape, layers, loss, and how the name of their data begins."""
 
 
-@pytest.mark.parametrize("data", [None, "synthetic"])
-@pytest.mark.parametrize("kind", WITHOUT_DATA)
+@pytest.mark.parametrize(
+    ("kind", "data"), [*((kind, None) for kind in WITHOUT_DATA), ("pictures", "synthetic")]
+)
 def test_a_model_without_data_gets_examples_that_fit_it(kind, data):
     shape, layers, loss, name = WITHOUT_DATA[kind]
     model = Model("own", shape, layers, loss, FITTED.optimizer, 32, "the tests")
     asked = {"rounds": 1, "batches": 2, "threads": 1} | ({"data": data} if data else {})
-    comparison = crossbench.run(["reference", "torch"], "cpu", model=model, **asked)
-    assert [comparison.doubt(result) for result in comparison.results] == [None, None]
-    assert all(map(comparison.is_ranked, comparison.results))
+    comparison = crossbench.run("reference", "cpu", model=model, **asked)
+    assert comparison.complete, comparison.results[0].reason
     assert comparison.data.name.startswith(name)
 
 
@@ -316,6 +318,7 @@ def test_auto_rounds_end_when_decided_or_late(run, precision, max_seconds):
     assert comparison.settings.rounds is None
 
 
+@pytest.mark.long
 def test_auto_rounds_go_on_until_they_are_decided(run, monkeypatch):
     seen = iter([False, False, True])
     monkeypatch.setattr(crossbench.Comparison, "decided", property(lambda _: next(seen)))
@@ -473,6 +476,8 @@ def test_the_memory_that_an_epoch_allocates_is_traced_after_the_rounds(run, tmp_
     assert crossbench.load(file) == comparison
 
 
+@pytest.mark.processes
+@pytest.mark.long
 def test_long_rounds_are_sampled(run, monkeypatch):
     monkeypatch.setattr("crossbench.engine.sampler.INTERVAL", 0.001)
     (result,) = run("reference", devices="cpu", rounds=2).results
@@ -480,6 +485,8 @@ def test_long_rounds_are_sampled(run, monkeypatch):
     assert all(usage.resident_peak > 2**20 for usage in result.usage)
 
 
+@pytest.mark.processes
+@pytest.mark.long
 @pytest.mark.usefixtures("plugin")
 def test_epochs_of_two_frameworks_never_overlap(run):
     comparison = run("reference,well", devices="cpu", rounds=2)

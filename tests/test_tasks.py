@@ -75,6 +75,7 @@ def test_training_and_prediction_are_cells_of_their_own(run, tmp_path):
     assert crossbench.load(file).rows() == found.rows()
 
 
+@pytest.mark.long
 def test_the_epochs_have_as_many_examples_or_as_many_steps(run):
     def epochs(**limit):
         found = run("reference", rounds=1, batch_size=[5, 20], **limit)

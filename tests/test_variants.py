@@ -179,6 +179,8 @@ ADAPTER = ChooserAdapter()
 """
 
 
+@pytest.mark.long
+@pytest.mark.processes
 def test_what_a_variant_chose_is_kept_and_shown(tmp_path, run, monkeypatch):
     """Each different value once, and not without end."""
     monkeypatch.setattr("crossbench.engine.cell_round.MAX_CHOICES", 2)

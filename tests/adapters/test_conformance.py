@@ -23,6 +23,7 @@ from crossbench.results.parity import FLOAT64_BOUND, FULL_FLOAT32_BOUND, worst
 from crossbench.workload import Batch, Job
 
 PEAK_WORK = {"cpu": PeakWork(1024, 2**27, 0.0), "gpu": PeakWork(8192, 2**27, 0.0)}
+pytestmark = pytest.mark.short(model_name=("residual", "speaking"))
 THREADS = 2  # of every job here; Julia starts with as many
 
 
@@ -372,6 +373,7 @@ def test_what_an_epoch_allocates(adapter, device, small_model, random):
     assert workload.allocated() == pytest.approx(2 * three, rel=0.2)
 
 
+@pytest.mark.short(adapter_name=("torch",))
 def test_the_peaks_product_and_copy_are_real(adapter, device, small_model):
     """Right values, other memory, and not faster than the memory can be."""
     arrays = adapter.build(Job(small_model, device, THREADS, "float32")).arrays()
@@ -381,6 +383,7 @@ def test_the_peaks_product_and_copy_are_real(adapter, device, small_model):
         peak.check_copy(copied, peak.host_copy_gigabytes(PEAK_WORK[device], THREADS, copied))
 
 
+@pytest.mark.short(adapter_name=("torch",))
 @pytest.mark.parametrize("fault", [ReturnsAtOnce, Remembers])
 def test_a_product_that_is_not_computed_in_the_call_is_caught(adapter, device, small_model, fault):
     arrays = adapter.build(Job(small_model, device, THREADS, "float32")).arrays()
@@ -388,6 +391,7 @@ def test_a_product_that_is_not_computed_in_the_call_is_caught(adapter, device, s
         peak.matrix_multiplication_gflops(fault(arrays), PEAK_WORK[device])
 
 
+@pytest.mark.short(adapter_name=("torch",))
 @pytest.mark.parametrize("fault", [SameBuffer, ReturnsAtOnce, Remembers])
 def test_a_copy_that_is_not_made_in_the_call_is_caught(adapter, device, small_model, fault):
     """By its address, its values, the time of the next call, or its speed."""

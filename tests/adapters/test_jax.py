@@ -33,6 +33,7 @@ def workload(adapter, model, dtype="float32"):
     return made
 
 
+@pytest.mark.short(name=("normed", "bidirectional"), dtype=("float32",))
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", ["plain", "normed", "residual", "bidirectional", "gated"])
 def test_the_step_is_compiled_once(adapter, name, dtype):
@@ -104,6 +105,7 @@ def test_the_losses_of_an_epoch_come_back_at_once(adapter, monkeypatch):
     assert losses.dtype == np.float64
 
 
+@pytest.mark.processes
 def test_what_the_measurement_needs_is_not_left_to_the_user(monkeypatch, run):
     """A preallocated pool would be the peak, and the GPU's memory gone for the others."""
     adapter = adapters.get("jax")

@@ -64,6 +64,7 @@ POOLED = replace(
 """Its max-pools, whose windows do not overlap, are computed with the convolutions before them."""
 
 
+@pytest.mark.short(model_name=("plain", "fitted"))
 @pytest.mark.parametrize(
     "model_name",
     [

@@ -164,6 +164,7 @@ def test_a_package_server_that_never_answers_is_not_waited_for(
     assert f"{silent_server} does not answer" in last
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("without_network")
 @pytest.mark.parametrize(
     ("script", "reason"),
@@ -256,6 +257,7 @@ def test_packages_that_must_not_be_downloaded_are_named_by_the_doctor_and_by_a_r
     assert "NumPy reference" in run.stdout
 
 
+@pytest.mark.short(script=(None,))
 @pytest.mark.usefixtures("offline")
 @pytest.mark.parametrize(
     ("script", "answer"),

@@ -43,6 +43,7 @@ def suite(name, *words):
     assert " passed" in run.stdout
 
 
+@pytest.mark.long
 def test_it_agrees_with_the_reference():
     chosen = "agrees_with_the_reference and (plain or normed or lettered or patched)"
     suite("keras", "tests/adapters/test_conformance.py", "-k", chosen)

@@ -28,6 +28,8 @@ from crossbench.models import (
     SoftmaxCrossEntropy,
 )
 
+pytestmark = pytest.mark.short(adapter_name=("torch",))
+
 FAULTS = {
     "a transposed kernel": "conv1.weight|logits",
     "a flipped kernel": "conv1.weight|logits",

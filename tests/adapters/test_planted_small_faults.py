@@ -14,6 +14,8 @@ from crossbench.engine import dropout, parity
 from crossbench.models import Dropout, Optimizer, ReLU
 from crossbench.workload import Job
 
+pytestmark = pytest.mark.short(adapter_name=("torch",))
+
 FLOAT32 = {
     "weights in TensorFloat-32": "float32",
     "weights in bfloat16": "float32",

@@ -15,6 +15,8 @@ from crossbench import models
 from crossbench.in_julia.workload import JuliaWorkload
 from crossbench.models import Optimizer, Unembedding
 
+pytestmark = pytest.mark.short(adapter_name=("torch",))
+
 SPEAKING = SMALL_MODELS["speaking"]
 FAULTS = {
     "a mask that is off by one": "logits|gradient",

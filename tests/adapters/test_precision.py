@@ -14,6 +14,8 @@ from crossbench.engine import parity
 from crossbench.inputs.names import BFLOAT16, FLOAT32
 from crossbench.workload import Job
 
+pytestmark = pytest.mark.short(adapter_name=("torch",))
+
 THREADS = 2
 MODEL = models.get("mnist_mlp")
 EACH_MODEL = pytest.mark.parametrize(

@@ -205,6 +205,7 @@ def cases(*short):
     ]
 
 
+@pytest.mark.short(name=("lenet", "gpt_char"))
 @pytest.mark.parametrize("name", cases("lenet", "mnist_cnn", "mlp7_bn", "text_lstm", "gpt_char"))
 def test_the_losses_in_float64_are_the_references(run, adapter, adapter_name, name, tmp_path):
     model = without_dropouts(small(models.get(name)))
@@ -213,6 +214,7 @@ def test_the_losses_in_float64_are_the_references(run, adapter, adapter_name, na
     np.testing.assert_allclose(found, case.reference_losses(), rtol=BOUND, atol=0)
 
 
+@pytest.mark.short(name=("mnist_cnn",))
 @pytest.mark.parametrize("name", cases("lenet", "mnist_cnn"))  # the second has dropouts
 def test_the_losses_are_the_rows(run, adapter, adapter_name, name, tmp_path):
     case = Case(adapter, adapter_name, small(models.get(name)), tmp_path)

@@ -405,6 +405,7 @@ def printed(path):
     return {name: float(number) for name, number in (line.split(": ") for line in lines[1:])}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "layer",
     [

@@ -79,11 +79,11 @@ def shapes(inputs, labels=(), vocabulary=None, classes=None):
 
 
 def test_pictures_have_the_models_shape_and_classes():
-    of_model = shapes((3, 64, 48), classes=4)
+    of_model = shapes((3, 16, 12), classes=4)
     first, again, other = (synthetic.load(of_model, seed) for seed in (0, 0, 1))
     assert first.sha256() == again.sha256() != other.sha256()
-    assert first.name == "pictures of 64 × 48 by formula (seed 0)"
-    assert first.train.inputs.shape == (21_845, 3, 64, 48)
+    assert first.name == "pictures of 16 × 12 by formula (seed 0)"
+    assert first.train.inputs.shape == (50_000, 3, 16, 12)
     assert first.train.inputs.dtype == np.uint8
     assert set(first.train.labels) == set(first.test.labels) == set(range(4))
     square = synthetic.make_split(600, np.random.default_rng(0), (5, 64, 64), 4)

@@ -69,11 +69,13 @@ def test_gradients_are_compared_where_they_are_timed(run):
     [
         {
             "raises_at_pool": "RuntimeError",
-            "dies_at_pool": "the worker process exited with status",
             "changing_pool": "the gradients of backward_epoch() changed after it had returned",
         },
         pytest.param(
-            {"goes_on_at_pool": "backward_epoch() of the adapter was not over when it returned"},
+            {
+                "dies_at_pool": "the worker process exited with status",
+                "goes_on_at_pool": "backward_epoch() of the adapter was not over when it returned",
+            },
             marks=pytest.mark.long,
         ),
     ],
@@ -131,7 +133,8 @@ def is_late_once(workload):
         time.sleep(0.5)
 
 
-@pytest.mark.parametrize("disturb", [forgets, pytest.param(is_late_once, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("disturb", [forgets, is_late_once])
 def test_a_single_slow_call_is_no_part(small_model, disturb):
     class Disturbed(ReferenceWorkload):
         built = 0

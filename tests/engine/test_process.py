@@ -22,7 +22,7 @@ from crossbench.engine.worker import StartReply, Worker
 from crossbench.host.machine import usable_cpus
 from crossbench.workload import Job
 
-pytestmark = pytest.mark.usefixtures("plugin")
+pytestmark = [pytest.mark.usefixtures("plugin"), pytest.mark.processes]
 
 
 @pytest.fixture
@@ -56,6 +56,7 @@ def test_a_worker_trains_a_round_and_tests_it(worker):
     assert 0 <= process.ask("test").accuracy <= 1
 
 
+@pytest.mark.long
 def test_the_first_steady_epoch_starts_from_other_weights(worker):
     """A steady epoch cannot reuse what the first epoch computed."""
     process = worker("reference")
@@ -131,6 +132,7 @@ def test_a_framework_may_use_the_standard_streams(worker):
         time.sleep(0.5)  # the worker waits for its next request
 
 
+@pytest.mark.long
 def test_the_parent_does_not_use_the_cpu_while_it_waits(worker):
     process = worker("hangs")
     process.ask("start")
@@ -142,6 +144,7 @@ def test_the_parent_does_not_use_the_cpu_while_it_waits(worker):
     assert used < 0.1
 
 
+@pytest.mark.long
 def test_an_idle_worker_does_not_use_the_cpu(worker):
     process = worker("reference", threads=len(usable_cpus()))
     process.ask("start")
@@ -218,7 +221,7 @@ def test_what_a_worker_did_before_the_reference_was_known_is_done_again_for_anot
     tmp_path, small_model, monkeypatch
 ):
     monkeypatch.setattr(parity.expected, "SEED", parity.SEED + 1)  # as after a near tie
-    expected = parity.compute_reference(small_model, tmp_path / "expected")
+    expected = parity.expected.compute_reference(small_model, tmp_path / "expected")
     worker = Worker(
         Assignment("reference", Job(small_model, "cpu", 1, "float32"), tmp_path, 10, 10, 0)
     )
@@ -286,6 +289,7 @@ def test_a_truncated_reply_is_reported_as_the_workers_exit(worker):
     assert time.monotonic() - start < 30
 
 
+@pytest.mark.long
 def test_a_worker_that_closes_its_pipe_is_stopped(worker):
     process = worker("lives_on", timeout=60)
     process.ask("start")
@@ -305,6 +309,7 @@ def test_a_pipe_held_open_by_a_child_does_not_delay_the_failure(worker, tmp_path
         os.kill(int((tmp_path / "children").read_text()), signal.SIGKILL)
 
 
+@pytest.mark.long
 def test_a_request_that_nobody_reads_ends_at_the_timeout(worker):
     process = worker("hangs", timeout=2)
     os.kill(process.process.pid, signal.SIGSTOP)
@@ -323,6 +328,7 @@ def test_a_worker_that_cannot_be_started_is_a_failure(worker, monkeypatch):
         worker("reference")
 
 
+@pytest.mark.short(function=("request_death_signal()",))
 @pytest.mark.parametrize("function", ["request_death_signal()", "watch_parent(os.getppid(), 0.05)"])
 def test_a_sleeping_process_ends_with_its_parent(function):
     """Each function is enough alone; on Linux the first is used."""

@@ -151,6 +151,7 @@ def test_energy_and_thermal_throttling_are_read_from_the_kernel(tmp_path, monkey
     assert counters.thermal_throttle_events == 2 * len(usage._own_cpus())
 
 
+@pytest.mark.short(gone=(True,))
 @pytest.mark.parametrize("gone", [False, True])
 def test_the_sampler_samples_another_process(gone):
     process = subprocess.Popen(spin(0.5 if gone else 60))

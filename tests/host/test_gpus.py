@@ -147,6 +147,7 @@ def test_without_a_driver_no_gpu_is_found(monkeypatch, driver):
     assert doctor.report().splitlines()[2].split() == ["GPU", "none"]
 
 
+@pytest.mark.short(error=(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,))
 @pytest.mark.parametrize("error", [pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_UNKNOWN])
 def test_without_nvml_the_first_gpu_is_still_available(monkeypatch, driver, error):
     """As in a container without the utility capability."""
@@ -167,6 +168,7 @@ def test_without_nvml_the_first_gpu_is_still_available(monkeypatch, driver, erro
     assert "shows no GPU" in find_gpus().unavailable_reason(0)
 
 
+@pytest.mark.short(where=("count",))
 @pytest.mark.parametrize("where", ["count", "card"])
 def test_an_nvml_error_after_nvml_init_gets_one_line(monkeypatch, driver, where):
     driver(True)

@@ -476,3 +476,6 @@ GOES_ON_AT_POOL = BackwardMisbehaving("MaxPool", goes_on)
 DIES_AT_POOL = BackwardMisbehaving("MaxPool", lambda *_: die())
 NO_BACKWARD = Overriding(backward_epoch=lambda: Workload.backward_epoch(None))
 RAISES_AT_POOL = BackwardMisbehaving("MaxPool", lambda *_: raise_error())
+
+for _adapter in (DIES, HANGS, DIES_AT_PEAK, DIES_AT_POOL, SHORT_OF_MEMORY, PRINTS, MEDDLES):
+    _adapter.needs_a_process = True

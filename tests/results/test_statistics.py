@@ -37,6 +37,7 @@ def test_values_outside_the_interval_are_excluded():
     assert found.width == pytest.approx((found.high - found.low) / found.median)
 
 
+@pytest.mark.short(noise=("skewed",))
 @pytest.mark.parametrize(
     "count", [MIN_ROUNDS, *(pytest.param(n, marks=pytest.mark.long) for n in (10, 30))]
 )

@@ -28,6 +28,7 @@ from crossbench.inputs.errors import SpecError
 from crossbench.sweeps import dask_machines
 from crossbench.sweeps.folder import Folder
 
+pytestmark = pytest.mark.long  # the short suite does not need Dask
 distributed = pytest.importorskip("distributed")
 
 HOST = "127.0.0.1"

@@ -197,6 +197,7 @@ def test_a_job_waits_for_another_ones_lock_on_the_host(tmp_path):
     assert process.wait(120) == 0
 
 
+@pytest.mark.short(number=(signal.SIGINT,))
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_the_job_and_the_same_command_goes_on(tmp_path, number):
     file = _file(tmp_path, LONG_TOML + "seed = [0, 1]\n")

@@ -48,6 +48,7 @@ def test_characters_that_the_encoding_lacks_are_replaced(tmp_path, encoding, fig
     assert len({len(line) for line in grid}) == 1  # the columns stay aligned
 
 
+@pytest.mark.short(command=("compare",))
 @pytest.mark.parametrize("command", ["merge", "compare"])
 def test_a_closed_pipe_ends_quietly(results, command):
     done = shell('"$@" | head -1; exit ${PIPESTATUS[0]}', command, *results)
@@ -82,7 +83,7 @@ def test_a_table_that_cannot_be_printed_is_an_error(results, where, why):
     ("where", "json", "why"),
     [
         pytest.param(f">{FULL}", True, "cannot write to the standard output: ", marks=needs_full),
-        (">&-", False, "the standard output is closed"),
+        pytest.param(">&-", False, "the standard output is closed", marks=pytest.mark.long),
     ],
 )
 def test_a_run_whose_table_cannot_be_printed(tmp_path, small_run, where, json, why):
@@ -111,5 +112,6 @@ def test_an_unusable_standard_error_changes_nothing_else(small_run, where):
     assert (wrong.returncode, wrong.stdout) == (2, b"")
 
 
+@pytest.mark.long
 def test_all_streams_closed(results):
     assert shell('"$@" <&- >&- 2>&-', "merge", *results).returncode == 2
