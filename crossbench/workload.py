@@ -285,13 +285,11 @@ class Workload(Protocol):
         """
         return
 
-    def collect_garbage(self, full: bool = False) -> None:
+    def collect_garbage(self) -> None:
         """Collect the garbage of earlier calls, if the framework has a collector of its own.
 
         The engine calls it, untimed, before each call that it times for a part of a step: a
-        collection within the call would count for that part alone. full: before it loads weights
-        for another epoch; what a load leaves would be collected in an epoch, where a training that
-        loads no weights collects nothing.
+        collection within the call would count for that part alone.
         """
         return
 

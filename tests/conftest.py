@@ -121,6 +121,7 @@ def pytest_runtest_protocol(item):
         patch.setattr(parity, "compute_reference", same_process.known_reference)
         if not item.get_closest_marker("processes"):
             patch.setattr(epoch_timer, "MIN_CPU_SECONDS", 0.01)
+            patch.setattr(epoch_timer, "MAX_CPU_REPEATS", 5)
             for module in (process, proofs, rounds):
                 patch.setattr(module, "WorkerProcess", same_process.start)
             patch.setattr(job_process, "_process", same_process.run_job)

@@ -100,9 +100,9 @@ class CheckedWorkload:
     def free_memory(self) -> None:
         self.workload.free_memory()
 
-    def collect_garbage(self, full: bool = False) -> None:
+    def collect_garbage(self) -> None:
         with self.meter.measured("collect_garbage"):
-            self.workload.collect_garbage(full)
+            self.workload.collect_garbage()
 
     def threads(self) -> int | None:
         return _optional_integer("threads()", self.workload.threads(), 1)

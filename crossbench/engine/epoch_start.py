@@ -7,8 +7,6 @@ weights, from a little more, so that no epoch can repeat what an earlier one com
 
 from __future__ import annotations
 
-import time
-
 from ..models import Weights
 from ..workload import Batches
 from .batches import AugmentedBatches, cut
@@ -21,12 +19,6 @@ from .evidence import (
 from .sketch import Sketches, sketches
 from .tasks import Prediction, WorkloadTask
 
-COLLECT_SECONDS = 0.5
-"""Seconds after which garbage is collected in full before weights are loaded again. Without that
-Julia's collector takes 0.42 s within every fourth epoch of 0.9 s in mnist_cnn, and more often after
-partial collections; in a training that loads no weights it never does (Flux 0.16.10, Julia 1.10.8).
-The load comes last, so that no work for the epoch can hide in the collection."""
-
 
 class EpochStart:
     """Bring one workload to the start of an epoch, 0 for the first of a round."""
@@ -34,7 +26,7 @@ class EpochStart:
     def __init__(self, work: WorkloadTask, initial: Weights, batches: Batches) -> None:
         self.work, self.initial = work, initial
         self.take(batches, len(batches))
-        self.repetitions, self.collected = 0, 0.0
+        self.repetitions = 0
 
     def take(self, batches: Batches, steps: int) -> None:
         """Let the epochs that follow take so many batches of an epoch, the first ones."""
@@ -72,10 +64,6 @@ class EpochStart:
 
     def load(self, scale: float) -> None:
         """Bring the workload to the initial weights times the scale, and to the first data."""
-        is_first = scale == 1  # of a round: a user's first epoch has no collection before it
-        if not is_first and time.perf_counter() - self.collected > COLLECT_SECONDS:
-            self.work.workload.collect_garbage(full=True)
-            self.collected = time.perf_counter()
         self.work.workload.load_weights(self.weights(scale))
         self.augment(0)
 

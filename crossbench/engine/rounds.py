@@ -408,8 +408,8 @@ class Measurement:
         """
         room, beside = MEMORY_SHARE * available_bytes(), list[CellRound]()
         while left:
-            choices = (choose(self.comparison, left[0], number) for choose in STEPS)
-            cell = CellRound(left[0], number, *choices, self.comparison.batches(left[0]))
+            first, steady = (choose(self.comparison, left[0], number) for choose in STEPS)
+            cell = CellRound(left[0], number, first, steady, self.comparison.batches(left[0]))
             if beside and sum(map(self.need, [*beside, cell])) > room:
                 return
             beside.append(cell)

@@ -109,8 +109,8 @@ class JuliaWorkload(Workload):
     def free_memory(self) -> None:
         self.julia.free_memory(self.workload.device)
 
-    def collect_garbage(self, full: bool = False) -> None:
-        self.julia.GC.gc(full)  # in full it takes 0.3 s and more
+    def collect_garbage(self) -> None:
+        self.julia.GC.gc(False)  # not in full, which takes 0.3 s
 
     def threads(self) -> int | None:
         return int(self.details()["Julia threads"])

@@ -56,8 +56,6 @@ outside of the timed epochs may take. PyTorch took 11 times as long for a fetch 
 Lux.jl 36 ms to load twelve arrays, of 5 MB together, each beside another process."""
 MAX_UNTIMED_SHARE = 0.05
 """Share of an epoch, or of a step, that such a call may take however few arrays it has."""
-COLLECTION_SECONDS = 2.0
-"""Seconds that collecting all garbage before weights are loaded may take: Julia takes 0.45."""
 MAX_PEAK_RATIO = 3.0
 """The largest ratio of a cell's FLOPs per second to those of the best matrix multiplication. A
 product may use half of a processor where the framework's convolutions use all of it: on an AMD
@@ -256,8 +254,6 @@ def _untimed_work(comparison: Comparison, result: CellResult) -> str | None:
             + UNTIMED_ARRAY_SECONDS * calls.arrays
             + UNTIMED_COPIES * calls.copy_seconds
         )
-        if name == "collect_garbage":
-            allowed = COLLECTION_SECONDS
         if seconds > max(allowed, MAX_UNTIMED_SHARE * epoch):
             of_what = ("a batch", "a step") if is_place else ("a call", "an epoch")
             return (

@@ -158,7 +158,7 @@ def test_garbage_is_collected_before_each_call_that_is_timed(small_model):
     calls = []
 
     class Littering(ReferenceWorkload):
-        def collect_garbage(self, full=False):
+        def collect_garbage(self):
             calls.append("collected")
 
         def backward_epoch(self):

@@ -45,7 +45,7 @@ def test_a_worker_trains_a_round_and_tests_it(worker):
     process = worker("reference")
     started = process.ask("start")
     assert "numpy" in started.details
-    epochs = [process.ask("epoch", 2, number) for number in range(3)]
+    epochs = [process.ask("epoch", 2, number, 10) for number in range(3)]
     assert [(e.round, e.epoch, len(e.losses)) for e in epochs] == [
         (2, 0, 10),
         (2, 1, 10),
@@ -61,8 +61,8 @@ def test_the_first_steady_epoch_starts_from_other_weights(worker):
     """A steady epoch cannot reuse what the first epoch computed."""
     process = worker("reference")
     process.ask("start")
-    cold, steady, further = (process.ask("epoch", 1, number) for number in range(3))
-    again, next_steady = (process.ask("epoch", 2, number) for number in range(2))
+    cold, steady, further = (process.ask("epoch", 1, number, 10) for number in range(3))
+    again, next_steady = (process.ask("epoch", 2, number, 10) for number in range(2))
     assert 1e-6 < abs(cold.losses[0] / steady.losses[0] - 1) < 0.1
     assert cold.losses == again.losses
     assert steady.losses == next_steady.losses != further.losses
@@ -71,7 +71,7 @@ def test_the_first_steady_epoch_starts_from_other_weights(worker):
 def test_threads_are_limited_by_the_cpu_affinity(worker):
     process = worker("reference", threads=1)
     process.ask("start")
-    process.ask("epoch", 1, 0)
+    process.ask("epoch", 1, 0, 10)
     assert process.ask("final_stats").cpus_allowed == 1
     assert psutil.Process(process.process.pid).cpu_affinity() == usable_cpus()[:1]
     assert os.sched_getaffinity(0) == set(usable_cpus())  # the parent's own is left alone
@@ -92,7 +92,7 @@ def test_a_failure_has_its_reason_in_one_line(worker, framework, reason):
     if framework == "hangs":
         process.timeout = 1  # not before: a start takes as long as the machine is busy
     with pytest.raises(WorkerFailure, match=reason):
-        process.ask("epoch", 1, 0)
+        process.ask("epoch", 1, 0, 10)
     if framework == "raises":  # the worker process survives
         assert process.ask("start")
     else:
@@ -113,7 +113,7 @@ def test_an_error_carries_its_traceback(worker):
     process = worker("raises")
     process.ask("start")
     with pytest.raises(WorkerFailure) as caught:
-        process.ask("epoch", 1, 0)
+        process.ask("epoch", 1, 0, 10)
     assert "in raise_error" in caught.value.traceback
     assert not caught.value.unavailable
 
@@ -128,7 +128,7 @@ def test_a_framework_may_use_the_standard_streams(worker):
     process = worker("prints")
     process.ask("start")
     for number in (1, 2):
-        assert process.ask("epoch", number, 0).round == number
+        assert process.ask("epoch", number, 0, 10).round == number
         time.sleep(0.5)  # the worker waits for its next request
 
 
@@ -139,7 +139,7 @@ def test_the_parent_does_not_use_the_cpu_while_it_waits(worker):
     process.timeout = 3
     cpu, wall = time.process_time(), time.perf_counter()
     with pytest.raises(WorkerFailure, match="no answer"):
-        process.ask("epoch", 1, 0)
+        process.ask("epoch", 1, 0, 10)
     used = (time.process_time() - cpu) / (time.perf_counter() - wall)
     assert used < 0.1
 
@@ -148,7 +148,7 @@ def test_the_parent_does_not_use_the_cpu_while_it_waits(worker):
 def test_an_idle_worker_does_not_use_the_cpu(worker):
     process = worker("reference", threads=len(usable_cpus()))
     process.ask("start")
-    process.ask("epoch", 1, 0)
+    process.ask("epoch", 1, 0, 10)
     idle = psutil.Process(process.process.pid)
     before = sum(idle.cpu_times()[:2])
     time.sleep(2)
@@ -285,7 +285,7 @@ def test_a_truncated_reply_is_reported_as_the_workers_exit(worker):
     process.ask("start")
     start = time.monotonic()
     with pytest.raises(WorkerFailure, match="the worker process exited with status 5"):
-        process.ask("epoch", 1, 0)
+        process.ask("epoch", 1, 0, 10)
     assert time.monotonic() - start < 30
 
 
@@ -294,7 +294,7 @@ def test_a_worker_that_closes_its_pipe_is_stopped(worker):
     process = worker("lives_on", timeout=60)
     process.ask("start")
     with pytest.raises(WorkerFailure, match="the worker process closed the pipe of its answers"):
-        process.ask("epoch", 1, 0)
+        process.ask("epoch", 1, 0, 10)
     assert process.process.poll() is not None
 
 
@@ -304,7 +304,7 @@ def test_a_pipe_held_open_by_a_child_does_not_delay_the_failure(worker, tmp_path
     process.ask("start")
     try:
         with pytest.raises(WorkerFailure, match="the worker process exited with status 7"):
-            process.ask("epoch", 1, 0)
+            process.ask("epoch", 1, 0, 10)
     finally:
         os.kill(int((tmp_path / "children").read_text()), signal.SIGKILL)
 

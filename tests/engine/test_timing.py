@@ -11,7 +11,7 @@ import pytest
 from crossbench.adapters.reference import NumpyArrays, ReferenceWorkload
 from crossbench.data import Split, cifar10
 from crossbench.data.sources import Augmentation
-from crossbench.engine import epoch_start, epoch_timer, timing, usage, worker as worker_module
+from crossbench.engine import epoch_timer, timing, usage, worker as worker_module
 from crossbench.engine.assignment import Assignment, save_arrays
 from crossbench.engine.batches import ArrayBatches, AugmentedBatches
 from crossbench.engine.checked import AdapterError
@@ -348,7 +348,7 @@ def test_steady_epochs_on_a_gpu_train_the_same_as_on_a_cpu(answering, monkeypatc
     monkeypatch.setattr(epoch_timer, "MAX_CPU_REPEATS", 3)
     on_cpu, on_gpu = answering(), answering(gpu=0)
     for epoch in range(4):
-        expected, found = on_cpu.epoch(1, epoch), on_gpu.epoch(1, epoch)
+        expected, found = on_cpu.epoch(1, epoch, 10), on_gpu.epoch(1, epoch, 10)
         np.testing.assert_array_equal(found.losses, expected.losses)
         assert expected.repeats == (3 if epoch else 1)
         assert (found.repeats > 1) == (epoch > 0)  # the first one is cold
@@ -359,13 +359,13 @@ def test_steady_epochs_on_a_gpu_train_the_same_as_on_a_cpu(answering, monkeypatc
 
 def test_an_epoch_that_is_long_enough_is_timed_once_on_a_cpu(answering, monkeypatch):
     monkeypatch.setattr(epoch_timer, "MIN_CPU_SECONDS", 0.0)
-    assert answering().epoch(1, 1).repeats == 1
+    assert answering().epoch(1, 1, 10).repeats == 1
 
 
 def test_peak_memory_on_a_gpu_is_only_that_of_the_allocator(answering):
     on_gpu, on_cpu = answering(gpu=0), answering()
-    on_gpu.epoch(1, 0)
-    on_cpu.epoch(1, 0)
+    on_gpu.epoch(1, 0, 10)
+    on_cpu.epoch(1, 0, 10)
     assert on_gpu.final_stats().peak_memory is None
     assert on_cpu.final_stats().peak_memory > 2**20
 
@@ -373,7 +373,7 @@ def test_peak_memory_on_a_gpu_is_only_that_of_the_allocator(answering):
 def test_the_latency_is_of_enough_batches_from_other_weights_each_time(answering, monkeypatch):
     monkeypatch.setattr(worker_module, "MIN_LATENCIES", 25)  # of epochs of 10 batches
     made = answering(task="predict")
-    made.epoch(1, 0)
+    made.epoch(1, 0, 10)
     seconds, scales, load = [], [], made.starts.load
     made.starts.load = lambda scale: (scales.append(scale), load(scale))
     percentile = np.percentile
@@ -390,7 +390,7 @@ def test_a_latency_of_kept_logits_is_refused(answering, monkeypatch):
     """The epoch is predicted again: a framework may not look up what it computed before."""
     monkeypatch.setattr(worker_module, "MIN_LATENCIES", 25)
     made = answering(task="predict")
-    made.epoch(1, 0)
+    made.epoch(1, 0, 10)
     predict, kept = made.workload.predict_batches, []
 
     def remembered():
@@ -425,28 +425,3 @@ def test_the_first_two_epochs_of_a_round_have_the_same_augmentation(timer, workl
         assert timer.starts.batches.epoch == expected
         timer.starts.go_on(epoch)
         assert timer.starts.batches.epoch == expected
-
-
-def test_garbage_is_collected_in_full_before_weights_are_loaded(small_model, monkeypatch):
-    """Not after it, where work for the epoch could hide in it, not at every short epoch, and not
-    for the first one of a process.
-    """
-    calls, now = [], [100.0]
-    monkeypatch.setattr(epoch_start.time, "perf_counter", lambda: now[0])
-
-    class Littering(ReferenceWorkload):
-        def collect_garbage(self, full=False):
-            calls.append(("collected", full))
-
-        def load_weights(self, weights):
-            calls.append("loaded")
-
-    workload = Littering(Job(small_model, "cpu", 1, "float32"))
-    batches = ArrayBatches(np.zeros((1, 1, 1)), np.zeros((1, 1), int))
-    starts = EpochStart(Training(workload), {}, batches)
-    starts.load(1.0)
-    for seconds in (0.0, 0.4, 0.2):
-        now[0] += seconds
-        starts.load(STEADY_SCALE)
-    collected = ("collected", True)
-    assert calls == ["loaded", collected, "loaded", "loaded", collected, "loaded"]

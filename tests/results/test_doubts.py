@@ -255,8 +255,6 @@ def test_an_epoch_whose_weights_differ_in_pieces_is_doubted():
         ("place", (0.045, 0.045, 12, 5e-4), "place() takes 0.045 s for a batch"),
         ("place", (0.3, 0.016, 2, 1e-3), None),  # it waited for a CPU
         ("load_weights", (0.049, 0.049, 2, 0.0), None),  # a twentieth of an epoch
-        ("collect_garbage", (0.45, 0.45, 0, 0.0), None),  # Julia's
-        ("collect_garbage", (2.1, 2.1, 0, 0.0), "collect_garbage() takes 2.1 s for a call"),
     ],
 )
 def test_work_outside_of_the_timed_epochs_is_doubted(name, calls, words):
