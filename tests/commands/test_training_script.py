@@ -32,7 +32,7 @@ def run(cifar, tmp_path_factory):
     """Return a comparison of a short run of PyTorch, and its results file."""
     file = tmp_path_factory.mktemp("run") / "r.json"
     words = {"data": cifar, "batch_size": 40, "rounds": 1, "seed": 3, "json": file}
-    return crossbench.run("torch,torch:tuned", **words), file
+    return crossbench.run("torch,reference", **words), file
 
 
 def printed_losses(program, *words):
@@ -75,8 +75,8 @@ def test_rows_without_programs_are_passed_over_with_a_line_each(capsys, run, tmp
     status, _, err = invoke(capsys, run[1], "--out", tmp_path)
     assert status == 0
     assert err == (
-        "crossbench: no program for torch:tuned cpu: the code of torch:tuned is in "
-        "crossbench/adapters/torch/tuned.py\n"
+        "crossbench: no program for reference cpu: the adapter of NumPy reference writes no "
+        "programs\n"
     )
 
 

@@ -175,7 +175,9 @@ def test_rows_that_do_not_fit_into_memory_run_in_turns(monkeypatch, run):
 
 def test_a_process_needs_more_memory_in_a_round_of_more_batches(small_model):
     """A batch of 20 pictures of 3 x 32 x 32 takes 245,760 bytes; up to three copies of it exist."""
-    cells = [CellRound(result(name, [1.0], batch_size=20), 2, 50, 9, 50) for name in ("torch", "jax")]
+    cells = [
+        CellRound(result(name, [1.0], batch_size=20), 2, 50, 9, 50) for name in ("torch", "jax")
+    ]
     known = SimpleNamespace(model=small_model, needs={"torch cpu": (10**9, 10)})
     of_torch, of_jax = (Measurement.need(known, cell) for cell in cells)
     assert of_torch == of_jax == 10**9 + 245_760 * (50 + 3 * 40)

@@ -25,11 +25,11 @@ from sweeping import (
 import crossbench
 from crossbench import cli
 from crossbench.inputs.errors import SpecError
-from crossbench.sweeps import dask_machines
 from crossbench.sweeps.folder import Folder
 
-pytestmark = pytest.mark.long  # the short suite does not need Dask
+pytestmark = pytest.mark.long
 distributed = pytest.importorskip("distributed")
+dask_machines = pytest.importorskip("crossbench.sweeps.dask_machines")
 
 HOST = "127.0.0.1"
 

@@ -265,7 +265,11 @@ def test_a_folder_that_cannot_be_written_is_named(out, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"executor": "tcp://127.0.0.1:1"}, "executor must be an Executor or a Dask client"),
+        pytest.param(
+            {"executor": "tcp://127.0.0.1:1"},
+            "executor must be an Executor or a Dask client",
+            marks=pytest.mark.long,  # Dask says whether it is one
+        ),
         ({"workers": "gpu-*"}, "workers and resources are those of Dask"),
         ({"machines": "some"}, "machines must be any or each"),
     ],
