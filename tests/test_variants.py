@@ -108,6 +108,7 @@ def test_a_baseline_may_be_a_variant():
 
 
 @pytest.mark.long
+@pytest.mark.processes
 def test_malloc_is_the_idiomatic_code_in_another_environment(monkeypatch):
     """The large arrays of an epoch are not given back to the kernel."""
     monkeypatch.setenv("MALLOC_MMAP_MAX_", "65536")  # the row's own value wins

@@ -136,9 +136,9 @@ class CellResult:
     """Wall seconds from the start of the first round's process to the data on the device."""
     epochs: list[Epoch] = field(default_factory=list)
     test_accuracy: Share | None = None
-    """Accuracy on the test examples after the whole epochs of training, as a fraction."""
+    """Accuracy on the test examples after the whole epoch, or the last one, as a fraction."""
     test_loss: float | None = None
-    """Mean loss of the test examples after the whole epochs of training, if it is finite."""
+    """Mean loss of the test examples then, if it is finite."""
     predictions: Predictions | None = None
     """What the whole first epoch predicted; None for training, and where the model has no classes.
     """
