@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pwd
 import signal
@@ -115,17 +116,25 @@ def pytest_collection_modifyitems(config, items):
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
     """Have this process answer what a run asks its workers, and run the jobs of a sweep, unless the
-    test is about processes; compute the reference of a model once.
+    test is long, or about processes; compute the reference of a model once.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parity, "compute_reference", same_process.known_reference)
-        if not item.get_closest_marker("processes"):
+        if not any(map(item.get_closest_marker, ("processes", "long"))):
             patch.setattr(epoch_timer, "MIN_CPU_SECONDS", 0.01)
             patch.setattr(epoch_timer, "MAX_CPU_REPEATS", 5)
             for module in (process, proofs, rounds):
                 patch.setattr(module, "WorkerProcess", same_process.start)
             patch.setattr(job_process, "_process", same_process.run_job)
         return (yield)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def freed():
+    """Collect what workers in this process froze: a process of their own would have ended."""
+    yield
+    gc.unfreeze()
+    gc.collect()
 
 
 class OneVariant:

@@ -56,7 +56,6 @@ def test_a_failure_loses_only_its_own_row(run):
     assert not comparison.complete
 
 
-@pytest.mark.processes
 @pytest.mark.long
 @pytest.mark.usefixtures("plugin")
 def test_a_hang_ends_at_the_timeout(run):
@@ -476,7 +475,6 @@ def test_the_memory_that_an_epoch_allocates_is_traced_after_the_rounds(run, tmp_
     assert crossbench.load(file) == comparison
 
 
-@pytest.mark.processes
 @pytest.mark.long
 def test_long_rounds_are_sampled(run, monkeypatch):
     monkeypatch.setattr("crossbench.engine.sampler.INTERVAL", 0.001)
@@ -485,7 +483,6 @@ def test_long_rounds_are_sampled(run, monkeypatch):
     assert all(usage.resident_peak > 2**20 for usage in result.usage)
 
 
-@pytest.mark.processes
 @pytest.mark.long
 @pytest.mark.usefixtures("plugin")
 def test_epochs_of_two_frameworks_never_overlap(run):

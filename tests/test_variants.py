@@ -108,7 +108,6 @@ def test_a_baseline_may_be_a_variant():
 
 
 @pytest.mark.long
-@pytest.mark.processes
 def test_malloc_is_the_idiomatic_code_in_another_environment(monkeypatch):
     """The large arrays of an epoch are not given back to the kernel."""
     monkeypatch.setenv("MALLOC_MMAP_MAX_", "65536")  # the row's own value wins
@@ -181,7 +180,6 @@ ADAPTER = ChooserAdapter()
 
 
 @pytest.mark.long
-@pytest.mark.processes
 def test_what_a_variant_chose_is_kept_and_shown(tmp_path, run, monkeypatch):
     """Each different value once, and not without end."""
     monkeypatch.setattr("crossbench.engine.cell_round.MAX_CHOICES", 2)

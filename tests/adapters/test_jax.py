@@ -106,7 +106,6 @@ def test_the_losses_of_an_epoch_come_back_at_once(adapter, monkeypatch):
 
 
 @pytest.mark.long
-@pytest.mark.processes
 def test_what_the_measurement_needs_is_not_left_to_the_user(monkeypatch, run):
     """A preallocated pool would be the peak, and the GPU's memory gone for the others."""
     adapter = adapters.get("jax")

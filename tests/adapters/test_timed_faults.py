@@ -9,7 +9,7 @@ from small_models import DROPPED, PLAIN
 
 import crossbench
 from crossbench import adapters
-from crossbench.engine import epoch_timer, round_steps
+from crossbench.engine import round_steps
 from crossbench.models.training import WarmupCosine
 
 pytestmark = pytest.mark.usefixtures("faulty")
@@ -104,11 +104,8 @@ def test_a_fault_late_in_an_epoch_is_found_without_another_row(directory):
 
 @pytest.mark.long
 @pytest.mark.idiomatic
-def test_an_idle_repetition_or_a_later_epoch_is_not_ranked(
-    directory, adapter_name, pytestconfig, monkeypatch
-):
+def test_an_idle_repetition_or_a_later_epoch_is_not_ranked(directory, adapter_name, pytestconfig):
     skip_unless_first(adapter_name, pytestconfig)
-    monkeypatch.setattr(epoch_timer, "MIN_CPU_SECONDS", 0.2)
     asked = {"batch_size": 20, "batches": 6}  # an epoch so short that it is repeated
     for fault, epochs in (("repetition_idles", 1), ("third_epoch_idles", 3)):
         name = f"{adapter_name}_{fault}"
