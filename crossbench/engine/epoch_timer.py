@@ -121,8 +121,8 @@ class EpochTimer:
         """
         clock = usage.Clock.start()
         steps = 0 if self.last is None else self.last.steps
-        is_settled = self.last is None or self._has_settled()
         is_alike = self._is_as_long  # else they cannot be compared
+        is_settled = self.last is None or (self._has_settled() and not is_alike)
         for _ in range(MAX_SETTLING):
             untimed = list(self._warm_up(epoch))
             before, self.last = self.last, mean_epoch(untimed)

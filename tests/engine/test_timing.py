@@ -204,7 +204,9 @@ def test_a_process_has_settled_when_nothing_changes_any_more(before, now, settle
     assert has_settled(*epochs) == settled
 
 
-def test_a_long_first_epoch_needs_no_warm_up(timer, clock, monkeypatch):
+@pytest.fixture
+def long_epochs(timer, clock, monkeypatch):
+    """Let each epoch take 6 s, in which a process settles; return a list with their number."""
     monkeypatch.setattr(epoch_timer, "SETTLED_STEPS", 2)
     timer.on_gpu = False
     train, count = timer.work.run, [0]
@@ -215,28 +217,31 @@ def test_a_long_first_epoch_needs_no_warm_up(timer, clock, monkeypatch):
         return train()
 
     timer.work.run = train_epoch
+    return count
+
+
+def test_a_long_first_epoch_needs_no_warm_up(timer, long_epochs):
     for epoch in (0, 1):
         timer.time(1, epoch)
-    assert count[0] == 2
+    assert long_epochs == [2]
 
 
-def test_a_shorter_steady_epoch_follows_one_that_is_not_timed(timer, workload, clock, monkeypatch):
+def test_a_shorter_steady_epoch_follows_one_that_is_not_timed(timer, workload, long_epochs):
     """Its program may be another one, which is compiled when it first runs."""
-    monkeypatch.setattr(epoch_timer, "SETTLED_STEPS", 2)
-    timer.on_gpu = False
-    train, count = timer.work.run, [0]
-
-    def train_epoch():
-        count[0] += 1
-        clock.now += 6.0
-        return train()
-
-    timer.work.run = train_epoch
     timer.time(1, 0)
     timer.starts.take(workload.batches, 1)
     workload.place(timer.starts.batches)
     epoch, _ = timer.time(1, 1)
-    assert (count[0], epoch.steps) == (3, 1)
+    assert (long_epochs, epoch.steps) == ([3], 1)
+
+
+def test_on_a_gpu_a_long_epoch_of_the_same_length_is_compared_all_the_same(timer, long_epochs):
+    """One untimed epoch that differs from the first is not enough."""
+    timer.on_gpu, figures = True, iter([0.0, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+    timer.work.workload.epoch_figures = lambda: {"GC s": next(figures)}
+    timer.time(1, 0)
+    timer._settle(1)
+    assert long_epochs == [1 + 3]
 
 
 @pytest.mark.parametrize(("slow_fetches", "late"), [(1, 0.0), (9, 0.5)])
