@@ -63,13 +63,22 @@ class Sample:
     """Hold what is known of the process, and of those that it started, at one moment.
 
     at: seconds of time.perf_counter, which all processes of a machine share. resident: bytes.
+    cpu_seconds: of each process, by its number.
     """
 
     at: float
-    cpu_seconds: float
+    cpu_seconds: dict[int, float]
     resident: int
     stopped: bool
     gpu: GpuSample = GpuSample()
+
+    def cores_until(self, later: Sample) -> float:
+        """Return the cores in use until a later sample, by the processes that are in both: of one
+        that has started or ended in between it is not known how much of its time falls there.
+        """
+        both = self.cpu_seconds.keys() & later.cpu_seconds.keys()
+        seconds = sum(later.cpu_seconds[pid] - self.cpu_seconds[pid] for pid in both)
+        return max(0.0, seconds) / (later.at - self.at)
 
 
 class Sampler:
@@ -103,10 +112,7 @@ class Sampler:
         within = [sample for sample in self.samples if epoch.started <= sample.at <= end]
         if not within:
             return None
-        cores = [
-            (later.cpu_seconds - sample.cpu_seconds) / (later.at - sample.at)
-            for sample, later in itertools.pairwise(within)
-        ]
+        cores = [sample.cores_until(later) for sample, later in itertools.pairwise(within)]
         gpu = [sample.gpu for sample in within]
         timed = epoch.timed_seconds >= max(MIN_TIMED_SECONDS, MIN_TIMED_SHARE * epoch.span_seconds)
         megahertz = _without_none(sample.megahertz for sample in gpu)
@@ -134,7 +140,7 @@ class Sampler:
         stopped = 0.0
         for sample, later in itertools.pairwise(self.samples):
             seconds = min(later.at, end) - max(sample.at, start)
-            idle = later.cpu_seconds - sample.cpu_seconds < MAX_STOPPED_CPU * (later.at - sample.at)
+            idle = sample.cores_until(later) < MAX_STOPPED_CPU
             if seconds > 0 and (later.stopped or (seconds > MAX_GAP and idle)):
                 stopped += seconds
         return stopped
@@ -152,11 +158,11 @@ class Sampler:
         with process.oneshot():
             times, resident = process.cpu_times(), process.memory_info().rss
             stopped = process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
-        at, cpu = time.perf_counter(), times.user + times.system
+        at, cpu = time.perf_counter(), {self.pid: times.user + times.system}
         for child in self.children:
             with suppress(psutil.Error), child.oneshot():  # it may have ended
                 times = child.cpu_times()
-                cpu += times.user + times.system
+                cpu[child.pid] = times.user + times.system
                 resident += child.memory_info().rss
         gpu = GpuSample() if self.gpu is None else sample_gpu(self.gpu, self.pid)
         return Sample(at, cpu, resident, stopped, gpu)

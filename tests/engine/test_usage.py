@@ -185,12 +185,19 @@ def test_the_sampler_samples_another_process(gone):
 def test_a_long_series_is_thinned():
     sampler = Sampler(os.getpid())
     sampler.seconds = 200.0
-    sampler.samples = [Sample(100 + i / 10, i / 20, 2**20, False) for i in range(2000)]
+    sampler.samples = [Sample(100 + i / 10, {1: i / 20}, 2**20, False) for i in range(2000)]
     epoch = Epoch(1, 1, 100.0, 190.0, 95.0, [1.0], {}, SystemActivity(*[None] * 6))
     found = sampler.usage(epoch)
     assert SERIES_POINTS / 2 < len(found.seconds) <= SERIES_POINTS
     assert set(found.cores) == {0.5}
     assert found.seconds[-1] > 180
+
+
+def test_a_process_that_starts_or_ends_between_two_samples_counts_in_neither():
+    alone, with_a_child = Sample(10.0, {1: 5.0}, 0, False), Sample(10.1, {1: 5.1, 2: 60.0}, 0, False)
+    later = Sample(10.2, {1: 5.2}, 0, False)
+    assert alone.cores_until(with_a_child) == pytest.approx(1.0)
+    assert with_a_child.cores_until(later) == pytest.approx(1.0)
 
 
 def test_a_stop_of_the_sampling_process_is_noticed():
@@ -214,9 +221,9 @@ def test_a_late_sample_is_a_stop_only_if_the_process_stood_still(cpu_seconds, st
     with Sampler(os.getpid(), interval=0.01) as sampler:
         time.sleep(0.05)
     sampler.samples = [
-        Sample(10.0, 5.0, 2**20, False),
-        Sample(10.1, 5.1, 2**20, False),
-        Sample(10.9, 5.1 + cpu_seconds, 2**20, False),
+        Sample(10.0, {1: 5.0}, 2**20, False),
+        Sample(10.1, {1: 5.1}, 2**20, False),
+        Sample(10.9, {1: 5.1 + cpu_seconds}, 2**20, False),
     ]
     epoch = Epoch(3, 0, 10.0, 1.0, 1.0, [1.0], {}, SystemActivity(*[None] * 6))
     assert sampler.usage(epoch).stopped_seconds == pytest.approx(stopped)
