@@ -51,7 +51,7 @@ class PeakWork:
     seconds: float
 
 
-PEAK_WORK = {"cpu": PeakWork(2048, 2**28, 1.5), "gpu": PeakWork(8192, 2**30, 3.0)}
+PEAK_WORK = {"cpu": PeakWork(2048, 2**28, 0.5), "gpu": PeakWork(8192, 2**30, 3.0)}
 """The work by the type of the device; a product has 0.02 or 1.1 TFLOP."""
 
 

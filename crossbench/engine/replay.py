@@ -31,7 +31,7 @@ MAX_BATCHES = 3
 NAMED_SHARE = 0.1
 """The first step is named whose deviation is this share of the largest: what goes wrong in a step
 moves the later ones too."""
-LONG_SECONDS = 20.0
+LONG_SECONDS = 10.0
 """Seconds of an epoch, with those before it that it goes on from, above which only its first steps
 are run again: as many as take so long, on average."""
 

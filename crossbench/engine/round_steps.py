@@ -18,10 +18,10 @@ from .evidence import MAX_STEPS
 
 WHOLE_ROUND = 2
 """The round with the whole epoch, if there are several: the first one gives a figure soon."""
-LEAST_FLOPS = 3e10
+LEAST_FLOPS = 1e10
 """FLOPs that the steps of an epoch take, at least: some tenths of a second on a CPU, beside which
 the start and the end of an epoch are small."""
-PART_SECONDS = 2.0
+PART_SECONDS = 1.0
 """Seconds of an epoch that is not whole, on average over the cells that are compared."""
 
 

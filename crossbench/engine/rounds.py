@@ -47,6 +47,7 @@ from .proofs import (
     start_work_proofs,
 )
 from .round_steps import first_steps, steady_steps
+from .time_left import TimeLeft
 
 MAX_TARGET_SECONDS = 600.0
 """Seconds of training to a target, at most, where no limit was given."""
@@ -95,7 +96,8 @@ class Measurement:
         save: Save,
     ) -> None:
         self.comparison, self.settings = comparison, comparison.settings
-        self.progress, self.save = progress, save
+        self.told, self.save = progress, save
+        self.time_left = TimeLeft()
         self.model, self.data = model, data
         self.large = model.parameter_count > LARGE_MODEL
         self.parts = parts(model) if self.settings.layers else []
@@ -117,6 +119,10 @@ class Measurement:
             cell.gpu_index if cell.on_gpu else None,
             cell.task,
         )
+
+    def progress(self, what: str) -> None:
+        """Tell what begins, and how long the rest will take."""
+        self.told(what + self.time_left.words())
 
     def run(self) -> None:
         """Do everything that is not done yet; a resumed run repeats nothing that was finished."""
@@ -396,6 +402,7 @@ class Measurement:
                 self.train(cells, epoch)
             self.keep_round([cell for cell in cells if not cell.failed])
             if not left:
+                self.time_left.predict(self.comparison, number)
                 self.save(self.comparison)
             self.measure_peaks([cell for cell in cells if not cell.failed])
             for cell in cells:

@@ -1,4 +1,6 @@
-"""Cleans text from outside (errors, names, notes) so that it fits one line of a terminal."""
+"""Cleans text from outside (errors, names, notes) so that it fits one line of a terminal, and tells
+seconds in words.
+"""
 
 from __future__ import annotations
 
@@ -19,3 +21,11 @@ def printable(text: str, limit: int = 500) -> str:
     line = "".join(character if character.isprintable() else "?" for character in words)
     whole = len(line) <= limit and len(text) <= 10 * limit
     return line if whole else f"{line[: limit - 1]}…"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in words: "40 s", "4 min", "1 h 5 min"."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -11,10 +11,10 @@ from statistics import mean
 from rich.console import Group
 from rich.text import Text
 
-from ..inputs.printable import printable
+from ..inputs.printable import duration, printable
 from ..report.formatting import EMPTY_CELL, grid
 from ..terminal.output import write_stderr
-from ..terminal.progress import LiveDisplay, duration
+from ..terminal.progress import LiveDisplay
 from .folder import ENDED, Task
 
 LINES = 8
