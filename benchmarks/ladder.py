@@ -14,13 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from importlib import import_module
 from typing import Any
 
 from crossbench.adapters.flux import FluxAdapter
 from crossbench.adapters.jax import JaxAdapter
-from crossbench.adapters.jax.model import module
+from crossbench.adapters.jax.source import OWN_LAYERS
 from crossbench.adapters.jax.workload import JaxWorkload
 from crossbench.adapters.torch import TorchAdapter
 from crossbench.adapters.torch.model import optimizer
@@ -28,6 +27,7 @@ from crossbench.adapters.torch.workload import TorchWorkload
 from crossbench.inputs.names import IDIOMATIC, MALLOC
 from crossbench.models import SGD, Adam, AdamW, MaxPool
 from crossbench.models.reordered import pool_before_relu
+from crossbench.source.layers import LayerSource
 from crossbench.workload import KEEP_FREED_MEMORY, MALLOC_VARIANT, Job, Variant
 
 Build = Callable[[Job], Any]
@@ -81,13 +81,12 @@ def channels_last(job: Job) -> Any:
 class DisjointPools(JaxWorkload):
     """Train as the idiomatic workload does, with another form of the max-pool."""
 
-    def build_layer(self, named: Any, options: dict[str, Any], build: Any) -> Any:
-        from crossbench.adapters.jax.patches import disjoint_max_pool
-
+    def layer_source(self, named: Any, dtypes: Any) -> LayerSource:
         layer = named.layer
         if isinstance(layer, MaxPool) and layer.window == layer.stride:
-            return partial(disjoint_max_pool, window=layer.window)
-        return module(named, options, build)
+            pooled = f"disjoint_max_pool({{x}}, {layer.window})"
+            return LayerSource(None, pooled, definitions=(OWN_LAYERS,))
+        return super().layer_source(named, dtypes)
 
 
 def on_one_device(job: Job) -> Any:

@@ -341,6 +341,9 @@ class Adapter(ABC):
     """The end of the name of a file with the weights or examples of a program: NumPy's, or .bin for
     the values alone."""
 
+    program_computes: tuple[Compute, ...] = (FLOAT32,)
+    """The precisions in which the programs of whole models compute, see `Job.compute`."""
+
     speed_variables: tuple[str, ...] = ()
     """How the names of environment variables begin that change the framework's speed: a run records
     those that the user has set."""

@@ -72,7 +72,7 @@ def of_cells(
         try:
             if reason := without_programs(cell.framework, OF_MODEL):
                 raise NotImplementedError(reason)
-            if cell.compute != FLOAT32:
+            if cell.compute not in adapters.get(cell.framework).program_computes:
                 raise NotImplementedError(f"programs compute in {FLOAT32}, not in {cell.compute}")
             _add(found, cell, examples, several_sizes)
         except NotImplementedError as error:
@@ -97,7 +97,8 @@ def _add(found: Programs, cell: Cell, examples: Examples, several_sizes: bool) -
         found.arrays[training.examples] = partial(write_arrays, arrays=arrays)
         reads.append(training.examples)
     variant = "" if cell.variant == IDIOMATIC else f"_{cell.variant}"
-    name = f"train_{file_words(cell.framework)}{variant}{'_gpu' if cell.on_gpu else ''}"
+    compute = "" if cell.compute == FLOAT32 else f"_{cell.compute}"
+    name = f"train_{file_words(cell.framework)}{variant}{compute}{'_gpu' if cell.on_gpu else ''}"
     found.programs.append(
         Program(
             framework=cell.framework,
@@ -134,6 +135,7 @@ def _training(cell: Cell, examples: Examples, several_sizes: bool) -> Training:
         is_synthetic=examples.is_synthetic,
         weights=f"weights_{file_words(cell.framework)}{suffix}",
         examples=f"data{ending}{suffix}",
+        compute=cell.compute,
     )
 
 

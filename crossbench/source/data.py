@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -68,8 +69,10 @@ def example_arrays(training: Training, dataset: Dataset) -> dict[str, np.ndarray
     }
 
 
-def python_data(training: Training, channels_last: bool = False) -> PythonData:
-    """Return the code for the data of a training."""
+def python_data(
+    training: Training, channels_last: bool = False, dtype: str = "options.dtype"
+) -> PythonData:
+    """Return the code for the data of a training. dtype: the expression of the numbers' dtype."""
     imports: list[str] = []
     path: str | None = json.dumps(training.data, ensure_ascii=False)
     if needs_arrays(training):
@@ -79,7 +82,7 @@ def python_data(training: Training, channels_last: bool = False) -> PythonData:
     else:
         load = _published(training.model.data)
         imports = ["gzip"] if isinstance(training.model.data, MNIST) else []
-    return PythonData(imports, [load, *_batches(training, channels_last)], path)
+    return PythonData(imports, [load, *_batches(training.model, channels_last, dtype)], path)
 
 
 def _published(source: Source) -> str:
@@ -107,27 +110,26 @@ def _formula(training: Training) -> str:
     return MAKE_PICTURES.format(channels=channels, size=size, **given)
 
 
-def _batches(training: Training, channels_last: bool) -> list[str]:
+def _batches(model: Model, channels_last: bool, dtype: str) -> list[str]:
     """Return the functions that yield batches as NumPy arrays."""
-    model = training.model
+    as_arrays = partial(_as_arrays, model, channels_last, dtype)
     match model.data.augmentation:
         case RandomPositions():
-            made = _as_arrays(model, channels_last, "yield", "tokens[places]", "tokens[places + 1]")
+            made = as_arrays("yield", "tokens[places]", "tokens[places + 1]")
             return [_with(made, RANDOM_BLOCKS.format(stream=STREAM, length=model.input_shape[0]))]
         case Augmentation(shift=shift, flip=flip):
             size = model.input_shape[1]
             flips = {"drawn": DRAWN, "flip": FLIP} if flip else {"drawn": NOT_DRAWN, "flip": ""}
             given = {"shift": int(shift * size + 1e-9), "size": size}
             arrays = ["def arrays(inputs, labels):"]
-            arrays += indented(_as_arrays(model, channels_last, "return", "inputs", "labels"))
+            arrays += indented(as_arrays("return", "inputs", "labels"))
             batches = _with(["yield arrays(inputs[chosen], labels[chosen])"], BATCHES)
             return [
                 "\n".join(arrays),
                 batches,
                 AUGMENTED.format(stream=STREAM, **flips, **given).strip(),
             ]
-    made = _as_arrays(model, channels_last, "yield", "inputs[chosen]", "labels[chosen]")
-    return [_with(made, BATCHES)]
+    return [_with(as_arrays("yield", "inputs[chosen]", "labels[chosen]"), BATCHES)]
 
 
 def _with(last: list[str], text: str) -> str:
@@ -135,7 +137,9 @@ def _with(last: list[str], text: str) -> str:
     return "\n".join([text.strip(), *indented(indented(last))])
 
 
-def _as_arrays(model: Model, channels_last: bool, verb: str, inputs: str, labels: str) -> list[str]:
+def _as_arrays(
+    model: Model, channels_last: bool, dtype: str, verb: str, inputs: str, labels: str
+) -> list[str]:
     """Return the statements that give a batch of examples in the dtype of the program.
 
     verb: return or yield. inputs, labels: expressions of the examples.
@@ -145,10 +149,11 @@ def _as_arrays(model: Model, channels_last: bool, verb: str, inputs: str, labels
     if model.vocabulary is not None:
         made = f"{moved}.astype(np.int32)"
     elif model.example_shapes.are_pictures:
-        made = f"({moved} / np.float32(255)).astype(options.dtype)"
+        made = f"{moved} / np.float32(255)"
+        made = made if dtype == "np.float32" else f"({made}).astype({dtype})"
     else:
-        made = f"{moved}.astype(options.dtype)"
-    of_labels = f"{labels}.astype({'np.int64' if model.classes else 'options.dtype'})"
+        made = f"{moved}.astype({dtype})"
+    of_labels = f"{labels}.astype({'np.int64' if model.classes else dtype})"
     line = f"{verb} {made}, {of_labels}"
     if len(line) <= WIDTH - 8:
         return [line]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..inputs.names import IDIOMATIC
+from ..inputs.names import FLOAT32, IDIOMATIC, Compute
 from ..models import BinaryCrossEntropy, Dropout, Model, NamedLayer, Residual
 from .data import PythonData
 from .statements import WIDTH, bracketed, call, indented, join_blocks
@@ -29,7 +29,7 @@ class Training:
     directory or file with the examples in the form in which they were published; None where they
     are synthetic, or have another form. weights: name of
     the file with the initial weights. examples: that of the file with examples, where the program
-    needs one.
+    needs one. compute: see `Job.compute`.
     """
 
     model: Model
@@ -44,6 +44,7 @@ class Training:
     is_synthetic: bool
     weights: str
     examples: str
+    compute: Compute = FLOAT32
 
     @property
     def is_augmented(self) -> bool:
@@ -129,7 +130,8 @@ def docstring(training: Training, title: str, *notes: str) -> str:
     model = training.model
     where = "the GPU" if training.device == "gpu" else "the CPU"
     variant = "" if training.variant == IDIOMATIC else f", variant {training.variant}"
-    first = f"Train {model.name} in {title} on {where}{variant}."
+    compute = "" if training.compute == FLOAT32 else f", in {training.compute}"
+    first = f"Train {model.name} in {title} on {where}{variant}{compute}."
     says = [
         f"{_sentence(model.source)} An epoch has {training.batches:,} batches of "
         f"{training.batch_size:,}. Prints the seconds of each epoch and its losses, the first "
@@ -151,7 +153,8 @@ class PythonProgram:
     packages. definitions: classes and functions. setup: after the arguments are parsed. model:
     statements that make the model, with its initial weights. epoch: those of an epoch, which find
     `losses`, a list of floats. evaluation: those after the last epoch, which find how many
-    are `right`. functions: those that use the model.
+    are `right`. functions: those that use the model. takes_dtype: whether the program has an
+    argument for its dtype; it computes in float32 otherwise.
     """
 
     title: str
@@ -164,6 +167,7 @@ class PythonProgram:
     functions: Sequence[str] = ()
     notes: Sequence[str] = ()
     before_imports: Sequence[str] = ()
+    takes_dtype: bool = True
 
 
 def python_training_program(training: Training, data: PythonData, program: PythonProgram) -> str:
@@ -179,9 +183,9 @@ def python_training_program(training: Training, data: PythonData, program: Pytho
         f'"""{_escaped(docstring(training, program.title, *program.notes))}\n"""',
         "\n".join(program.before_imports),
         "\n".join([*(f"import {name}" for name in sorted(standard)), "from pathlib import Path"]),
-        "\n".join(sorted(["import numpy as np", *program.imports], key=_import_order)),
+        "\n".join(sorted(["import numpy as np", *program.imports], key=import_order)),
         "\n".join(constants(training, data)),
-        "\n".join([*arguments(training, data), *program.setup]),
+        "\n".join([*arguments(training, data, program.takes_dtype), *program.setup]),
         *program.definitions,
         *data.functions,
         "\n".join(program.model),
@@ -197,7 +201,7 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
 
 
-def _import_order(statement: str) -> tuple[bool, str]:
+def import_order(statement: str) -> tuple[bool, str]:
     """Return what sorts imports as ruff does."""
     return statement.startswith("from"), statement.lower()
 
@@ -262,17 +266,17 @@ def constants(training: Training, data: PythonData) -> list[str]:
     return lines
 
 
-def arguments(training: Training, data: PythonData) -> list[str]:
+def arguments(training: Training, data: PythonData, takes_dtype: bool) -> list[str]:
     """Return the statements that read the words of the command line."""
     weights = f'Path(__file__).with_name("{training.weights}")'
     add = "parser.add_argument"
+    dtype = {"choices": '("float32", "float64")', "default": '"float32"'}
     given: list[tuple[str, dict[str, Any]]] = [
+        *([('"--data"', {"type": "Path", "default": data.path})] if data.path is not None else []),
         ('"--initial"', {"default": weights}),
-        ('"--dtype"', {"choices": '("float32", "float64")', "default": '"float32"'}),
+        *([('"--dtype"', dtype)] if takes_dtype else []),
         ('"--epochs"', {"type": "int", "default": EPOCHS}),
     ]
-    if data.path is not None:
-        given.insert(0, ('"--data"', {"type": "Path", "default": data.path}))
     lines = [str(call(add, name, **options)) for name, options in given]
     wrapped = [
         line if len(line) <= WIDTH else bracketed(f"{add}(", [line[len(add) + 1 : -1]], ")")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...inputs.names import IDIOMATIC, MALLOC
+from ...inputs.names import BFLOAT16, FLOAT32, IDIOMATIC, MALLOC, TF32
 from ...workload import (
     KEEP_FREED_MEMORY,
     MALLOC_VARIANT,
@@ -36,6 +36,7 @@ class JaxAdapter(Adapter):
     """Build models in JAX as its tutorials do; a base for adapters of a loop of one's own."""
 
     title = "JAX/Flax"
+    program_computes = (FLOAT32, TF32, BFLOAT16)
     speed_variables = ("XLA_", "JAX_")
 
     def available(self, device: str) -> str | None:

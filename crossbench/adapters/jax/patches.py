@@ -28,7 +28,9 @@ class PatchConv(nnx.Conv):
     It does so only where `in_pieces` is set: the patches of a whole batch would not fit the caches.
     """
 
-    def __init__(self, *arguments: Any, window: tuple[int, int] | None, **options: Any) -> None:
+    def __init__(
+        self, *arguments: Any, window: tuple[int, int] | None = None, **options: Any
+    ) -> None:
         """Take nnx.Conv's arguments, and the window and stride of the max-pool; None without."""
         super().__init__(*arguments, **options)
         self.window, self.in_pieces = window, False

@@ -20,30 +20,26 @@ from .workload import JaxWorkload
 class ScanWorkload(JaxWorkload):
     """Train as the idiomatic workload does, all steps in one program."""
 
+    one_call = True
+
     def __init__(self, job: Job) -> None:
         super().__init__(job)
-
-        def body(carry: Any, batch: Any) -> Any:
-            *carry, loss = self.untraced_step(*carry, *batch)
-            return tuple(carry), loss
-
-        def epoch(parameters: Any, state: Any, others: Any, batches: Any) -> Any:
-            return self.jax.lax.scan(body, (parameters, state, others), batches)
+        jax = self.jax
+        self.step = jax.jit(self.step, donate_argnums=0)  # of streamed batches
 
         def backward(carry: Any, batch: Any) -> Any:
             parameters, others, _ = carry
-            gradients, others, kept = self.untraced_backward(parameters, others, *batch)
+            gradients, others, kept = self.untraced_backward(parameters, others, batch)
             return (parameters, others, gradients), kept
 
         def backward_epoch(parameters: Any, others: Any, batches: Any) -> Any:
-            return self.jax.lax.scan(backward, (parameters, others, parameters), batches)
+            return jax.lax.scan(backward, (parameters, others, parameters), batches)
 
-        def predictions(parameters: Any, others: Any, batches: Any) -> Any:
-            return self.jax.lax.map(lambda inputs: self.logits(parameters, others, inputs), batches)
+        def predictions(weights: Any, batches: Any) -> Any:
+            return jax.lax.map(lambda inputs: self.module.predict(weights, inputs), batches)
 
-        self.epoch = self.jax.jit(epoch, donate_argnums=(0, 1))
-        self.whole_backward_epoch = self.jax.jit(backward_epoch)
-        self.predictions = self.jax.jit(predictions)
+        self.whole_backward_epoch = jax.jit(backward_epoch)
+        self.predictions = jax.jit(predictions)
 
     def place(self, batches: Batches) -> None:
         super().place(batches)
@@ -57,30 +53,30 @@ class ScanWorkload(JaxWorkload):
     def train_epoch(self) -> np.ndarray:
         if self.stacked is None:
             return super().train_epoch()
-        carry, losses = self.epoch(self.parameters, self.state, self.others, self.stacked)
-        self.parameters, self.state, self.others = carry
+        self.state, losses = self.module.train_epoch(self.state, self.stacked)
         epoch = np.asarray(losses, np.float64)
-        self.jax.block_until_ready(carry)
+        self.jax.block_until_ready(self.state)
         return epoch
 
     def backward_epoch(self) -> Callable[[], Weights]:
         if self.stacked is None:
             return super().backward_epoch()
-        done = self.whole_backward_epoch(self.parameters, self.others, self.stacked)
-        (_, self.others, gradients), _ = self.jax.block_until_ready(done)
+        done = self.whole_backward_epoch(*self.split(), self.stacked)
+        (_, _, gradients), _ = self.jax.block_until_ready(done)
         return lambda: self._canonical(gradients)
 
     def predict_epoch(self) -> np.ndarray:
         if self.stacked is None:
             return super().predict_epoch()
-        return np.asarray(self.predictions(self.parameters, self.others, self.stacked[0]))
+        return np.asarray(self.predictions(self.state[0], self.stacked[0]))
 
     def predict_batches(self) -> Iterator[np.ndarray]:
         if self.stacked is None:
             yield from super().predict_batches()
             return
+        weights = self.state[0]
         for inputs in self.stacked[0]:
-            yield np.asarray(self.infer(inputs))
+            yield np.asarray(self.module.predict(weights, inputs))
 
     def allocated(self) -> int | None:
         return None  # the steps reuse the buffers of one program: no sum over the epoch

@@ -4,6 +4,8 @@ and optimizer, and the program of a part of a training step. Imports none of the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from ... import models
@@ -37,8 +39,19 @@ from ...source.statements import (
     unless,
     unsupported,
 )
-from ...source.training_programs import cpus_note
+from ...source.training_programs import cpus_note, import_order
+from .parameters import places
 
+Dtypes = Mapping[str, str]
+"""Options of each module with parameters, as source code."""
+FLOAT32: Dtypes = MappingProxyType({})
+"""None: float32 is Flax's default."""
+BFLOAT16: Dtypes = MappingProxyType({"dtype": "jnp.bfloat16"})
+"""Those of Flax's mixed precision, whose parameters are float32."""
+OF_DTYPE: Dtypes = MappingProxyType({"param_dtype": "DTYPE"})
+"""Those in the program of a part, whose parameters are of the program's DTYPE."""
+OWN_LAYERS = "from crossbench.adapters.jax.patches import PatchConv, disjoint_max_pool"
+"""What stands in the place of a layer's definition where a variant has layers of its own."""
 SETUP = (
     'jax.config.update("jax_platforms", "cpu")',
     'jax.config.update("jax_enable_x64", DTYPE == "float64")',
@@ -51,7 +64,7 @@ def part_program(part: Part, model: Model, batch_size: int, threads: int) -> str
     timed = {LOSS: _loss, OPTIMIZER: _optimizer}.get(part.name, _layers)(part, batch_size)
     return python_program(
         heading(part, model, "JAX", batch_size, cpus_note("XLA", threads)),
-        _imports("\n".join([*timed.definitions, *timed.setup])),
+        _part_imports("\n".join([*timed.definitions, *timed.setup])),
         [f"return {ARRAY}"],
         timed,
         version="jax {jax.__version__}",
@@ -59,18 +72,23 @@ def part_program(part: Part, model: Model, batch_size: int, threads: int) -> str
     )
 
 
-def _imports(text: str) -> str:
-    """Return the imports of a program, those that its text needs."""
-    lines = ["import time", "", "import jax"]
+def _part_imports(text: str) -> str:
+    """Return the imports of a part's program."""
+    lines = sorted(["import numpy as np", *imports(text).splitlines()], key=import_order)
+    return "\n".join(["import time", "", *lines])
+
+
+def imports(text: str) -> str:
+    """Return the imports of JAX, Flax and optax that a text needs."""
+    lines = ["import jax"]
     lines += ["import jax.numpy as jnp"] if "jnp." in text else []
-    lines += ["import numpy as np"]
     lines += ["import optax"] if "optax." in text else []
     lines += ["from flax import nnx"] if "nnx." in text else []
     return "\n".join(lines)
 
 
 def _layers(part: Part, batch_size: int) -> Timed:
-    layers = [LayerLines(named, layer_source(named)) for named in part.layers]
+    layers = [LayerLines(named, layer_source(named, OF_DTYPE)) for named in part.layers]
     modules = [layer for layer in layers if layer.source.build]
     step = _Step(part, layers, modules)
     gradient = batch_values(batch_size, *part.layers[-1].output_shape, phase=GRADIENT_PHASE)
@@ -221,15 +239,10 @@ def _optimizer(part: Part, batch_size: int) -> Timed:
     )
 
 
-def layer_source(named: NamedLayer, loaded: bool = False) -> LayerSource:
-    """Return how a layer is written.
-
-    loaded: whether its parameters are loaded, with their dtype, as in a whole program; else the
-    layer makes them in DTYPE. A layer whose output has the dtype that it was made with needs it.
-    """
+def layer_source(named: NamedLayer, dtypes: Dtypes = FLOAT32) -> LayerSource:
+    """Return how a layer is written, in the row and in its program."""
     shape = named.input_shape
-    features, options = shape[-1], {"param_dtype": None if loaded else "DTYPE", "rngs": "rngs"}
-    of_dtype = {"param_dtype": "options.dtype" if loaded else "DTYPE", "rngs": "rngs"}
+    features, options = shape[-1], {**dtypes, "rngs": "rngs"}
     own = parameters(named)
     match named.layer:
         case models.Conv(channels, kernel, stride, padding, bias):
@@ -247,7 +260,7 @@ def layer_source(named: NamedLayer, loaded: bool = False) -> LayerSource:
         case models.GELU(tanh):
             return LayerSource(None, f"nnx.gelu({{x}}, approximate={tanh})")
         case models.Flatten() if len(shape) == 3:
-            # the canonical order is C, H, W
+            # the canonical order is C, H, W; XLA fuses the transposition with its neighbours
             return LayerSource(None, "{x}.transpose(0, 3, 1, 2).reshape(len({x}), -1)")
         case models.Flatten():
             return LayerSource(None, "{x}.reshape(len({x}), -1)")
@@ -258,8 +271,8 @@ def layer_source(named: NamedLayer, loaded: bool = False) -> LayerSource:
             return LayerSource(build, parameters=own)
         case models.BatchNorm(epsilon, momentum):
             given = {"momentum": momentum, "epsilon": epsilon}
-            build = call("nnx.BatchNorm", shape[0], **given, **options)
-            return LayerSource(build, parameters=own, changes=True)
+            build = call("BatchNorm", shape[0], **given, **options)
+            return LayerSource(build, parameters=own, definitions=(BATCH_NORM,), changes=True)
         case models.LayerNorm(epsilon, bias):
             given = {"epsilon": epsilon, "use_bias": unless(True, bias)}
             return LayerSource(call("nnx.LayerNorm", features, **given, **options), parameters=own)
@@ -272,9 +285,10 @@ def layer_source(named: NamedLayer, loaded: bool = False) -> LayerSource:
             axes = "(1, 2)" if len(shape) == 3 else "1"
             return LayerSource(None, f"{{x}}.mean({axes})")
         case models.Embedding(vocabulary, width):
-            return LayerSource(call("nnx.Embed", vocabulary, width, **of_dtype), parameters=own)
+            return LayerSource(call("nnx.Embed", vocabulary, width, **options), parameters=own)
         case models.OneHot(vocabulary):
-            return LayerSource(None, f"jax.nn.one_hot({{x}}, {vocabulary})")
+            made = call("jax.nn.one_hot", "{x}", vocabulary, dtype=dtypes.get("dtype"))
+            return LayerSource(None, str(made))
         case models.Unembedding(vocabulary):
             weight = ParameterSource("embedding", values(vocabulary, features, scale=SCALE))
             build = call("nnx.Embed", vocabulary, features, **options)
@@ -290,17 +304,17 @@ def layer_source(named: NamedLayer, loaded: bool = False) -> LayerSource:
         case models.FirstOfSequence():
             return LayerSource(None, "{x}[:, 0]")
         case models.MultiHeadAttention(heads, causal, bias):
-            given = {"use_bias": unless(True, bias), "attention_fn": "attention", "decode": False}
+            given = {"use_bias": unless(True, bias), "decode": False}
             build = call("nnx.MultiHeadAttention", heads, features, **given, **options)
             output = "{layer}({x}, is_causal=True)" if causal else "{layer}({x})"
-            return LayerSource(build, output, parameters=own, definitions=(ATTENTION,))
+            return LayerSource(build, output, parameters=own)
         case models.LSTM(width, bidirectional) | models.GRU(width, bidirectional):
-            return recurrent(named, width, bidirectional, of_dtype)
+            return recurrent(named, width, bidirectional, options)
     raise unsupported("layer", named.layer, "JAX")
 
 
 def recurrent(
-    named: NamedLayer, width: int, bidirectional: bool, options: dict[str, str]
+    named: NamedLayer, width: int, bidirectional: bool, options: Mapping[str, str]
 ) -> LayerSource:
     """Return how an LSTM or a GRU is written. options: of a cell."""
     is_lstm = isinstance(named.layer, models.LSTM)
@@ -308,10 +322,10 @@ def recurrent(
     cell = str(call(kind, named.input_shape[-1], width, **options))
     own = parameters(named)
     if bidirectional:
-        build = call("LastOutputs", cell, cell)
+        name = "LastLSTMOutputs" if is_lstm else "LastGRUOutputs"
         last, first = last_output(named, "last"), last_output(named, "first")
-        definitions = (LAST_OUTPUTS.format(last=last, first=first),)
-        return LayerSource(build, parameters=own, definitions=definitions)
+        definitions = (LAST_OUTPUTS.format(name=name, last=last, first=first),)
+        return LayerSource(call(name, cell, cell), parameters=own, definitions=definitions)
     build = call("nnx.RNN", cell, return_carry=True)
     output = "{layer}({x})[0][1]" if is_lstm else "{layer}({x})[0]"
     return LayerSource(build, output, parameters=own)
@@ -329,61 +343,14 @@ def _padding(kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[in
     return '"VALID"' if padding == (0, 0) else one_or_both(padding)
 
 
-PATHS = {"weight": "kernel", "bias": "bias"}
-NORM = {"weight": "scale", "bias": "bias"}
-LSTM = {"weight_ih": "dense_i.kernel", "weight_hh": "dense_h.kernel", "bias": "dense_h.bias"}
-GRU = LSTM | {"bias": "dense_i.bias"}
-
-
 def parameters(named: NamedLayer) -> dict[str, ParameterSource]:
-    """Return the trained parameters of a layer, with their axes in Flax's order."""
+    """Return a layer's trained parameters, with the values that the program of a part gives."""
+    own = named.layer.parameters(named.input_shape)
     return {
-        name: ParameterSource(
-            _path(named, name),
-            values(*parameter.shape, scale=SCALE) + to_flax(named, name, parameter.shape),
-        )
-        for name, parameter in named.layer.parameters(named.input_shape).items()
-        if parameter.trained
+        name: ParameterSource(place.path, values(*place.shape, scale=SCALE) + place.methods)
+        for name, place in places(named).items()
+        if own[name].trained
     }
-
-
-def _path(named: NamedLayer, name: str) -> str:
-    """Return the attribute of a module that holds a parameter."""
-    match named.layer:
-        case models.BatchNorm() | models.LayerNorm() | models.RMSNorm():
-            return NORM[name]
-        case models.Embedding() | models.PositionEmbedding() | models.ClassToken():
-            return "embedding"
-        case models.MultiHeadAttention():
-            projection, kind = name.split("_")
-            return f"{projection.replace('output', 'out')}.{PATHS[kind]}"
-        case models.LSTM(bidirectional=both) | models.GRU(bidirectional=both):
-            cell = LSTM if isinstance(named.layer, models.LSTM) else GRU
-            base = name.removesuffix("_reverse")
-            holder = ("forward." if base == name else "backward.") if both else ""
-            return f"{holder}cell.{cell[base]}"
-    return PATHS[name]
-
-
-def to_flax(named: NamedLayer, name: str, shape: tuple[int, ...]) -> str:
-    """Return the methods of an array that turn a parameter into Flax's axes."""
-    match named.layer:
-        case models.Conv() if len(shape) == 4:
-            return ".transpose(2, 3, 1, 0)"
-        case models.Dense() | models.LSTM() | models.GRU() if len(shape) == 2:
-            return ".T"
-        case models.MultiHeadAttention(heads):
-            features = shape[0]
-            split = (heads, features // heads)
-            match name.split("_"):
-                case "output", "weight":
-                    return f".T.reshape{(*split, features)}"
-                case _, "weight":
-                    return f".T.reshape{(features, *split)}"
-                case "output", _:
-                    return ""
-            return f".reshape{split}"
-    return ""
 
 
 def loss_source(loss: models.Loss) -> list[str]:
@@ -420,8 +387,7 @@ def rule_source(optimizer: Optimizer, matrices: str) -> Call:
     """Return optax's rule of an optimizer, without its clipping."""
     rate: Any = optimizer.learning_rate
     if optimizer.schedule:
-        is_function = isinstance(optimizer.schedule, models.InverseTimeDecay)
-        rate = "rate" if is_function else "lambda step: schedule(step.astype(float))"
+        rate = "rate" if isinstance(optimizer.schedule, models.InverseTimeDecay) else "schedule"
     match optimizer:
         case models.SGD(_, momentum):
             return call("optax.sgd", rate, momentum=unless(0, momentum))
@@ -457,11 +423,22 @@ def schedule_source(optimizer: Optimizer) -> tuple[list[str], list[str]]:
                 decay_steps=steps,
                 end_value=minimum * peak,
             )
-            reason = "# of an integer step optax computes the rate in float32"
-            return [], [schedule.assigned_to("schedule"), reason]
+            return [], [schedule.assigned_to("schedule")]
     raise unsupported("schedule", optimizer.schedule, "JAX")
 
 
+BATCH_NORM = '''
+class BatchNorm(nnx.BatchNorm):
+    """Divides the running variance by n - 1, not by n."""
+
+    def __call__(self, x):
+        before = self.var[...]
+        y = super().__call__(x)
+        if not self.use_running_average:
+            n = x.size // x.shape[-1]
+            self.var[...] += (self.var[...] - self.momentum * before) / (n - 1)
+        return y
+'''
 POSITION_EMBEDDING = '''
 class PositionEmbedding(nnx.Module):
     """Adds a weight for each place of a sequence."""
@@ -470,7 +447,7 @@ class PositionEmbedding(nnx.Module):
         self.embedding = nnx.Param(jnp.zeros(shape))
 
     def __call__(self, sequences):
-        return sequences + self.embedding[...]
+        return sequences + self.embedding[...].astype(sequences.dtype)
 '''
 CLASS_TOKEN = '''
 class ClassToken(nnx.Module):
@@ -481,21 +458,12 @@ class ClassToken(nnx.Module):
 
     def __call__(self, sequences):
         size, _, features = sequences.shape
-        token = jnp.broadcast_to(self.embedding[...], (size, 1, features))
+        token = self.embedding[...].astype(sequences.dtype)
+        token = jnp.broadcast_to(token, (size, 1, features))
         return jnp.concatenate([token, sequences], axis=1)
 '''
-ATTENTION = '''
-def attention(query, key, value, is_causal, **unused):
-    """Attend with a softmax in the arrays' dtype: jax.nn's is in float32."""
-    if query.dtype == jnp.float32:
-        return jax.nn.dot_product_attention(query, key, value, is_causal=is_causal)
-    scores = jnp.einsum("nqhd,nkhd->nhqk", query, key) / query.shape[-1] ** 0.5
-    if is_causal:
-        scores = jnp.where(jnp.tri(scores.shape[-1], dtype=bool), scores, -jnp.inf)
-    return jnp.einsum("nhqk,nkhd->nqhd", jax.nn.softmax(scores), value)
-'''
 LAST_OUTPUTS = '''
-class LastOutputs(nnx.Module):
+class {name}(nnx.Module):
     """Runs a cell along the sequences and one in reverse; returns their last outputs."""
 
     def __init__(self, forward, backward):

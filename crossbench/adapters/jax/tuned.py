@@ -40,21 +40,22 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
+from flax import nnx
 
 from ... import models
 from ...models.model import Model, NamedLayer, Weights
 from ...models.reordered import pool_before_relu
+from ...source.layers import LayerSource
+from ...source.statements import call, unless
 from ...workload import Batches, Job
-from .model import convolution
-from .patches import PatchConv, disjoint_max_pool
+from .patches import PatchConv
+from .source import OWN_LAYERS, Dtypes
 from .workload import JaxWorkload
 
 SIZES = (20, 8)
@@ -91,61 +92,75 @@ class TunedWorkload(JaxWorkload):
         self.batch_size = 0
         self.pieces: int | None = None
         self.whole_step, self.step = self.step, self._step
-        self.whole_backward, self.backward = self.backward, self._backward
-        self.module.set_attributes(PatchConv, in_pieces=True, raise_if_not_found=False)
-        objective = self.objective(self.graphdef())
-        self.piece_differentiated = jax.value_and_grad(objective, has_aux=True)
+        self.backward = self._backward
+        piece = nnx.merge(self.graphdef, self.shapes)
+        piece.set_attributes(PatchConv, in_pieces=True, raise_if_not_found=False)
+        self.piece_graphdef = nnx.graphdef(piece)
         self.share = jax.jit(self.untraced_share, static_argnums=2)
-        self.update = jax.jit(self.untraced_update, donate_argnums=(0, 1), static_argnums=3)
+        self.update = jax.jit(self.untraced_update, donate_argnums=0, static_argnums=3)
         self.total = jax.jit(self.untraced_total, static_argnums=1)
 
-    def untraced_share(self, parameters: Any, others: Any, count: int, *batch: Any) -> Any:
+    def untraced_share(self, parameters: Any, others: Any, count: int, batch: Any) -> Any:
         """Return `others` after `count` pieces, with the sums of their losses and gradients; and
         the outputs where there is no loss.
         """
+        has_loss = not isinstance(self.model.loss, models.GivenGradient)
 
         def add(carry: Any, piece: Any) -> Any:
             others, sums = carry
-            (loss, (others, outputs)), gradients = self.piece_differentiated(
-                parameters, others, *piece
+            gradients, others, kept = self.untraced_backward(
+                parameters, others, piece, self.piece_graphdef
             )
+            loss, outputs = (kept, None) if has_loss else (zero, kept)
             return (others, jax.tree.map(jnp.add, sums, (loss, gradients))), outputs
 
         pieces = jax.tree.map(lambda array: array.reshape(count, -1, *array.shape[1:]), batch)
-        sums = jax.tree.map(jnp.zeros_like, (jnp.zeros((), self.dtype), parameters))
+        zero = jnp.zeros((), self.dtype)
+        sums = (zero, jax.tree.map(jnp.zeros_like, parameters))
         return jax.lax.scan(add, (others, sums), pieces)
 
-    def untraced_update(self, parameters: Any, state: Any, sums: Any, pieces: int) -> Any:
-        """Return the parameters and the state after a step, and its loss.
+    def untraced_update(self, state: Any, others: Any, sums: Any, pieces: int) -> Any:
+        """Return the state after a step, and its loss.
 
         sums: the devices' sums of the losses and gradients of so many pieces.
         """
         loss, gradients = self.untraced_total(sums, pieces)
-        updates, state = self.optimizer.update(gradients, state, parameters)
-        return optax.apply_updates(parameters, updates), state, loss
+        model, optimizer = nnx.merge(self.module.graphdef, state)
+        nnx.update(model, others)
+        optimizer.update(model, gradients)
+        return nnx.state((model, optimizer)), loss
 
     def untraced_total(self, sums: Any, pieces: int) -> Any:
         """Return the loss and the gradients of a batch, from the devices' sums of its pieces'."""
         parts = pieces if self.model.loss.is_mean else 1
         return jax.tree.map(lambda *arrays: sum(arrays) / parts, *sums)
 
-    def build_layer(self, named: NamedLayer, options: dict[str, Any], build: Any) -> Any:
+    def layer_source(self, named: NamedLayer, dtypes: Dtypes) -> LayerSource:
         if not self.cuts:
-            return super().build_layer(named, options, build)
-        if isinstance(named.layer, models.Conv):
+            return super().layer_source(named, dtypes)
+        layer: Any = named.layer
+        if isinstance(layer, models.Conv):
             pool: Any = self.pools[named.name].layer if named.name in self.pools else None
-            kind = partial(PatchConv, window=pool and pool.window)
-            return convolution(kind, named, options)
+            options = {
+                "window": pool and pool.window,
+                "strides": layer.stride,
+                "padding": [(p, p) for p in layer.padding],
+                "use_bias": unless(True, layer.bias),
+            }
+            kernel = (named.input_shape[0], layer.features, layer.kernel)
+            build = call("PatchConv", *kernel, **options, **dtypes, rngs="rngs")
+            return LayerSource(build, definitions=(OWN_LAYERS,))
         if named in self.pools.values():
-            return lambda x: x
+            return LayerSource(None, "{x}")
         if _disjoint(named):
-            window = named.layer.window  # type: ignore[attr-defined]
-            return partial(disjoint_max_pool, window=window)
-        return super().build_layer(named, options, build)
+            pooled = f"disjoint_max_pool({{x}}, {layer.window})"
+            return LayerSource(None, pooled, definitions=(OWN_LAYERS,))
+        return super().layer_source(named, dtypes)
 
     def load_weights(self, weights: Weights) -> None:
         super().load_weights(weights)
-        self.more_others = [_with_other_keys(self.others, d) for d in self.devices[1:]]
+        _, others = self.split()
+        self.more_others = [_with_other_keys(others, device) for device in self.devices[1:]]
 
     def place(self, batches: Batches) -> None:
         super().place(batches)
@@ -161,35 +176,35 @@ class TunedWorkload(JaxWorkload):
     def allocated(self) -> int | None:
         return None  # the step is several programs
 
-    def _step(self, parameters: Any, state: Any, others: Any, *batch: Any) -> Any:
-        pieces = self._decided(parameters, others, *batch)
+    def _step(self, state: Any, batch: Any) -> Any:
+        parameters, others = nnx.split_state(state[0], nnx.Param, ...)
+        pieces = self._decided(parameters, others, batch)
         if pieces == 1:
-            return self.whole_step(parameters, state, others, *batch)
-        others, sums = self._own_sums(pieces, parameters, others, *batch)
-        parameters, state, loss = self.update(parameters, state, sums, pieces)
-        return parameters, state, others, loss
+            return self.whole_step(state, batch)
+        others, sums = self._own_sums(pieces, parameters, others, batch)
+        return self.update(state, others, sums, pieces)
 
-    def _backward(self, parameters: Any, others: Any, *batch: Any) -> Any:
-        pieces = self._decided(parameters, others, *batch)
+    def _backward(self, parameters: Any, others: Any, batch: Any) -> Any:
+        pieces = self._decided(parameters, others, batch)
         if pieces == 1:
-            return self.whole_backward(parameters, others, *batch)
-        others, sums = self._own_sums(pieces, parameters, others, *batch)
+            return self.whole_backward(parameters, others, batch)
+        others, sums = self._own_sums(pieces, parameters, others, batch)
         loss, gradients = self.total(sums, pieces)
         return gradients, others, loss
 
-    def _decided(self, parameters: Any, others: Any, *batch: Any) -> int:
+    def _decided(self, parameters: Any, others: Any, batch: Any) -> int:
         """Return the number of pieces of a batch, which the first one decides."""
         if self.pieces is None:
-            self.pieces = self._fastest(parameters, others, *batch)
+            self.pieces = self._fastest(parameters, others, batch)
         return self.pieces
 
-    def _own_sums(self, pieces: int, parameters: Any, others: Any, *batch: Any) -> Any:
+    def _own_sums(self, pieces: int, parameters: Any, others: Any, batch: Any) -> Any:
         """Return `others` of the first device and the sums, as `_sums`; keep the other devices'."""
         all_others = [others, *self.more_others]
-        (others, *self.more_others), sums = self._sums(pieces, parameters, all_others, *batch)
+        (others, *self.more_others), sums = self._sums(pieces, parameters, all_others, batch)
         return others, sums
 
-    def _sums(self, pieces: int, parameters: Any, others: list[Any], *batch: Any) -> Any:
+    def _sums(self, pieces: int, parameters: Any, others: list[Any], batch: Any) -> Any:
         """Return the devices' `others` and their sums of the pieces' losses and gradients.
 
         Each device gets a share of the pieces. The sums are on the first one.
@@ -204,11 +219,11 @@ class TunedWorkload(JaxWorkload):
         # only now: a device would cut the batch behind its own share
         for index, (own, part) in enumerate(work):
             if counts[index]:
-                (others[index], total), _ = self.share(own, others[index], counts[index], *part)
+                (others[index], total), _ = self.share(own, others[index], counts[index], part)
                 sums.append(total)
         return others, jax.device_put(sums, self.device)
 
-    def _fastest(self, parameters: Any, others: Any, *batch: Any) -> int:
+    def _fastest(self, parameters: Any, others: Any, batch: Any) -> int:
         """Return the number of pieces that trains the batch fastest; change nothing."""
         if not self.cuts:
             return 1
@@ -219,10 +234,10 @@ class TunedWorkload(JaxWorkload):
             for pieces, before in seconds.items():
                 start = time.perf_counter()
                 if pieces == 1:
-                    gradients = self.value_and_grad(parameters, others, *batch)
+                    gradients = self.whole_backward(parameters, others, batch)
                 else:
                     all_others = [others, *self.more_others]
-                    gradients = self._sums(pieces, parameters, all_others, *batch)
+                    gradients = self._sums(pieces, parameters, all_others, batch)
                 jax.block_until_ready(gradients)
                 if attempt:
                     seconds[pieces] = min(before, time.perf_counter() - start)

@@ -1,13 +1,19 @@
-"""Train a model in JAX: a Flax NNX model and an optax optimizer in one jitted training step.
+"""Train a model in JAX by the module that program.py writes: a Flax NNX model and an optax
+optimizer in one jitted training step.
 
-Flax keeps images as (N, H, W, C) and dense kernels as (in, out). The step works on the model's
-parameters as a pytree (Flax's "functional training loop"). Python calls it once per batch: on the
-CPU a convolution inside lax.scan takes a slow path (jax issue 12868).
+Flax keeps images as (N, H, W, C). The step takes and returns the state of the model and of the
+optimizer (Flax's "functional training loop"). Python calls it once per batch: on the CPU a
+convolution inside lax.scan takes a slow path (jax issue 12868).
 """
 
 from __future__ import annotations
 
+import importlib.util
+import shutil
+import tempfile
+import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +21,7 @@ import numpy as np
 from ... import models
 from ...inputs.names import TF32
 from ...models.model import NamedLayer, Weights
+from ...source.layers import LayerSource
 from ...workload import (
     Batch,
     Batches,
@@ -24,21 +31,10 @@ from ...workload import (
     batches_on_device,
     versions,
 )
-from .model import (
-    FROM_FLAX,
-    TO_FLAX,
-    ParameterPath,
-    canonical_names,
-    loss_function,
-    module,
-    paths,
-    sequential,
-    transformation,
-)
+from .program import SEED, training_source
+from .source import Dtypes, layer_source
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax")
-SEED = 0
-"""Seed of the dropout masks."""
 
 
 class JaxArrays(DeviceArrays):
@@ -120,93 +116,118 @@ class JaxRuntime(Workload):
 
 
 class JaxWorkload(JaxRuntime):
+    """Drive the module of a model's training.
+
+    state: of the model and the optimizer. In the proof a batch has dropout masks too.
+    """
+
+    one_call = False
+    """Whether an epoch is one call of the module's `train_epoch`."""
+
     def __init__(self, job: Job) -> None:
         self.prepare(job)
-        import jax.numpy as jnp
         from flax import nnx
 
-        from . import layers
+        from . import float64
 
-        self.nnx, self.model, self.described = nnx, job.model, job.model.parameters
-        self.dtype = jnp.dtype(job.dtype)
-        self.names = canonical_names(job.model.named_layers())
-        self.dropouts = dict(paths(job.model.named_layers()))
-        self.loss = loss_function(job.model.loss)
-        self.optimizer = transformation(job.model.optimizer, self._decays)
+        self.nnx, self.model, self.dtype = nnx, job.model, np.dtype(job.dtype)
+        self.source = training_source(job.model, job.is_mixed, self.one_call, self.layer_source)
+        self.places = {
+            place.path: (name, place) for name, place in self.source.network.places().items()
+        }
+        self.module = imported(self.source.module(f"The training of {job.model.name} in JAX."))
+        self.module.loss_fn = self._with_masks(self.module.loss_fn)
+        model = nnx.eval_shape(self._create)  # draws no weight
+        if job.dtype == "float64":
+            float64.set_dtype(model)
+        model.eval()
+        self.module.eval_graphdef = nnx.graphdef(model)
+        model.train()
+        self.graphdef, self.shapes = nnx.split(model)
+        optimizer = nnx.eval_shape(self.module.make_optimizer, model)
+        self.module.graphdef = nnx.graphdef((model, optimizer))
+        self.step = self.module.train_step
+        self.whole_backward = self.backward = self.jax.jit(self.untraced_backward)
+        self.seeds = self.jax.jit(lambda: nnx.state(self._create(), nnx.RngState))
+        self.start = self.jax.jit(self._start)
 
-        def create() -> Any:
-            dtype = jnp.bfloat16 if job.is_mixed else self.dtype
-            options = {"dtype": dtype, "param_dtype": self.dtype, "rngs": nnx.Rngs(SEED)}
-            return layers.tied(sequential(job.model.named_layers(), options, self.build_layer))
+    def layer_source(self, named: NamedLayer, dtypes: Dtypes) -> LayerSource:
+        """Return how a layer is written; a variant may write it otherwise."""
+        return layer_source(named, dtypes)
 
-        with self.jax.default_device(self.device):
-            # a single program: each layer by itself compiles several
-            self.module = nnx.jit(create)()
-        self.module.eval()
-        self.eval_graphdef = self.graphdef()
-        self.module.train()
-        objective = self.objective(self.graphdef())
-        self.differentiated = self.jax.value_and_grad(objective, has_aux=True)
-        self.value_and_grad = self.jax.jit(self.differentiated)
-        self.backward = self.jax.jit(self.untraced_backward)
-        self.step = self.jax.jit(self.untraced_step, donate_argnums=(0, 1))
-        self.logits = self.jax.jit(self.untraced_logits)
+    def _create(self) -> Any:
+        return self.module.Model(self.nnx.Rngs(SEED))
 
-    def graphdef(self) -> Any:
-        """Return what `nnx.merge` makes a module of, as it is now: in training or not."""
-        return self.nnx.split(self.module, self.nnx.Param, ...)[0]
+    def _start(self, weights: Any) -> Any:
+        """Return the state of the model with these weights, and of a new optimizer."""
+        model = self.nnx.merge(self.graphdef, weights)
+        optimizer = self.module.make_optimizer(model)
+        if self.dtype == np.float64:
+            from .float64 import count_in_int64
 
-    def untraced_logits(self, parameters: Any, others: Any, inputs: Any) -> Any:
-        module = self.nnx.merge(self.eval_graphdef, parameters, others)
-        return module(inputs).astype(self.dtype)
+            count_in_int64(optimizer)
+        return self.nnx.state((model, optimizer))
 
-    def objective(self, graphdef: Any) -> Any:
-        """Return the function of the loss of a batch in training mode.
+    def _with_masks(self, loss_fn: Any) -> Any:
+        """Return the function of the loss that also takes a batch with dropout masks."""
+        dropouts = {
+            path: named.name
+            for path, named in self.source.network.paths
+            if isinstance(named.layer, models.Dropout)
+        }
 
-        It returns the loss, and the running statistics and dropouts' counters after it, with the
-        outputs where there is no loss: XLA leaves out what no result needs.
+        def masked(model: Any, batch: Any) -> Any:
+            inputs, labels, *masks = batch
+            if not masks:
+                return loss_fn(model, batch)
+            given = {
+                id(layer): masks[0][dropouts[dotted(path)]]
+                for path, layer in self.nnx.iter_modules(model)
+                if dotted(path) in dropouts
+            }
+
+            def apply(layer: Any, x: Any) -> Any:
+                return x * given[id(layer)] / (1 - layer.rate)
+
+            kind, draw = self.nnx.Dropout, self.nnx.Dropout.__call__
+            kind.__call__ = apply
+            try:
+                return loss_fn(model, (inputs, labels))
+            finally:
+                kind.__call__ = draw
+
+        return masked if dropouts else loss_fn
+
+    def untraced_backward(
+        self, parameters: Any, others: Any, batch: Any, graphdef: Any = None
+    ) -> Any:
+        """Return the gradients of a batch; the running statistics and dropouts' counters after it;
+        and its loss, or the outputs where there is none: XLA leaves out what no result needs.
+
+        graphdef: that of another form of the model.
         """
-        from . import layers
-
-        without_loss = isinstance(self.model.loss, models.GivenGradient)
-
-        def batch_loss(parameters: Any, others: Any, inputs: Any, labels: Any, masks: Any) -> Any:
-            # copied, since the pass changes `others` in place
-            module = self.nnx.merge(graphdef, parameters, others, copy=True)
-            layers.set_masks(module, {self.dropouts[name]: mask for name, mask in masks.items()})
-            outputs = module(inputs).astype(self.dtype)
-            loss = self.loss(outputs, labels)
-            _, _, _, others = self.nnx.split(module, self.nnx.Param, layers.Mask, ...)
-            return loss, (others, outputs if without_loss else None)
-
-        return batch_loss
-
-    def untraced_backward(self, parameters: Any, others: Any, *batch: Any) -> Any:
-        (loss, (others, outputs)), gradients = self.differentiated(parameters, others, *batch)
-        return gradients, others, (loss, outputs)
-
-    def untraced_step(self, parameters: Any, state: Any, others: Any, *batch: Any) -> Any:
-        import optax
-
-        (loss, (others, _)), gradients = self.differentiated(parameters, others, *batch)
-        updates, state = self.optimizer.update(gradients, state, parameters)
-        return optax.apply_updates(parameters, updates), state, others, loss
-
-    def build_layer(self, named: NamedLayer, options: dict[str, Any], build: Any) -> Any:
-        """Build a layer; a variant may build it otherwise."""
-        return module(named, options, build)
+        nnx, is_loss = self.nnx, not isinstance(self.model.loss, models.GivenGradient)
+        # copied, since a loop of pieces may be around this pass, which changes the model in place
+        model = nnx.merge(graphdef or self.graphdef, parameters, others, copy=True)
+        differentiated = nnx.value_and_grad(self.module.loss_fn, has_aux=not is_loss)
+        value, gradients = differentiated(model, batch)
+        return gradients, nnx.state(model, nnx.Not(nnx.Param)), value if is_loss else value[1]
 
     def load_weights(self, weights: Weights) -> None:
-        for path, variable in self._variables(self.module):
-            if name := self.names.get(path):
-                array = self._transposed(weights[name], path, TO_FLAX)
-                array = array.astype(self.dtype, order="C").reshape(variable.shape)
-                variable.set_value(self.jax.device_put(array, self.device))
-        _, self.parameters, others = self.nnx.split(self.module, self.nnx.Param, ...)
+        given, seeds = self.nnx.to_flat_state(self.shapes), {}
+        if any(dotted(path) not in self.places for path, _ in given):
+            seeds = dict(self._variables(self.seeds()))
+
+        def loaded(path: str, variable: Any) -> Any:
+            if path not in self.places:
+                return seeds[path]
+            name, place = self.places[path]
+            return variable.replace(place.to_flax(weights[name]).astype(self.dtype, order="C"))
+
+        state = self.nnx.from_flat_state([(p, loaded(dotted(p), v)) for p, v in given])
         # committed to the device, as the step's results are: otherwise the step compiles twice
-        state = self.jax.jit(self.optimizer.init)(self.parameters)
-        self.state, self.others = self.jax.device_put((state, others), self.device)
-        self.jax.block_until_ready((self.parameters, self.state, self.others))
+        self.state = self.start(self.jax.device_put(state, self.device))
+        self.jax.block_until_ready(self.state)
 
     def place(self, batches: Batches) -> None:
         self.steps = len(batches)
@@ -216,49 +237,50 @@ class JaxWorkload(JaxRuntime):
 
     def train_epoch(self) -> np.ndarray:
         losses = []
-        parameters, state, others = self.parameters, self.state, self.others
+        state, step = self.state, self.step
         for batch in self.batches:
-            parameters, state, others, loss = self.step(parameters, state, others, *batch)
+            state, loss = step(state, batch)
             losses.append(loss)
-        self.parameters, self.state, self.others = parameters, state, others
+        self.state = state
         epoch = self.jax.device_get(losses)
-        self.jax.block_until_ready((parameters, state, others))
+        self.jax.block_until_ready(state)
         return np.array(epoch, np.float64)
 
     def backward_epoch(self) -> Callable[[], Weights]:
+        parameters, others = self.split()
         for batch in self.batches:
-            gradients, self.others, kept = self.backward(self.parameters, self.others, *batch)
-        self.jax.block_until_ready((gradients, self.others, kept))
+            gradients, others, kept = self.backward(parameters, others, batch)
+        self.jax.block_until_ready((gradients, others, kept))
         return lambda: self._canonical(gradients)
 
+    def split(self) -> Any:
+        """Return the parameters, and the model's other variables."""
+        return self.nnx.split_state(self.state[0], self.nnx.Param, ...)
+
     def predict_epoch(self) -> np.ndarray:
-        logits = [self.infer(inputs) for inputs, *_ in self.batches]
+        weights = self.state[0]
+        logits = [self.module.predict(weights, inputs) for inputs, *_ in self.batches]
         return np.stack(self.jax.device_get(logits))
 
     def predict_batches(self) -> Iterator[np.ndarray]:
+        weights = self.state[0]
         for inputs, *_ in self.batches:
-            yield np.asarray(self.infer(inputs))
-
-    def infer(self, inputs: Any) -> Any:
-        """Return the logits of inputs on the device."""
-        return self.logits(self.parameters, self.others, inputs)
+            yield np.asarray(self.module.predict(weights, inputs))
 
     def loss_and_gradients(self, batch: Batch) -> tuple[float, Weights]:
-        arrays = self._to_device(batch)
-        (loss, _), gradients = self.value_and_grad(self.parameters, self.others, *arrays)
+        gradients, _, loss = self.whole_backward(*self.split(), self._to_device(batch))
         return float(loss), self._canonical(gradients)
 
     def predict(self, inputs: np.ndarray) -> np.ndarray:
-        return np.asarray(self.infer(self._put(inputs)))
+        return np.asarray(self.module.predict(self.state[0], self._put(inputs)))
 
     def weights(self) -> Weights:
-        found = self._canonical(self.parameters) | self._canonical(self.others)
+        found = self._canonical(self.state[0])
         return {name: found[name] for name in self.model.parameters}
 
     def allocated(self) -> int | None:
         """Return the bytes in XLA's own plan of the step's buffers, which it follows exactly."""
-        state = (self.parameters, self.state, self.others)
-        step = self.step.lower(*state, *next(iter(self.batches))).compile()
+        step = self.step.lower(self.state, next(iter(self.batches))).compile()
         plan = step.memory_analysis()
         if plan is None:
             return None
@@ -268,10 +290,11 @@ class JaxWorkload(JaxRuntime):
     def details(self) -> dict[str, str]:
         return versions(*PACKAGES) | (self.gpu_details() or {"BLAS": "XLA's own"})
 
-    def _to_device(self, batch: Batch) -> tuple[Any, Any, dict[str, Any]]:
-        """Return the inputs, labels and dropout masks of a batch on the device."""
+    def _to_device(self, batch: Batch) -> tuple[Any, ...]:
+        """Return the inputs, labels and, where there are any, dropout masks on the device."""
         masks = {name: self._put(mask) for name, mask in (batch.masks or {}).items()}
-        return self._put(batch.inputs), self._put(batch.labels), masks
+        arrays = (self._put(batch.inputs), self._put(batch.labels))
+        return (*arrays, masks) if masks else arrays
 
     def _put(self, array: np.ndarray) -> Any:
         """Move examples to the device, images with their channels last."""
@@ -279,36 +302,34 @@ class JaxWorkload(JaxRuntime):
             array = np.ascontiguousarray(array.transpose(0, 2, 3, 1))
         return self.jax.device_put(array, self.device)
 
-    def _canonical(self, tree: Any) -> Weights:
+    def _canonical(self, state: Any) -> Weights:
         """Return parameters, or their gradients, with canonical names and axes."""
-        return {
-            self.names[path]: self._from_flax(np.asarray(variable[...]), path)
-            for path, variable in self._variables(tree)
-            if path in self.names
-        }
+        found = {}
+        for path, variable in self._variables(state):
+            if path in self.places:
+                name, place = self.places[path]
+                found[name] = place.from_flax(np.asarray(variable[...]))
+        return found
 
-    def _from_flax(self, array: np.ndarray, path: ParameterPath) -> np.ndarray:
-        """Return the canonical form of a variable: a MultiHeadAttention's have one axis more."""
-        shape = self.described[self.names[path]].shape
-        if path[-1] == "kernel":
-            shape = tuple(shape[axis] for axis in TO_FLAX[len(shape)])
-        return self._transposed(array.reshape(shape), path, FROM_FLAX)
+    def _variables(self, state: Any) -> Iterator[tuple[str, Any]]:
+        """Yield the path and the variable of each leaf of a state."""
+        for path, variable in self.nnx.to_flat_state(state):
+            yield dotted(path), variable
 
-    def _decays(self, tree: Any) -> Any:
-        """Return a tree like that of the parameters that says which of them decay."""
-        decay_of, described = self.model.optimizer.weight_decay_of, self.described
-        flat = [
-            (path, variable.replace(decay_of(described[self.names[tuple(map(str, path))]]) > 0))
-            for path, variable in self.nnx.to_flat_state(tree)
-        ]
-        return self.nnx.from_flat_state(flat)
 
-    def _variables(self, tree: Any) -> Iterator[tuple[ParameterPath, Any]]:
-        """Yield the path and the variable of each leaf of a module or of its state."""
-        for path, variable in self.nnx.to_flat_state(self.nnx.state(tree)):
-            yield tuple(map(str, path)), variable
+def dotted(path: tuple[Any, ...]) -> str:
+    return ".".join(map(str, path))
 
-    def _transposed(
-        self, array: np.ndarray, path: ParameterPath, axes: dict[int, Any]
-    ) -> np.ndarray:
-        return array.transpose(axes[array.ndim]) if path[-1] == "kernel" else array
+
+def imported(text: str) -> Any:
+    """Return the module of a text, in a file of its own: so a traceback has its lines."""
+    folder = tempfile.mkdtemp(prefix="jax_")
+    file = Path(folder) / "training.py"
+    file.write_text(text, "utf-8")
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    weakref.finalize(module, shutil.rmtree, folder, ignore_errors=True)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,231 @@
+"""Write a model as Flax NNX classes, and say where they hold its parameters. Imports no Flax."""
+
+from __future__ import annotations
+
+import string
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from ... import models
+from ...models.model import NamedLayer
+from ...source.layers import MAX_NESTED, LayerSource
+from ...source.statements import WIDTH, Call, indented
+from ...source.training_programs import Block, grouped
+from .parameters import Place, places
+from .source import last_output, layer_source
+
+Source = Callable[[NamedLayer], LayerSource]
+"""Says how a layer is written, as `layer_source` does."""
+
+
+class Network:
+    """Writes a model as nnx.Module classes: `Model`, and one of each kind of block that repeats.
+
+    classes: their source code, in order. calls: those that make a block, by its `key`. definitions:
+    what layers need. paths: of each layer that the model holds, with the layer.
+    """
+
+    def __init__(self, layers: Iterable[NamedLayer], source: Source = layer_source) -> None:
+        self.source = source
+        self.definitions: dict[str, None] = {}
+        self.calls: dict[str, str] = {}
+        parts = list(grouped(list(layers)))
+        bodies = self._of_blocks([part for part in parts if isinstance(part, Block)])
+        self.classes = []
+        for number, (body, calls) in enumerate(bodies.items(), start=1):
+            name = "Block" if len(bodies) == 1 else f"Block{number}"
+            self.classes.append(f"class {name}(nnx.Module):\n{body}")
+            self.calls |= {block: f"{name}({given})" for block, given in calls.items()}
+        self.classes.append(f"class Model(nnx.Module):\n{self._body(parts)}")
+        self.paths = list(self._paths(parts))
+
+    def places(self) -> dict[str, Place]:
+        """Return where the model holds each parameter, by its full canonical name."""
+        return {
+            f"{named.name}.{name}": replace(place, path=f"{path}.{place.path}")
+            for path, named in self.paths
+            for name, place in places(named).items()
+        }
+
+    def _of_blocks(self, blocks: Sequence[Block]) -> dict[str, dict[str, str]]:
+        """Return the bodies of the blocks' classes, one for those that differ in their width alone,
+        each with the arguments that make a block, by its `key`.
+        """
+        templates = Counter(self._body(block.layers, width(block)) for block in blocks)
+        found: dict[str, dict[str, str]] = defaultdict(dict)
+        for block in blocks:
+            body, given = self._body(block.layers, width(block)), f"{width(block)}, rngs"
+            if templates[body] == 1:
+                body, given = self._body(block.layers), "rngs"
+            found[body][key(block)] = given
+        return found
+
+    def _body(self, parts: Sequence[NamedLayer | Block], features: int | None = None) -> str:
+        """Return a class without its first line. features: a number that is an argument."""
+        names = self._attributes(parts)
+        made = [line for part in flattened(parts) for line in self._made(part, names, features)]
+        forward = Forward(names, self.source)
+        output = forward.chain(parts)
+        lines = [
+            f"def __init__(self, {'features: int, ' if features else ''}rngs: nnx.Rngs):",
+            *indented(made),
+            "",
+            "def __call__(self, x: jax.Array) -> jax.Array:",
+            *indented([*forward.lines, f"return {output}"]),
+        ]
+        return "\n".join(indented(lines))
+
+    def _made(self, part: NamedLayer | Block, names: Attributes, features: int | None) -> list[str]:
+        """Return the statement that makes a layer, or equal blocks, in a list."""
+        if isinstance(part, NamedLayer):
+            self.definitions |= dict.fromkeys(self.source(part).definitions)
+        if key(part) not in names:
+            return []
+        attribute = f"self.{names[key(part)]} = "
+        if isinstance(part, Block):
+            made = f"[{self.calls[key(part)]} for _ in range({part.count})]"
+            return [f"{attribute}nnx.List({made})"]
+        build = self.source(part).call
+        given = ("features" if a == str(features) else a for a in build.arguments)
+        return [Call(build.function, tuple(given)).after(attribute, WIDTH - 8)]
+
+    def _attributes(self, parts: Sequence[NamedLayer | Block]) -> Attributes:
+        """Return the names of what a class of these layers holds, numbered where a kind repeats."""
+        kinds = {key(part): kind(part) for part in flattened(parts) if self._is_held(part)}
+        counts, found = Counter(kinds.values()), {}
+        used = Counter[str]()
+        for name, of_kind in kinds.items():
+            used[of_kind] += 1
+            found[name] = of_kind if counts[of_kind] == 1 else f"{of_kind}{used[of_kind]}"
+        return found
+
+    def _is_held(self, part: NamedLayer | Block) -> bool:
+        """Return whether a class has an object for this; an Unembedding is its embedding's."""
+        if isinstance(part, Block):
+            return True
+        is_tied = isinstance(part.layer, models.Unembedding)
+        return not is_tied and self.source(part).build is not None
+
+    def _paths(self, parts: Sequence[NamedLayer | Block]) -> Iterator[tuple[str, NamedLayer]]:
+        """Yield the path of each layer that the model holds, with the layer."""
+        names = self._attributes(parts)
+        yield from self._held(parts)
+        for block in parts:
+            if isinstance(block, Block):
+                for number, group in enumerate([block.layers, *block.repeated]):
+                    yield from self._held(group, f"{names[key(block)]}.{number}.")
+
+    def _held(
+        self, parts: Sequence[NamedLayer | Block], start: str = ""
+    ) -> Iterator[tuple[str, NamedLayer]]:
+        """Yield the path of each layer that a class holds itself, with the layer."""
+        names = self._attributes(parts)
+        for part in flattened(parts):
+            if isinstance(part, NamedLayer) and part.name in names:
+                yield f"{start}{names[part.name]}", part
+
+
+class Forward:
+    """Writes the statements that apply layers to x, one for each layer with weights.
+
+    names: the layers' attributes.
+    """
+
+    def __init__(self, names: Attributes, source: Source) -> None:
+        self.names, self.source = names, source
+        self.lines: list[str] = []
+
+    def chain(self, parts: Iterable[NamedLayer | Block], depth: int = 0, x: str = "x") -> str:
+        """Return the expression of the output of layers, behind its statements.
+
+        depth: of the residual that the layers are in. x: their input.
+        """
+        for part in parts:
+            if isinstance(part, Block):
+                x = self._assigned(x, depth)
+                self.lines += [
+                    f"for block in self.{self.names[key(part)]}:",
+                    f"    {x} = block({x})",
+                ]
+            elif isinstance(part.layer, models.Residual):
+                x = self._sum(part, depth, self._assigned(x, depth))
+            else:
+                x = self._applied(part, depth, x)
+        return x
+
+    def _sum(self, residual: NamedLayer, depth: int, x: str) -> str:
+        body = self.chain(residual.body, depth + 1, x)
+        if residual.shortcut:
+            body = self._assigned(body, depth + 1)
+        return f"{self.chain(residual.shortcut, depth, x)} + {body}"
+
+    def _applied(self, named: NamedLayer, depth: int, x: str) -> str:
+        is_tied = isinstance(named.layer, models.Unembedding)
+        attribute = EMBEDDING if is_tied else self.names.get(named.name)
+        if isinstance(named.layer, models.Recurrent) and not named.layer.bidirectional:
+            last = last_output(named, variable(depth))
+            self.lines.append(f"{last} = self.{attribute}({self._assigned(x, depth)})")
+            return variable(depth)
+        output = self.source(named).output.replace("{layer}", f"self.{attribute}")
+        begins = named.parameters and not isinstance(named.layer, NORMS)
+        is_long = output.count("{x}") > 1 or len(output) + len(x) > MAX_NESTED
+        if begins or is_long or (" + " in x and output.startswith("{x}")):
+            x = self._assigned(x, depth)
+        return output.format(x=x)
+
+    def _assigned(self, expression: str, depth: int) -> str:
+        """Return the name of a variable that has the value, which may be one already."""
+        if expression.isidentifier():
+            return expression
+        self.lines.append(f"{variable(depth)} = {expression}")
+        return variable(depth)
+
+
+def variable(depth: int) -> str:
+    """Return the variable of the output of a layer that is in so many residuals."""
+    return "xyzuvw"[depth] if depth < 6 else f"x{depth}"
+
+
+NORMS = models.BatchNorm | models.LayerNorm | models.RMSNorm
+EMBEDDING = "embedding"
+KINDS = {
+    "batchnorm": "batch_norm",
+    "classtoken": "class_token",
+    "dense": "linear",
+    "layernorm": "layer_norm",
+    "multiheadattention": "attention",
+    "positionembedding": "positions",
+    "rmsnorm": "rms_norm",
+}
+"""What Flax's users call layers, by the name of their kind in a description, where it differs."""
+Attributes = Mapping[str, str]
+"""Names of the attributes of a class, by `key`."""
+
+
+def kind(part: NamedLayer | Block) -> str:
+    """Return the name of an attribute without its number."""
+    if isinstance(part, Block):
+        return "blocks"
+    name = part.name.rstrip(string.digits)
+    return KINDS.get(name, name)
+
+
+def key(part: NamedLayer | Block) -> str:
+    """Return the unique name of a layer, or that of the first one in a block."""
+    return part.layers[0].name if isinstance(part, Block) else part.name
+
+
+def width(block: Block) -> int:
+    """Return the number of features of a block's output."""
+    shape = block.layers[0].output_shape
+    return shape[0 if len(shape) == 3 else -1]
+
+
+def flattened(parts: Iterable[NamedLayer | Block]) -> Iterator[NamedLayer | Block]:
+    """Yield layers in order, those of a residual's branches in its place."""
+    for part in parts:
+        if isinstance(part, NamedLayer) and isinstance(part.layer, models.Residual):
+            yield from flattened([*part.body, *part.shortcut])
+        else:
+            yield part
