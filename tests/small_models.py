@@ -179,9 +179,8 @@ GATED_BOTH_WAYS = model(
 FITTED = model(
     "fitted",
     (models.Dense(9), models.GELU(), models.Dense(3)),
-    models.SGD(
-        learning_rate=1e-4, momentum=0.9
-    ),  # a larger one diverges from the proof's large inputs
+    # a larger learning rate diverges from the proof's large inputs
+    models.SGD(learning_rate=1e-4, momentum=0.9),
     models.MeanSquaredError(),
     Synthetic(),
     (7,),
@@ -265,22 +264,6 @@ PATCHED = model(
     models.SoftmaxCrossEntropy(label_smoothing=0.2),
 )
 
-SMALL_MODELS = {
-    m.name: m
-    for m in (
-        PLAIN,
-        NORMED,
-        POSITIVE,
-        RESIDUAL,
-        DROPPED,
-        AVERAGED,
-        BIDIRECTIONAL,
-        LETTERED,
-        GATED,
-        GATED_BOTH_WAYS,
-        FITTED,
-        UNBIASED,
-        SPEAKING,
-        PATCHED,
-    )
-}
+ALL = (PLAIN, NORMED, POSITIVE, RESIDUAL, DROPPED, AVERAGED, BIDIRECTIONAL, LETTERED, GATED)
+ALL += (GATED_BOTH_WAYS, FITTED, UNBIASED, SPEAKING, PATCHED)
+SMALL_MODELS = {model.name: model for model in ALL}

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from crossbench import adapters
-from crossbench.in_julia.julia import find
 from crossbench.workload import versions
 
 ROOT = Path(__file__).parents[1]
@@ -145,41 +143,3 @@ def test_the_julia_package_is_the_wheels(run):
     assert (dev, uuid) == ("True", UUID)
     assert Path(path) == run.site / "crossbench" / "julia" / "CrossBenchJulia"
     assert f'uuid = "{UUID}"' in (Path(path) / "Project.toml").read_text()
-
-
-INSTALL = "from crossbench.adapters import get; get('flux').install('cpu')"
-DEVELOP = "import Pkg; Pkg.develop([Pkg.PackageSpec(; path) for path in ARGS])"
-
-
-@pytest.fixture
-def julia(run, tmp_path):
-    """Return the environment variables of a Julia project with the wheel's package, or skip."""
-    if reason := adapters.get("flux").available("cpu"):
-        pytest.skip(reason)
-    found = find()
-    if found is None:
-        pytest.skip("no Julia on the PATH, and none named by PYTHON_JULIAPKG_EXE")
-    project = tmp_path / "project"
-    if given := os.environ.get("PYTHON_JULIACALL_PROJECT"):  # juliapkg is bypassed
-        shutil.copytree(given, project)
-        packages = [
-            str(run.site / "crossbench" / "julia" / name)
-            for name in ("CrossBenchJulia", "CrossBenchFlux")
-        ]
-        words = ["--startup-file=no", f"--project={project}", "-e", DEVELOP, *packages]
-        subprocess.run([found[0], *words], check=True, capture_output=True)
-        return {"PYTHON_JULIACALL_PROJECT": str(project)}
-    variables = {"PYTHON_JULIAPKG_PROJECT": str(project)}
-    try:
-        run("-c", INSTALL, **variables)
-    except AssertionError as error:
-        if "CrossBench" in str(error).rpartition("Traceback")[0]:
-            raise  # the package itself, not what it needs
-        pytest.skip(f"Julia's packages are not available: {str(error).splitlines()[-1]}")
-    return variables
-
-
-@pytest.mark.long
-def test_flux_runs_with_the_julia_package_of_the_wheel(run, julia):
-    shown = run(*RUN, "--frameworks", "flux", **julia)
-    assert "Flux.jl does the same work as the NumPy reference" in " ".join(shown.split())

@@ -2,15 +2,19 @@
 
 import json
 import os
+import time
 from dataclasses import replace
+from functools import partial
 
 import nvml
 import pytest
 from nvml import Card
 from samples import QUIET, comparison, epoch, result, rows
+from small_models import TINY
 
 import crossbench
 from crossbench import adapters
+from crossbench.adapters.reference import NumpyArrays
 from crossbench.engine import parity
 from crossbench.models import Dense, Flatten
 from crossbench.report.details import all_details as table
@@ -29,6 +33,12 @@ def two_cards(monkeypatch):
     """Install two made-up GPUs in this process; the workers find none and lack NVML's figures."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     nvml.install(monkeypatch, *CARDS)
+
+
+@pytest.fixture
+def run(run):
+    """Return crossbench.run with small data and a model of one layer."""
+    return partial(run, model=TINY)
 
 
 def notes(text, name):
@@ -57,13 +67,6 @@ def test_a_row_on_the_second_gpu(run, tmp_path):
 
 
 @pytest.mark.long
-def test_an_epoch_that_goes_on_is_not_taken_for_a_first_fetch_that_takes_long(run):
-    late, slow = run("late_on_gpu,slow_fetch_on_gpu", devices="gpu").results
-    assert late.steady[0].late_seconds > 0.02
-    assert slow.steady[0].late_seconds < 0.01
-
-
-@pytest.mark.long
 def test_a_row_computed_in_tensorfloat32_is_not_ranked(run, lenet):
     found = run("rounds,runs_on_gpu", devices="gpu", rounds=1, model=lenet)
     rounds, full = found.results
@@ -89,52 +92,42 @@ def test_a_convolution_that_is_not_finite_is_a_disagreement():
     assert odd.disagreement.startswith("a float32 convolution is not finite")
 
 
-@pytest.mark.long
-def test_a_peak_that_the_row_exceeds_is_measured_again(run, tmp_path, monkeypatch, small_model):
+def test_a_peak_that_the_row_exceeds_is_measured_again(run, monkeypatch):
     """An honest row must keep its rank where something slowed the matrix multiplication down."""
-    monkeypatch.setenv("SLOW_PEAK_MARKER", str(tmp_path / "marker"))
-    told = []
-    layers = (Flatten(), Dense(1024), Dense(1024), Dense(10))
-    model = replace(small_model, layers=layers)
-    asked = {"devices": "cpu", "rounds": 1, "model": model, "batch_size": 100}
-    found = run("slow_peak", progress=told.append, **asked)
-    slow_gflops = 2 * 512**3 / 3.0 / 1e9
+    told, multiply = [], NumpyArrays.multiply
+
+    def slow_at_first(self, *arrays):
+        time.sleep(0.0 if "once more" in told[-1] else 0.3)
+        return multiply(self, *arrays)
+
+    monkeypatch.setattr(NumpyArrays, "multiply", slow_at_first)
+    model = replace(TINY, layers=(Flatten(), Dense(1024), Dense(10)))
+    found = run("reference", devices="cpu", model=model, progress=told.append)
     (result,) = found.results
-    assert found.gflops(result) > slow_gflops  # faster than the first measurement of the peak
-    assert told[-1] == "slow_peak cpu: matrix multiplication and copy once more"
-    assert result.peak.gflops > found.gflops(result)
+    assert told[-1] == "reference cpu: matrix multiplication and copy once more"
+    slow_gflops = 2 * 256**3 / 0.3 / 1e9
+    assert result.peak.gflops > found.gflops(result) > slow_gflops
     assert found.complete
 
 
-@pytest.mark.parametrize(
-    ("framework", "reason"),
-    [
-        ("no_peak", "MemoryError: 768 MiB wanted"),
-        pytest.param(
-            "dies_at_peak",
-            "the worker process exited with status 7: the last words",
-            marks=pytest.mark.long,
-        ),
-    ],
-)
-def test_without_memory_for_the_peak_only_the_peak_is_missing(run, tmp_path, framework, reason):
+def test_without_memory_for_the_peak_only_the_peak_is_missing(run, tmp_path):
     saved_epochs = []
     path = tmp_path / "r.json"
 
     def look(what):
-        if what.endswith("matrix multiplication and copy"):
+        if "matrix multiplication and copy" in what:
             saved_epochs.append(len(json.loads(path.read_bytes())["results"][0]["epochs"]))
 
-    found = run(f"{framework},reference", devices="cpu", rounds=2, json=path, progress=look)
+    found = run("well,reference", devices="cpu", rounds=2, json=path, progress=look)
     without, other = found.results
     assert found.complete
     assert saved_epochs[0] == 2  # the round was saved before
     assert len(saved_epochs) == 2  # the peak of each row is measured once
-    assert without.peak_problem == reason
+    assert without.peak_problem == "MemoryError: 768 MiB wanted"
     assert len(without.epochs) == 4
     assert found.ratio(other)
-    (note,) = [line for line in notes(table(found), f"{framework} cpu") if "matrix" in line]
-    assert note == f"the speed of its matrix multiplication and copy was not measured: {reason}"
+    (note,) = [line for line in notes(table(found), "well cpu") if "matrix" in line]
+    assert note.startswith("the speed of its matrix multiplication and copy was not measured: Mem")
 
 
 @pytest.mark.long
@@ -175,11 +168,12 @@ def usage_of(busy=0.8, megahertz=1500.0, lowest=1450.0, throttled=()):
     ("usage", "words"),
     [
         ([usage_of(), usage_of()], None),
+        ([usage_of(None)], None),
+        ([usage_of(None, None, None)], None),
         (
             [usage_of(0.2), usage_of(0.3), usage_of(0.9)],
             "limited by the host: the GPU was busy for 30% of the",
         ),
-        ([usage_of(None)], None),
         (
             [usage_of(lowest=1000.0)],
             "clock fell to 1,000 MHz, from 1,500 in its fastest round: cool it",
@@ -188,16 +182,8 @@ def usage_of(busy=0.8, megahertz=1500.0, lowest=1450.0, throttled=()):
             [usage_of(throttled=["power cap"])],
             "lowered its clock, to 1,500 MHz (power cap): cool it",
         ),
-        (
-            [usage_of(megahertz=1900.0), usage_of(megahertz=1500.0)],
-            "fell to 1,450 MHz, from 1,900 in",
-        ),
-        (
-            [usage_of(lowest=900.0, throttled=["power cap"])],
-            "in its fastest round (power cap): cool",
-        ),
+        ([usage_of(lowest=900.0, throttled=["power cap"])], "fastest round (power cap): cool"),
         ([usage_of(None, None, None, ["power brake"])], "the GPU lowered its clock (power brake)"),
-        ([usage_of(None, None, None)], None),
     ],
 )
 def test_a_gpu_that_waits_or_throttles_has_a_remark(usage, words):

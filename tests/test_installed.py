@@ -37,23 +37,18 @@ def install(tmp_path, monkeypatch):
     return make
 
 
-def test_installed_packages_are_not_missing():
-    assert missing("torch", "numpy", "psutil") is None
-
-
 @pytest.mark.parametrize(
     "origin",
     [
         None,
-        "",
         "{}",
         "not json",
-        json.dumps({"url": "https://host/a.whl", "archive_info": {}}),
         json.dumps({"url": "file:///there", "dir_info": {}}),
     ],
 )
 def test_missing_packages_are_named_with_the_pip_command(install, origin):
     install(DISTRIBUTION, "0.0.0", origin)
+    assert missing("torch", "numpy", "psutil") is None
     assert missing("jax", "numpy", "no-such-a", "no-such-b") == (
         "no-such-a, no-such-b are not installed: pip install no-such-a no-such-b"
     )
@@ -64,7 +59,8 @@ def test_in_an_editable_install_the_extra_is_named(install):
     assert missing("jax", "no-such-a") == "no-such-a is not installed: pip install -e '.[jax]'"
 
 
-def test_the_doctor_warns_of_another_project_of_that_name(install):
+def test_the_doctor_warns_of_another_project_of_that_name(install, monkeypatch):
+    monkeypatch.setattr("crossbench.adapters.names", lambda: ["reference"])
     assert "warning" not in doctor.report()
     install("crossbench", "1.0.5")
     assert "crossbench 1.0.5 from PyPI, a benchmark runner for browsers" in doctor.report()
@@ -107,19 +103,3 @@ def test_no_command_asks_an_index_for_crossbench():
     for path in [*paths, *ROOT.glob("*.*")]:
         if path.suffix in {".jl", ".md", ".py", ".sh", ".toml", ".txt", ".yml"}:
             assert own_names(path.read_text()) == [], path
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("no Dask: pip install 'crossbench-frameworks[dask]'", True),
-        ('"pip install "\n    f"{DISTRIBUTION}[dask]"', True),
-        ("pip install -U crossbench", True),
-        ("uv pip install crossbench-frameworks", True),
-        ("pip install -e '.[torch]' && python -m crossbench", False),
-        ("pip install dist/crossbench_frameworks-0.2.0-py3-none-any.whl", False),
-        ("what pip installed; crossbench", False),
-    ],
-)
-def test_such_commands_are_recognized(text, found):
-    assert bool(own_names(text)) == found

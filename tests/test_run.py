@@ -6,11 +6,12 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
 import pytest
 from samples import write_cifar
-from small_models import FITTED, SMALL_MODELS, named
+from small_models import FITTED, TINY, named
 
 import crossbench
 from crossbench import models
@@ -31,9 +32,16 @@ from crossbench.models import (
 from crossbench.results.statistics import MIN_ROUNDS
 
 
+@pytest.fixture
+def run(run):
+    """Return crossbench.run with small data, a model of one layer, and one round on the CPU."""
+    return partial(run, devices="cpu", model=TINY)
+
+
 @pytest.mark.usefixtures("plugin")
-def test_a_failure_loses_only_its_own_row(run):
-    comparison = run("dies,raises,well,absent,vanished,wrong,reference", devices="cpu")
+def test_a_failure_loses_only_its_own_row(run, small_model):
+    asked = {"model": small_model}  # it has a convolution, which one of them computes wrongly
+    comparison = run("dies,raises,well,absent,vanished,wrong,reference", **asked)
     by_name = {r.cell.framework: r for r in comparison.results}
     assert {name: r.status for name, r in by_name.items()} == {
         "dies": "failed",
@@ -56,58 +64,48 @@ def test_a_failure_loses_only_its_own_row(run):
     assert not comparison.complete
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("plugin")
-def test_a_hang_ends_at_the_timeout(run):
-    comparison = run("hangs,reference", devices="cpu", timeout=5)
-    hangs, reference = comparison.results
-    assert hangs.reason == "no answer within 5 s (timeout) (in round 1)"
-    assert reference.status == "ran"
-
-
 def test_epochs_and_progress_of_two_rounds(run):
     progress = []
-    comparison = run("reference", devices="cpu", rounds=2, epochs=3, progress=progress.append)
+    comparison = run("reference", rounds=2, epochs=3, progress=progress.append)
     (result,) = comparison.results
     assert [(e.round, e.epoch) for e in result.epochs] == [(r, e) for r in (1, 2) for e in range(4)]
     assert result.status == "ran"
     assert comparison.complete
     assert result.start_seconds > 0
+    assert result.peak.gflops > 0.1
+    assert result.peak.copy_gigabytes > 0.1
     assert comparison.batches(comparison.results[0]) == 5
     whats = ("first epoch", "epoch 1 of 3", "epoch 2 of 3", "epoch 3 of 3")
-    assert progress[-5:] == [f"reference cpu: round 2 of 2, {what}" for what in (*whats, "checks")]
+    said = [what.partition(";")[0] for what in progress]  # without the time that is left
+    assert said[-5:] == [f"reference cpu: round 2 of 2, {what}" for what in (*whats, "checks")]
 
 
 @pytest.mark.long
-def test_the_epochs_of_a_round_are_interleaved(run, plugin):
+def test_the_epochs_of_a_round_are_interleaved_and_never_overlap(run, plugin):
     progress = []
-    run("reference,well", devices="cpu", rounds=2, epochs=2, progress=progress.append)
-    steps = [w.split(": ") for w in progress if ": round " in w and not w.endswith("checks")]
+    comparison = run("reference,well", rounds=2, epochs=2, progress=progress.append)
+    said = [what.partition(";")[0] for what in progress]  # without the time that is left
+    steps = [w.split(": ") for w in said if ": round " in w and "checks" not in w]
     assert [what for _, what in steps[::2]] == [what for _, what in steps[1::2]]
     assert all(a != b for (a, _), (b, _) in zip(steps[::2], steps[1::2], strict=True))
     assert len(steps) == 2 * 2 * 3
+    epochs = sorted((e for r in comparison.results for e in r.epochs), key=lambda e: e.started)
+    for earlier, later in pairwise(epochs):
+        assert earlier.started + earlier.wall_seconds <= later.started
 
 
 def test_the_seed_determines_the_weights(run):
-    losses = [
-        run("reference", devices="cpu", rounds=1, seed=seed).results[0].epochs[0].losses
-        for seed in (0, 0, 1)
-    ]
+    losses = [run("reference", seed=seed).results[0].epochs[0].losses for seed in (0, 0, 1)]
     assert losses[0] == losses[1] != losses[2]
 
 
-def test_a_batch_larger_than_the_data_is_refused(run):
-    with pytest.raises(SpecError, match="batch_size is 101, but there are only 100 examples"):
-        run("reference", batch_size=101)
-
-
 def test_batches_limits_the_epoch_and_the_test_set(run):
-    comparison = run("reference", devices="cpu", rounds=1, batch_size=5, batches=3)
+    comparison = run("reference", batch_size=5, batches=3)
     data = comparison.data
     assert (data.batches(5), data.is_cut(5)) == (3, True)
     assert (data.train_examples, data.test_examples) == (100, 15)
     assert len(comparison.results[0].epochs[0].losses) == 3
-    whole = run("reference", devices="cpu", rounds=1, batch_size=20, batches=99)
+    whole = run("reference", batch_size=20, batches=99)
     assert (whole.data.batches(20), whole.data.is_cut(20)) == (5, False)
     assert whole.data.test_examples == 20
 
@@ -115,21 +113,21 @@ def test_batches_limits_the_epoch_and_the_test_set(run):
 @pytest.mark.long
 def test_a_model_may_ask_for_fewer_batches(run, small_model):
     model = replace(small_model, batches=2)
-    assert run("reference", devices="cpu", rounds=1, model=model).data.batches(20) == 2
-    assert run("reference", devices="cpu", rounds=1, model=model, batches=4).data.batches(20) == 4
+    assert run("reference", model=model).data.batches(20) == 2
+    assert run("reference", model=model, batches=4).data.batches(20) == 4
 
 
 @pytest.mark.long
 def test_augmented_pictures_are_the_same_in_every_process(run, small_model):
     """They are streamed; each round starts with the same augmentation again."""
     model = replace(small_model, data=CIFAR10(augmentation=Augmentation(shift=0.1, flip=True)))
-    comparison = run("reference", devices="cpu", rounds=2, epochs=2, model=model)
+    comparison = run("reference", rounds=2, epochs=2, model=model)
     (result,) = comparison.results
     assert result.status == "ran"
     losses = [epoch.losses for epoch in result.epochs]
     assert losses[:3] == losses[3:]
     assert losses[0] != losses[1] != losses[2]
-    plain = run("reference", devices="cpu", rounds=1).results[0].epochs[0].losses
+    plain = run("reference").results[0].epochs[0].losses
     assert plain != losses[0]
     assert "All frameworks get the same augmented pictures" in crossbench.table(
         comparison, details=True
@@ -146,10 +144,6 @@ def test_augmented_pictures_are_the_same_in_every_process(run, small_model):
         (
             {"layers": (Flatten(), Dense(3))},
             "is for 3 labels, not 10, as CIFAR-10 files in .* has: name the model's own data",
-        ),
-        (
-            {"layers": (Flatten(), Dense(1)), "loss": BinaryCrossEntropy()},
-            "is for 2 labels, not 10",
         ),
         (
             {"layers": (Flatten(), Dense(3)), "loss": MeanSquaredError()},
@@ -178,24 +172,22 @@ WITHOUT_DATA = {
 """Models of one's own: input shape, layers, loss, and how the name of their data begins."""
 
 
-@pytest.mark.parametrize(
-    ("kind", "data"), [*((kind, None) for kind in WITHOUT_DATA), ("pictures", "synthetic")]
-)
-def test_a_model_without_data_gets_examples_that_fit_it(kind, data):
+@pytest.mark.short(kind=("pictures", "classes at each place"))
+@pytest.mark.parametrize("kind", WITHOUT_DATA)
+def test_a_model_without_data_gets_examples_that_fit_it(kind):
     shape, layers, loss, name = WITHOUT_DATA[kind]
     model = Model("own", shape, layers, loss, FITTED.optimizer, 32, "the tests")
-    asked = {"rounds": 1, "batches": 2, "threads": 1} | ({"data": data} if data else {})
+    asked = {"rounds": 1, "batches": 2, "threads": 1}
     comparison = crossbench.run("reference", "cpu", model=model, **asked)
     assert comparison.complete, comparison.results[0].reason
     assert comparison.data.name.startswith(name)
 
 
-@pytest.mark.parametrize("name", ["fitted", pytest.param("unbiased", marks=pytest.mark.long)])
-def test_a_model_that_predicts_numbers(tmp_path, name):
+def test_a_model_that_predicts_numbers(tmp_path):
     """It has no accuracy, and is proved and trained like any other."""
-    file, model = tmp_path / "r.json", SMALL_MODELS[name]
+    file = tmp_path / "r.json"
     asked = {"rounds": 1, "batch_size": 16, "batches": 4, "threads": 1, "json": file}
-    comparison = crossbench.run(["reference", "torch"], "cpu", model=model, **asked)
+    comparison = crossbench.run(["reference", "torch"], "cpu", model=FITTED, **asked)
     assert comparison.complete, [r.reason for r in comparison.results]
     assert comparison.data.name == "normal numbers (seed 0)"
     for result in comparison.results:
@@ -208,39 +200,45 @@ def test_a_model_that_predicts_numbers(tmp_path, name):
     assert crossbench.table(crossbench.load(file)) == crossbench.table(comparison)
 
 
-def test_a_text_with_more_letters_than_the_model_is_refused(tmp_path):
-    (tmp_path / "own.txt").write_text("She sells sea shells by the sea shore. " * 20)
-    fixed = models.get("text_lstm").for_vocabulary(5)
-    with pytest.raises(SpecError, match="the model text_lstm is for a vocabulary of 5, not 12"):
-        crossbench.run("reference", "cpu", model=fixed, data=tmp_path / "own.txt")
-
-
-def test_a_text_determines_the_vocabulary(tmp_path):
+@pytest.fixture
+def own_text(tmp_path):
     file = tmp_path / "own.txt"
     file.write_text("She sells sea shells by the sea shore. " * 20)
-    asked = {"model": "text_lstm", "data": file, "batch_size": 4, "batches": 2, "threads": 1}
-    comparison = crossbench.run("reference", "cpu", rounds=1, json=tmp_path / "r.json", **asked)
+    return file
+
+
+def of_letters(features):
+    """Return text_lstm with another number of features, for any vocabulary."""
+    model = models.get("text_lstm")
+
+    def for_vocabulary(size):
+        layers = (OneHot(size), LSTM(features), Dense(size))
+        return replace(model.for_vocabulary(size), layers=layers)
+
+    return replace(model, for_vocabulary=for_vocabulary)
+
+
+def test_a_text_with_more_letters_than_the_model_is_refused(own_text):
+    fixed = models.get("text_lstm").for_vocabulary(5)
+    with pytest.raises(SpecError, match="the model text_lstm is for a vocabulary of 5, not 12"):
+        crossbench.run("reference", "cpu", model=fixed, data=own_text)
+
+
+def test_a_text_determines_the_vocabulary(own_text, tmp_path):
+    model, file = of_letters(4), tmp_path / "r.json"
+    asked = {"data": own_text, "batch_size": 4, "batches": 2, "threads": 1, "rounds": 1}
+    comparison = crossbench.run("reference", "cpu", model=model, json=file, **asked)
     assert comparison.complete, comparison.results[0].reason
-    letters = len(set(file.read_text().lower()))
+    letters = len(set(own_text.read_text().lower()))
     assert comparison.model["layers"][0]["vocabulary"] == letters
     assert comparison.model["layers"][-1]["features"] == letters
-    again = crossbench.resume(tmp_path / "r.json")  # nothing is left to do
+    again = crossbench.resume(file, model=model)  # nothing is left to do
     assert again.results == comparison.results
 
 
-def test_a_vocabulary_that_makes_the_model_too_large_is_refused(tmp_path):
-    file = tmp_path / "own.txt"
-    file.write_text("She sells sea shells by the sea shore. " * 20)
-
-    def for_vocabulary(size):
-        return replace(models.get("text_lstm").for_vocabulary(size), layers=huge(size))
-
-    def huge(size):
-        return (OneHot(size), LSTM(2**30), Dense(size))
-
-    model = replace(models.get("text_lstm"), for_vocabulary=for_vocabulary)
+def test_a_vocabulary_that_makes_the_model_too_large_is_refused(own_text):
     with pytest.raises(SpecError, match=r"text_lstm needs at least .* GiB of memory"):
-        crossbench.run("reference", "cpu", model=model, data=file, batch_size=4)
+        crossbench.run("reference", "cpu", model=of_letters(2**30), data=own_text, batch_size=4)
 
 
 def test_a_directory_instead_of_a_text_is_refused(tmp_path):
@@ -277,16 +275,9 @@ def test_an_unsupported_layer_stops_the_run(run, small_model):
 
     model = replace(small_model, layers=(Wavelet(), *small_model.layers))
     with pytest.raises(
-        SpecError,
-        match="the model has an unsupported layer, loss, optimizer or data source: Wavelet",
+        SpecError, match="unsupported layer, loss, optimizer or data source: Wavelet"
     ):
-        run("reference", devices="cpu", model=model)
-
-
-def test_a_damaged_file_stops_the_run(run, cifar_directory):
-    (cifar_directory / "data_batch_2.bin").write_bytes(b"short")
-    with pytest.raises(DataError, match=r"data_batch_2\.bin is damaged: 5 bytes"):
-        run("reference")
+        run("reference", model=model)
 
 
 def test_a_plain_script_without_a_main_guard(tmp_path, cifar_directory):
@@ -309,9 +300,7 @@ def test_a_plain_script_without_a_main_guard(tmp_path, cifar_directory):
     [(99.0, 600), pytest.param(1e-9, 1e-9, marks=pytest.mark.long)],
 )
 def test_auto_rounds_end_when_decided_or_late(run, precision, max_seconds):
-    comparison = run(
-        "reference", devices="cpu", rounds="auto", precision=precision, max_seconds=max_seconds
-    )
+    comparison = run("reference", rounds="auto", precision=precision, max_seconds=max_seconds)
     (result,) = comparison.results
     assert max(epoch.round for epoch in result.epochs) == MIN_ROUNDS
     assert comparison.settings.rounds is None
@@ -321,7 +310,7 @@ def test_auto_rounds_end_when_decided_or_late(run, precision, max_seconds):
 def test_auto_rounds_go_on_until_they_are_decided(run, monkeypatch):
     seen = iter([False, False, True])
     monkeypatch.setattr(crossbench.Comparison, "decided", property(lambda _: next(seen)))
-    (result,) = run("reference", devices="cpu", rounds="auto").results
+    (result,) = run("reference", rounds="auto").results
     assert max(epoch.round for epoch in result.epochs) == MIN_ROUNDS + 2
 
 
@@ -329,10 +318,10 @@ def test_every_finished_round_is_on_disk_at_once(run, tmp_path):
     file, on_disk = tmp_path / "r.json", []
 
     def look(what):
-        if what.endswith("first epoch"):
+        if what.partition(";")[0].endswith("first epoch"):
             on_disk.append(len(crossbench.load(file).results[0].epochs))
 
-    comparison = run("reference", devices="cpu", rounds=3, json=file, progress=look)
+    comparison = run("reference", rounds=3, json=file, progress=look)
     assert on_disk == [0, 2, 4]
     assert crossbench.load(file) == comparison
 
@@ -344,8 +333,7 @@ crossbench.run("reference,well", "cpu", data=sys.argv[1], json=sys.argv[2], mode
 """
 
 
-@pytest.mark.parametrize("moment", [pytest.param("parity", marks=pytest.mark.long), "round 2 of 2"])
-def test_a_killed_run_is_resumed(cifar_directory, plugin, tmp_path, moment):
+def test_a_killed_run_is_resumed(cifar_directory, plugin, tmp_path):
     file = tmp_path / "r.json"
     process = subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED, cifar_directory, file, named("TINY")],
@@ -353,7 +341,7 @@ def test_a_killed_run_is_resumed(cifar_directory, plugin, tmp_path, moment):
         stdout=subprocess.PIPE,
         text=True,
     )
-    while moment not in process.stdout.readline():
+    while "round 2 of 2" not in process.stdout.readline():
         assert process.poll() is None
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -372,18 +360,10 @@ def test_a_killed_run_is_resumed(cifar_directory, plugin, tmp_path, moment):
 def finished(tmp_path_factory):
     """Return the content of a finished run's file."""
     directory = tmp_path_factory.mktemp("finished")
-    write_cifar(directory / "cifar")
-    crossbench.run(
-        "reference",
-        "cpu",
-        data=directory / "cifar",
-        model=named("TINY"),
-        rounds=1,
-        batch_size=20,
-        threads=1,
-        json=directory / "r.json",
-    )
-    return (directory / "r.json").read_text()
+    cifar, file = write_cifar(directory / "cifar"), directory / "r.json"
+    asked = {"rounds": 1, "batch_size": 20, "threads": 1, "json": file}
+    crossbench.run("reference", "cpu", data=cifar, model=named("TINY"), **asked)
+    return file.read_text()
 
 
 @pytest.mark.parametrize(
@@ -414,22 +394,8 @@ def test_changed_package_versions_fail_the_row(finished, tmp_path):
     assert "package versions changed since an earlier round" in result.reason
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("plugin")
-def test_the_baseline_is_what_was_asked_for(run):
-    for name in ("well", "reference"):
-        comparison = run("reference,well", devices="cpu", rounds=1, baseline=name)
-        assert {comparison.base(r).cell.framework for r in comparison.results} == {name}
-
-
-def test_the_peak_of_the_device_is_measured(run):
-    (result,) = run("reference", devices="cpu", rounds=1).results
-    assert result.peak.gflops > 0.1
-    assert result.peak.copy_gigabytes > 0.1
-
-
 def test_each_precision_is_a_row_that_is_proved_and_has_its_own_peak(run):
-    comparison = run("torch,reference", devices="cpu", compute="float32,bfloat16")
+    comparison = run("torch,reference", compute="float32,bfloat16")
     plain, mixed, _, unavailable = comparison.results
     assert unavailable.name == "reference cpu, bfloat16"
     assert unavailable.status == "unavailable"
@@ -447,9 +413,7 @@ def test_each_precision_is_a_row_that_is_proved_and_has_its_own_peak(run):
     [(0.001, 600, True), pytest.param(1.0, 1e-9, False, marks=pytest.mark.long)],
 )
 def test_training_to_an_accuracy(run, target, max_seconds, reached):
-    comparison = run(
-        "reference", devices="cpu", rounds=1, target_accuracy=target, max_seconds=max_seconds
-    )
+    comparison = run("reference", rounds=1, target_accuracy=target, max_seconds=max_seconds)
     (result,) = comparison.results
     *before, last = result.to_target
     assert (last.reached >= target) is reached
@@ -463,9 +427,7 @@ def test_training_to_an_accuracy(run, target, max_seconds, reached):
 @pytest.mark.usefixtures("plugin")
 def test_the_memory_that_an_epoch_allocates_is_traced_after_the_rounds(run, tmp_path):
     told, file = [], tmp_path / "r.json"
-    comparison = run(
-        "allocates,reference", devices="cpu", trace_memory=True, progress=told.append, json=file
-    )
+    comparison = run("allocates,reference", trace_memory=True, progress=told.append, json=file)
     assert [result.allocated for result in comparison.results] == [3 * 2**20, None]
     assert told[-2:] == [
         f"{name} cpu: memory that an epoch allocates" for name in ("allocates", "reference")
@@ -478,15 +440,6 @@ def test_the_memory_that_an_epoch_allocates_is_traced_after_the_rounds(run, tmp_
 @pytest.mark.long
 def test_long_rounds_are_sampled(run, monkeypatch):
     monkeypatch.setattr("crossbench.engine.sampler.INTERVAL", 0.001)
-    (result,) = run("reference", devices="cpu", rounds=2).results
+    (result,) = run("reference", rounds=2).results
     assert {usage.round for usage in result.usage} == {1, 2}
     assert all(usage.resident_peak > 2**20 for usage in result.usage)
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("plugin")
-def test_epochs_of_two_frameworks_never_overlap(run):
-    comparison = run("reference,well", devices="cpu", rounds=2)
-    epochs = sorted((e for r in comparison.results for e in r.epochs), key=lambda e: e.started)
-    for earlier, later in pairwise(epochs):
-        assert earlier.started + earlier.wall_seconds <= later.started

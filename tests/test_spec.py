@@ -58,14 +58,9 @@ def test_a_limit_on_the_steps_or_on_the_examples(small_model):
             "there is no compute 'bf16': choose from float32, tf32, bfloat16",
         ),
         ({"compute": []}, "name at least one compute of float32, tf32, bfloat16"),
-        ({"task": []}, "name at least one task of train, predict"),
         ({"task": 1}, "task must be names such as 'train', not 1"),
         ({"batch_size": [8, 2, 8]}, "batch_size has 8 more than once: name each batch size once"),
         ({"batch_size": []}, "name at least one batch size"),
-        (
-            {"batch_size": [2, 0]},
-            "batch_size must be a whole number from 1 to 2,147,483,647, not 0",
-        ),
         ({"batches": 2, "examples": 64}, "batches gives every batch size as many steps, examples"),
         ({"batch_size": [2, 128], "examples": 64}, "examples is 64, but batch_size is 128"),
         (
@@ -92,14 +87,10 @@ def test_one_example_normalizes_a_picture_and_predicts():
     assert make_spec(batch_size=1, model="mlp7_bn", task="predict").batch_sizes == (1,)
 
 
-def test_auto_rounds_and_several_threads():
-    assert make_spec(rounds="auto").settings.rounds is None
-    assert make_spec(threads=[1, 1]).threads == (1,)
-
-
 def test_names_are_a_list_or_separated_by_commas():
     assert make_spec("torch, jax,torch").frameworks == ("torch", "jax")
     assert make_spec(["jax"], ["cpu"]).devices == ("cpu",)
+    assert make_spec(rounds="auto", threads=[1, 1]).threads == (1,)
 
 
 POSITIVE_INTEGER = "a whole number from 1 to 2,147,483,647"
@@ -118,33 +109,27 @@ POSITIVE_INTEGER = "a whole number from 1 to 2,147,483,647"
             "data must be auto, synthetic, or a .*, not '/not/there': No such file",
         ),
         ({"data": ""}, "data must be auto, synthetic, or a directory or file, not ''"),
-        ({"data": 3}, "data must be auto, synthetic, or a directory or file, not 3"),
         ({"data": b"auto"}, "data must be auto, synthetic, or a directory or file, not b'auto'"),
         ({"data": "long" * 2000}, "data must be .*: File name too long"),
         ({"data": "nul\0"}, "data must be .*: embedded null"),
-        ({"data": "/etc/passwd/x"}, "data must be .*: Not a directory"),
         ({"data": "\ud800"}, "data must be .*: "),
         ({"rounds": 0}, f"rounds must be {POSITIVE_INTEGER}, or auto, not 0"),
         ({"rounds": "six"}, f"rounds must be {POSITIVE_INTEGER}, or auto, not 'six'"),
-        ({"rounds": None}, "rounds must be .*, not None"),
-        ({"rounds": 2.5}, "rounds must be .*, not 2.5"),
-        ({"rounds": 10**5000}, "rounds must be .*, not a value of type int"),
         ({"model": "long" * 2000}, "there is no model 'long"),
-        ({"frameworks": "long" * 2000}, "there is no framework 'long"),
-        ({"devices": "long" * 2000}, "there is no device 'long"),
         ({"model": 42}, "model must be a name .*, FILE.py:NAME, or a Model, not 42"),
         ({"model": Model}, "model must be a name .*, FILE.py:NAME, or a Model, not <class"),
+        ({"frameworks": "long" * 2000}, "there is no framework 'long"),
         ({"frameworks": 3}, "frameworks must be names such as 'reference', not 3"),
         ({"frameworks": [None]}, r"frameworks must be names such as 'reference', not \[None\]"),
-        ({"devices": [1]}, r"devices must be names such as 'cpu', not \[1\]"),
         ({"devices": 0}, "devices must be names such as 'cpu', not 0"),
         ({"devices": []}, "name at least one device"),
         ({"baseline": 3}, "baseline must be the name of a framework, not 3"),
-        ({"price": object()}, "price must be a number, text or a mapping by device, not <object"),
+        ({"baseline": "tensorflow"}, "there is no framework 'tensorflow'"),
         (
-            {"target_accuracy": "50%"},
-            "target_accuracy must be None or a number over 0 .*, not '50%'",
+            {"frameworks": "torch", "baseline": "jax"},
+            "the baseline 'jax' is not run: choose from",
         ),
+        ({"price": object()}, "price must be a number, text or a mapping by device, not <object"),
         (
             {"target_accuracy": 50},
             "target_accuracy must be None or a number over 0 and at most 1, not 50",
@@ -157,36 +142,18 @@ POSITIVE_INTEGER = "a whole number from 1 to 2,147,483,647"
             "layers are parts of a training step: add train to task",
         ),
         ({"precision": 0}, "precision must be None or a finite number over 0, not 0"),
-        ({"precision": "x"}, "precision must be None or a finite number over 0, not 'x'"),
-        (
-            {"max_seconds": -1},
-            "max_seconds must be None or a number over 0 and at most [0-9,]+, not -1",
-        ),
-        ({"max_seconds": 1e300}, "max_seconds must be None or a number over 0 .*, not 1e[+]300"),
-        ({"threads": []}, "name at least one number of threads"),
-        ({"baseline": "tensorflow"}, "there is no framework 'tensorflow'"),
-        (
-            {"frameworks": "torch", "baseline": "jax"},
-            "the baseline 'jax' is not run: choose from",
-        ),
-        ({"epochs": -1}, f"epochs must be {POSITIVE_INTEGER}, not -1"),
-        ({"epochs": None}, "epochs must be .*, not None"),
+        ({"max_seconds": -1}, "max_seconds must be None or a number over 0 and at most [0-9,]+, n"),
+        ({"epochs": None}, f"epochs must be {POSITIVE_INTEGER}, not None"),
         ({"batch_size": 0}, f"batch_size must be {POSITIVE_INTEGER}, not 0"),
-        ({"batch_size": True}, "batch_size must be .*, not True"),
         ({"batches": 0}, f"batches must be {POSITIVE_INTEGER}, not 0"),
-        ({"seed": -1}, "seed must be a whole number from 0 to .*, not -1"),
-        ({"seed": "1"}, "seed must be .*, not '1'"),
+        ({"seed": -1}, "seed must be a whole number from 0 to 9,223,372,036,854,775,807, not -1"),
         ({"seed": 2**63}, "seed must be a whole number from 0 to 9,223,372,036,854,775,807, not "),
-        ({"threads": 0}, f"threads must be {POSITIVE_INTEGER}, not 0"),
-        ({"threads": 1.5}, "threads must be .*, not 1.5"),
-        ({"threads": np.array(0)}, r"threads must be .*, not array\(0\)"),
-        ({"threads": "12"}, "threads must be .*, not '12'"),
-        ({"threads": [1, None]}, "threads must be .*, not None"),
+        ({"threads": []}, "name at least one number of threads"),
+        ({"threads": np.array(0)}, rf"threads must be {POSITIVE_INTEGER}, not array\(0\)"),
+        ({"threads": [1, None]}, f"threads must be {POSITIVE_INTEGER}, not None"),
         ({"threads": 9999}, "threads is 9999, but this process may use only"),
-        ({"timeout": 0}, "timeout must be a number over 0"),
         ({"timeout": float("nan")}, "timeout must be a number over 0"),
         ({"timeout": 1e300}, "timeout must be a number over 0 and at most [0-9,]+, not 1e[+]300"),
-        ({"timeout": "x"}, "timeout must be a number over 0 .*, not 'x'"),
     ],
 )
 def test_an_invalid_argument_is_named_in_one_line(asked, message):

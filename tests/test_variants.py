@@ -4,6 +4,7 @@ import platform
 
 import pytest
 from samples import comparison, result
+from small_models import TINY
 
 import crossbench
 from crossbench import adapters, load, plan
@@ -17,12 +18,26 @@ from crossbench.spec import make_spec
 from crossbench.workload import IDIOMATIC, Adapter, Variant
 
 OWN_LOOP = """
-from crossbench.adapters.reference import ReferenceAdapter
+import os
+from crossbench.adapters.reference import ReferenceAdapter, ReferenceWorkload
 
 class Mine(ReferenceAdapter):
     pass
 
 ADAPTER, NUMBER = Mine(), 1
+"""
+CHOICES = """
+class Chooser(ReferenceWorkload):
+    chosen = {}
+
+    def train_epoch(self):
+        self.chosen = {"process": str(os.getpid()), "pieces": "8"}
+        return super().train_epoch()
+
+    def details(self):
+        return super().details() | self.chosen
+
+Mine.build = lambda self, job: Chooser(job)
 """
 
 
@@ -45,21 +60,15 @@ def test_a_variant_is_a_cell_of_its_own():
     ]
 
 
-def test_without_variants_every_framework_is_idiomatic():
-    assert names("torch,jax,reference") == ["torch", "jax", "reference"]
-
-
 def test_variants_are_those_that_a_framework_named_without_one_has():
+    assert names("torch,jax,reference") == ["torch", "jax", "reference"]  # the idiomatic ones
     assert names("torch,jax", variants="scan,tuned") == ["torch:tuned", "jax:scan", "jax:tuned"]
     assert names("torch:compile,jax", variants="tuned") == ["torch:compile", "jax:tuned"]
     assert names("jax:idiomatic,jax", variants=["tuned"]) == ["jax", "jax:tuned"]
-
-
-def test_all_leaves_out_what_a_device_does_not_have():
     found = names("torch", variants="all")
     assert found[0] == "torch"
     assert "torch:tuned" in found
-    assert "torch:graphs" not in found
+    assert "torch:graphs" not in found  # the CPU does not have it
 
 
 def test_a_named_variant_that_the_device_does_not_have_has_a_reason():
@@ -73,13 +82,8 @@ def test_a_named_variant_that_the_device_does_not_have_has_a_reason():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            {"frameworks": "torch:fast"},
-            "torch has no variant 'fast': choose from idiomatic, malloc, comp",
-        ),
-        ({"frameworks": "torch:"}, "torch has no variant '': choose from idiomatic"),
+        ({"frameworks": "torch:fast"}, "torch has no variant 'fast': choose from idiomatic, mal"),
         ({"frameworks": "torhc:tuned"}, "there is no framework 'torhc': choose from"),
-        ({"frameworks": "torch:tuned:x"}, "torch has no variant 'tuned:x': choose from idiomatic"),
         ({"frameworks": "jax", "variants": "compile"}, "no variant 'compile': choose from all, id"),
         ({"frameworks": "jax", "variants": ""}, "there is no variant ''"),
         ({"frameworks": "jax", "variants": []}, "name at least one variant of all, idiomatic"),
@@ -134,7 +138,7 @@ def test_malloc_needs_glibc(monkeypatch):
 
 
 def test_an_adapter_in_a_file_is_a_row(own_file, run):
-    found = run(["reference", f"{own_file}:ADAPTER"], rounds=1)
+    found = run(["reference", f"{own_file}:ADAPTER"], model=TINY)
     assert found.complete
     own = found.results[1].cell
     assert own.framework == f"{own_file}:ADAPTER"
@@ -148,7 +152,6 @@ def test_an_adapter_in_a_file_is_a_row(own_file, run):
         ("YOURS", "mine.py has no YOURS: its adapters are ADAPTER"),
         ("NUMBER", "mine.py is a int, not a crossbench Adapter"),
         ("ADAPTER:fast", "mine.py:ADAPTER has no variant 'fast': choose from idiomatic"),
-        ("", "mine.py has no : its adapters are ADAPTER"),
     ],
 )
 def test_a_file_without_the_adapter_gets_one_line(own_file, member, message):
@@ -157,33 +160,11 @@ def test_a_file_without_the_adapter_gets_one_line(own_file, member, message):
     assert message in str(caught.value)
 
 
-CHOOSER = """
-import os
-from crossbench.adapters.reference import ReferenceAdapter, ReferenceWorkload
-
-class Chooser(ReferenceWorkload):
-    chosen = {}
-
-    def train_epoch(self):
-        self.chosen = {"process": str(os.getpid()), "pieces": "8"}
-        return super().train_epoch()
-
-    def details(self):
-        return super().details() | self.chosen
-
-class ChooserAdapter(ReferenceAdapter):
-    def build(self, job):
-        return Chooser(job)
-
-ADAPTER = ChooserAdapter()
-"""
-
-
 @pytest.mark.long
 def test_what_a_variant_chose_is_kept_and_shown(tmp_path, run, monkeypatch):
     """Each different value once, and not without end."""
     monkeypatch.setattr("crossbench.engine.cell_round.MAX_CHOICES", 2)
-    (tmp_path / "chooser.py").write_text(CHOOSER)
+    (tmp_path / "chooser.py").write_text(OWN_LOOP + CHOICES)
     found = run(f"{tmp_path}/chooser.py:ADAPTER", rounds=3, json=tmp_path / "r.json")
     assert found.complete
     choices = found.results[0].choices
@@ -198,7 +179,7 @@ class OddVariants(Adapter):
     title, available, installed, build = "odd", None, None, None
 
 
-@pytest.mark.parametrize("odd", [None, {}, {"tuned": Variant("t")}, {IDIOMATIC: "a line"}, 3])
+@pytest.mark.parametrize("odd", [None, {"tuned": Variant("t")}, {IDIOMATIC: "a line"}])
 def test_variants_that_are_none_get_one_line(monkeypatch, odd):
     monkeypatch.setattr(OddVariants, "variants", odd)
     monkeypatch.setattr(OddVariants, "__abstractmethods__", frozenset())
@@ -232,12 +213,6 @@ def test_the_tables_have_a_column_for_variants_only_where_there_is_one():
     assert "Torch tuned is fastest on the CPU: 2.50× as fast as Torch, 7.50× as Jax" in text(
         variants
     )
-
-
-def test_a_baseline_compares_with_one_variant_alone():
-    found = comparison(*ROWS, baseline="torch")
-    assert found.ratio(found.results[1]).median == pytest.approx(0.4)
-    assert found.base(found.results[2]) is found.results[0]
 
 
 def test_compare_tells_variants_apart():

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from small_models import SMALL_MODELS, make_labels
+from small_models import DROPPED, SMALL_MODELS, make_labels
 
 from crossbench import models
 from crossbench.adapters import reference
@@ -20,7 +20,7 @@ from crossbench.adapters.reference import (
     rounded,
 )
 from crossbench.engine.batches import ArrayBatches
-from crossbench.engine.parity import collect_tensors, proof_batches, proof_weights
+from crossbench.engine.parity import proof_batches, proof_weights
 from crossbench.models import (
     GELU,
     SGD,
@@ -105,52 +105,12 @@ def test_convolution_pool_and_dense_by_their_definitions(small_model):
     np.testing.assert_allclose(workload.predict(image[None])[0], logits, rtol=1e-12)
 
 
-def test_gelu_by_its_definition():
-    """Its values and its slopes, and at the ends."""
-    named = next(replace(SMALL_MODELS["fitted"], layers=(GELU(), Dense(3))).named_layers())
-    x = np.array([[-40.0, -3.0, -1.0, 0.0, 0.5, 2.0, 40.0]])
-    y, backward = forward(named.layer, named, x, Pass({}, training=True))
-    expected = [value / 2 * (1 + math.erf(value / math.sqrt(2))) for value in x[0]]
-    np.testing.assert_allclose(y[0], expected, rtol=1e-14)
-    slopes = backward(np.ones_like(x))[0]
-    for value, slope in zip(x[0], slopes, strict=True):
-        ends = [v / 2 * math.erfc(-v / math.sqrt(2)) for v in (value + 1e-6, value - 1e-6)]
-        assert slope == pytest.approx((ends[0] - ends[1]) / 2e-6, abs=1e-8)
-    single, _ = forward(named.layer, named, x.astype(np.float32), Pass({}, training=True))
-    assert single.dtype == np.float32
-
-
-def test_a_convolution_without_bias_is_one_whose_bias_is_0():
-    with_bias, without = (
-        replace(PIECES, layers=(Conv(4, (3, 2), bias=bias), *PIECES.layers[1:]))
-        for bias in (True, False)
-    )
-    _, weights, batch = ready(without)
-    found = []
-    for model, more in ((with_bias, {"conv1.bias": np.zeros(4)}), (without, {})):
-        workload = ADAPTER.build(Job(model, "cpu", 1, "float64"))
-        workload.load_weights(weights | more)
-        loss, gradients = workload.loss_and_gradients(batch)
-        found.append((loss, workload.predict(batch.inputs), gradients))
-    (loss, outputs, gradients), (other_loss, other_outputs, others) = found
-    assert loss == other_loss
-    np.testing.assert_array_equal(outputs, other_outputs)
-    assert gradients.keys() - others.keys() == {"conv1.bias"}
-    for name, gradient in others.items():
-        np.testing.assert_array_equal(gradient, gradients[name])
-
-
 def test_mean_squared_error_by_its_definition():
-    model = SMALL_MODELS["fitted"]
-    workload, _, batch = ready(model)
-    squares = [
-        (output - target) ** 2
-        for row, targets in zip(workload.predict(batch.inputs), batch.labels, strict=True)
-        for output, target in zip(row, targets, strict=True)
-    ]
-    assert len(squares) == 15
+    workload, _, batch = ready(SMALL_MODELS["fitted"])
+    differences = (workload.predict(batch.inputs) - batch.labels).ravel().tolist()
+    assert len(differences) == 15
     loss = workload.loss_and_gradients(batch)[0]
-    assert loss == pytest.approx(sum(squares) / 15, rel=1e-12)
+    assert loss == pytest.approx(sum(d**2 for d in differences) / 15, rel=1e-12)
 
 
 def test_batch_norm_by_its_definition():
@@ -184,22 +144,27 @@ def test_batch_norm_by_its_definition():
     )
 
 
-def test_gelu_by_tanh_is_the_formula_and_near_the_exact_one():
-    x = np.linspace(-4, 4, 81)[None]
-    named = next(replace(SMALL_MODELS["fitted"], layers=(GELU(tanh=True), Dense(3))).named_layers())
-    y, backward = forward(named.layer, named, x, Pass({}, training=True))
-    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
-    np.testing.assert_allclose(y, x / 2 * (1 + np.tanh(inner)), rtol=1e-13)
-    exact = [v / 2 * (1 + math.erf(v / math.sqrt(2))) for v in x[0]]
-    assert 1e-4 < np.abs(y[0] - exact).max() < 1e-3
-    ends = [forward(named.layer, named, x + s, Pass({}, training=True))[0] for s in (1e-6, -1e-6)]
-    np.testing.assert_allclose(backward(np.ones_like(x)), (ends[0] - ends[1]) / 2e-6, atol=1e-8)
-
-
 def one_layer(layer, shape, **weights):
-    """The layer with its name and shapes, and a pass with its weights."""
+    """Return the layer with its name and shapes, and a pass with its weights."""
     (named,) = _name_layers((layer,), shape, Counter())
     return named, Pass({f"{named.name}.{n}": w for n, w in weights.items()}, training=True)
+
+
+@pytest.mark.parametrize("tanh", [False, True])
+def test_gelu_by_its_definition(tanh):
+    """Its values and its slopes, and at the ends."""
+    named, run = one_layer(GELU(tanh=tanh), (7,))
+    x = np.array([[-40.0, -3.0, -1.0, 0.0, 0.5, 2.0, 40.0]])
+    y, backward = forward(named.layer, named, x, run)
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+    exact = [value / 2 * (1 + math.erf(value / math.sqrt(2))) for value in x[0]]
+    expected, rtol = (x / 2 * (1 + np.tanh(inner)), 1e-13) if tanh else ([exact], 1e-14)
+    np.testing.assert_allclose(y, expected, rtol=rtol)
+    ends = [forward(named.layer, named, x + step, run)[0] for step in (1e-6, -1e-6)]
+    slopes = (ends[0] - ends[1]) / 2e-6
+    np.testing.assert_allclose(backward(np.ones_like(x)), slopes, rtol=0, atol=1e-8)
+    single, _ = forward(named.layer, named, x.astype(np.float32), run)
+    assert single.dtype == np.float32
 
 
 def test_attention_by_its_definition():
@@ -347,7 +312,7 @@ def test_binary_cross_entropy_by_its_definition():
 
 
 def test_dropout_in_training_and_in_prediction():
-    workload, _, batch = ready(SMALL_MODELS["dropped"])
+    workload, _, batch = ready(DROPPED)
     without = Batch(batch.inputs, batch.labels)
     assert workload.loss_and_gradients(batch)[0] != workload.loss_and_gradients(without)[0]
     nothing = {name: np.zeros_like(array) for name, array in batch.masks.items()}
@@ -439,20 +404,11 @@ def test_near_ties_are_counted_and_float32_takes_the_first_of_them():
     assert list(first_wins.values()) == [False, False, True, True, False]
 
 
-def test_float32_is_near_float64(lenet):
-    single, double = (
-        collect_tensors(ReferenceWorkload(Job(lenet, "cpu", 1, dtype)), lenet, 0, dtype)
-        for dtype in ("float32", "float64")
-    )
-    assert single["logits"].dtype == np.float32
-    np.testing.assert_allclose(single["logits"], double["logits"], rtol=1e-3, atol=1e-5)
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", ["plain", "dropped", "pieces"])
+@pytest.mark.parametrize("name", ["dropped", "pieces"])
 def test_a_large_batch_is_the_sum_of_its_parts(monkeypatch, name, dtype):
     """Of the parts of a batch, and of the blocks of pictures in a convolution."""
-    model, random = (SMALL_MODELS | {"pieces": PIECES})[name], np.random.default_rng(0)
+    model, random = {"dropped": DROPPED, "pieces": PIECES}[name], np.random.default_rng(0)
     masks = {
         named.name: random.random((21, *named.input_shape)) >= named.layer.rate
         for named in model.all_layers()

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from samples import write_cifar
-from small_models import DROPPED, PLAIN
+from small_models import DROPPED, PLAIN, TINY
 
 import crossbench
 from crossbench import adapters
@@ -15,7 +15,7 @@ from crossbench.models.training import WarmupCosine
 pytestmark = pytest.mark.usefixtures("faulty")
 
 FEW = ("remembers", "returns_early", "halves_late", "uses_middle_twice", "averages")
-"""Faults of the adapter, where it is not named alone: the reference has all of them."""
+"""Faults that each adapter has; the reference has all of them."""
 EPOCH = "(the first epoch|epoch 1)"
 AGAIN = "where a timed epoch was run again"
 IN_PIECES = r"in calls of a few batches \(round 1"
@@ -71,47 +71,37 @@ def check_refused(comparison, results, faults):
         assert any(re.search(pattern, reason) for pattern in words), (name, reason)
 
 
-def skip_unless_first(adapter_name, pytestconfig):
-    """Skip for all adapters but the first one that was named, and where one is not available."""
-    if adapter_name == adapters.REFERENCE:
-        pytest.skip("the reference has tests of its own")
-    named = [n for n in pytestconfig.getoption("adapters").split(",") if n != adapters.REFERENCE]
-    if adapter_name != named[0]:
-        pytest.skip(f"it takes minutes for each adapter: --adapters {adapter_name}")
-    if reason := adapters.get(adapter_name).available("cpu"):
-        pytest.skip(reason)
-
-
 @pytest.mark.long
 @pytest.mark.idiomatic
 def test_a_fault_of_the_timed_run_is_not_ranked(directory, adapter_name, pytestconfig):
-    skip_unless_first(adapter_name, pytestconfig)
-    is_alone = pytestconfig.getoption("adapters") == adapter_name
-    faults = {f"{adapter_name}_{name}": FAULTS[name] for name in (FAULTS if is_alone else FEW)}
+    named = [n for n in pytestconfig.getoption("adapters").split(",") if n != adapters.REFERENCE]
+    if adapter_name == adapters.REFERENCE or adapter_name != named[0]:
+        pytest.skip("it takes minutes: for the first one of --adapters, and not the reference")
+    if reason := adapters.get(adapter_name).available("cpu"):
+        pytest.skip(reason)
+    faults = {f"{adapter_name}_{name}": FAULTS[name] for name in FEW}
     comparison, results = run(directory, [*HONEST, *faults])
     for name in HONEST:
         assert comparison.is_ranked(results[name]), comparison.doubt(results[name])
     check_refused(comparison, results, faults)
 
 
-def test_a_fault_late_in_an_epoch_is_found_without_another_row(directory):
-    faults = ("halves_late", "averages", "trains_while_loading")
+def test_each_kind_of_fault_is_found_without_another_row(directory):
+    faults = (*FEW, "takes_less", "changes_nothing", "trains_while_loading")
     named = {f"reference_{fault}": FAULTS[fault] for fault in faults}
-    comparison, results = run(directory, ["reference", *named])
+    comparison, results = run(directory, ["reference", *named], TINY)
     assert comparison.is_ranked(results["reference"]), comparison.doubt(results["reference"])
     check_refused(comparison, results, named)
 
 
 @pytest.mark.long
-@pytest.mark.idiomatic
-def test_an_idle_repetition_or_a_later_epoch_is_not_ranked(directory, adapter_name, pytestconfig):
-    skip_unless_first(adapter_name, pytestconfig)
+@pytest.mark.parametrize(("fault", "epochs"), [("repetition_idles", 1), ("third_epoch_idles", 3)])
+def test_an_idle_repetition_or_a_later_epoch_is_not_ranked(directory, fault, epochs):
     asked = {"batch_size": 20, "batches": 6}  # an epoch so short that it is repeated
-    for fault, epochs in (("repetition_idles", 1), ("third_epoch_idles", 3)):
-        name = f"{adapter_name}_{fault}"
-        comparison, results = run(directory, [*HONEST, name], epochs=epochs, **asked)
-        words = r"an epoch changed \S+\.weight less \(0, not "
-        check_refused(comparison, results, {name: (words, IN_PIECES)})
+    name = f"reference_{fault}"
+    comparison, results = run(directory, [*HONEST, name], epochs=epochs, **asked)
+    words = r"an epoch changed \S+\.weight less \(0, not "
+    check_refused(comparison, results, {name: (words, IN_PIECES)})
 
 
 SCHEDULED = replace(
@@ -125,18 +115,20 @@ SCHEDULED = replace(
 
 def test_a_learning_rate_that_is_not_lowered_is_found_by_the_other_rows(directory):
     """Each step is the same one in pieces; the proof has a schedule of its own."""
-    comparison, results = run(directory, ["reference", "torch_lowers_no_rate"], SCHEDULED)
+    comparison, results = run(directory, ["reference", "reference_lowers_no_rate"], SCHEDULED)
     for result in results.values():
         assert result.parity.agrees
         assert not comparison.is_ranked(result)  # one framework against one
-    doubt = comparison.doubt(results["torch_lowers_no_rate"])
+    doubt = comparison.doubt(results["reference_lowers_no_rate"])
     words = r"the loss of step (7|8|9|10) of the first epoch is another one .* than in reference"
     assert re.match(words, doubt)
 
 
 @pytest.mark.long
 def test_of_three_rows_only_the_one_that_lowers_no_rate_is_not_ranked(directory):
-    comparison, results = run(directory, ["reference", "torch", "jax_lowers_no_rate"], SCHEDULED)
+    comparison, results = run(
+        directory, ["reference", "torch", "reference_lowers_no_rate"], SCHEDULED
+    )
     assert [comparison.is_ranked(result) for result in results.values()] == [True, True, False]
 
 
@@ -166,7 +158,7 @@ def test_a_fault_is_found_where_epochs_are_not_whole(directory):
 
 def test_a_fault_of_a_later_round_is_found(directory, tmp_path, monkeypatch):
     monkeypatch.setenv("STOPS_LATER_MARKER", str(tmp_path / "marker"))
-    _, results = run(directory, ["reference", "reference_stops_later"], rounds=2)
+    _, results = run(directory, ["reference", "reference_stops_later"], TINY, rounds=2)
     assert results["reference"].status == "ran"
     assert results["reference_stops_later"].status == "failed"
     assert "than in an earlier round (in round 2)" in results["reference_stops_later"].reason

@@ -1,4 +1,4 @@
-"""Test the loading of CIFAR-10's files, archive and cache."""
+"""Test the loading of CIFAR-10's files and archives."""
 
 import io
 import os
@@ -8,6 +8,7 @@ import tarfile
 
 import numpy as np
 import pytest
+from caches import error_line as refusal, pack, write_archive
 
 from crossbench import data
 from crossbench.data import cifar10
@@ -15,6 +16,10 @@ from crossbench.data.sources import CIFAR10
 from crossbench.inputs.errors import DataError
 
 FILES = [*cifar10.TRAIN_FILES, *cifar10.TEST_FILES]
+
+
+def error_line(path):
+    return refusal(data.load, CIFAR10(), str(path), 0)
 
 
 def test_the_binary_format_is_read(tmp_path):
@@ -34,38 +39,17 @@ def test_the_binary_format_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda raw: raw[:-1], "not a whole number of 3073-byte records"),
-        (lambda raw: raw + b"\0", "not a whole number of 3073-byte records"),
-        (lambda raw: b"", "0 bytes are not a whole number"),
+        (lambda raw: raw[:-1], "61,459 bytes are not a whole number of 3073-byte records"),
+        (lambda raw: b"", "0 bytes are not a whole number of 3073-byte records"),
         (lambda raw: raw[:3073] + b"\x0a" + raw[3074:], "record 1 has the label 10, over 9"),
     ],
 )
 def test_a_damaged_file_is_named(cifar_directory, spoil, message):
     file = cifar_directory / "data_batch_3.bin"
     file.write_bytes(spoil(file.read_bytes()))
-    with pytest.raises(DataError, match=message) as caught:
-        data.load(CIFAR10(), str(cifar_directory), seed=0)
-    assert str(file) in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_missing_file_is_named(cifar_directory):
-    (cifar_directory / "test_batch.bin").unlink()
-    with pytest.raises(DataError, match=r"test_batch\.bin is missing"):
-        data.load(CIFAR10(), str(cifar_directory), seed=0)
-
-
-def write_archive(path, members):
-    """Write a tar.gz of members that are (name, content) or a TarInfo."""
-    with tarfile.open(path, "w:gz") as tar:
-        for member in members:
-            if isinstance(member, tarfile.TarInfo):
-                tar.addfile(member)
-            else:
-                info = tarfile.TarInfo(member[0])
-                info.size = len(member[1])
-                tar.addfile(info, io.BytesIO(member[1]))
-    return path
+    assert error_line(cifar_directory) == f"{file} is damaged: {message}"
+    file.unlink()
+    assert error_line(cifar_directory).startswith(f"{file} is missing: the folder must hold the")
 
 
 def test_unpack_takes_the_six_files_and_nothing_else(tmp_path, monkeypatch):
@@ -74,7 +58,7 @@ def test_unpack_takes_the_six_files_and_nothing_else(tmp_path, monkeypatch):
     link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
     evil = ("../../evil", b"x")
     files = [(f"cifar-10-batches-bin/{name}", bytes(cifar10.RECORD_BYTES)) for name in FILES]
-    cifar10.unpack(write_archive(tmp_path / "a.tar.gz", [link, evil, *files]), tmp_path / "out")
+    cifar10.unpack(write_archive(tmp_path / "a.tar.gz", link, evil, *files), tmp_path / "out")
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == sorted(FILES)
     assert not any(p.is_symlink() for p in (tmp_path / "out").iterdir())
     assert not list(tmp_path.rglob("evil"))
@@ -85,7 +69,7 @@ def test_an_archive_without_a_file_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(cifar10, "FILE_BYTES", cifar10.RECORD_BYTES)
     files = [(name, bytes(cifar10.RECORD_BYTES)) for name in FILES[:-1]]
     with pytest.raises(DataError, match=r"lacks test_batch\.bin"):
-        cifar10.unpack(write_archive(tmp_path / "a.tar.gz", files), tmp_path / "out")
+        cifar10.unpack(write_archive(tmp_path / "a.tar.gz", *files), tmp_path / "out")
 
 
 class Python2Pickler(pickle._Pickler):
@@ -116,13 +100,6 @@ def write_python_version(binary, directory):
     return directory
 
 
-def packed(directory, path):
-    """Pack a folder as the published archives are, and return the archive."""
-    with tarfile.open(path, "w:gz") as tar:
-        tar.add(directory, directory.name)
-    return path
-
-
 @pytest.mark.parametrize(
     "form",
     [
@@ -144,17 +121,17 @@ def test_the_same_pictures_come_in_many_forms(tmp_path, cifar_directory, form):
         case "folder above":
             found, named = cifar_directory.rename(root / "cifar-10-batches-bin"), root
         case "archive":
-            found = named = packed(cifar_directory, root / "cifar-10-binary.tar.gz")
+            found = named = pack(cifar_directory, root / "cifar-10-binary.tar.gz")
         case "Python":
             found = named = write_python_version(cifar_directory, python)
         case "Python archive":
             write_python_version(cifar_directory, python)
-            found = named = packed(python, tmp_path / "any name")
+            found = named = pack(python, tmp_path / "any name")
         case "root of torchvision":  # has both the folder and the archive
             found, named = write_python_version(cifar_directory, python), root
-            packed(python, root / "cifar-10-python.tar.gz")
+            pack(python, root / "cifar-10-python.tar.gz")
         case "folder with the archive":
-            found, named = packed(cifar_directory, root / "cifar-10-binary.tar.gz"), root
+            found, named = pack(cifar_directory, root / "cifar-10-binary.tar.gz"), root
         case "Keras":
             inner = root / "datasets/cifar-10-batches-py-target/cifar-10-batches-py"
             found, named = write_python_version(cifar_directory, inner), root
@@ -181,13 +158,6 @@ def test_a_pickle_that_would_run_a_command_runs_none(tmp_path, cifar_directory):
     assert (tmp_path / "ran").exists()
 
 
-def error_line(path):
-    with pytest.raises(DataError) as caught:
-        data.load(CIFAR10(), str(path), 0)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
 PIXELS = np.zeros((2, 3072), np.uint8)
 
 
@@ -197,12 +167,10 @@ PIXELS = np.zeros((2, 3072), np.uint8)
         (b"", "it is no pickle of arrays (EOFError)"),
         (pickled([1]), "it holds no dictionary"),
         (pickled({}), "its data is no array (n, 3,072) of bytes"),
-        (pickled({b"data": PIXELS[:0], b"labels": []}), "its data is no array"),
         (pickled({b"data": PIXELS / 1, b"labels": [1, 2]}), "its data is no array"),
         (pickled({b"data": PIXELS, b"labels": [1]}), "its labels are no list of 2"),
         (pickled({b"data": PIXELS, b"labels": [1, "a"]}), "its labels are no numbers from 0 to 9"),
         (pickled({b"data": PIXELS, b"labels": [1, 10]}), "record 1 has the label 10, over 9"),
-        (pickled({b"data": PIXELS, b"labels": [1, 2]})[:-2000], "it is no pickle of arrays (pick"),
     ],
 )
 def test_a_damaged_pickle_is_named(tmp_path, cifar_directory, content, message):
@@ -224,14 +192,14 @@ def test_what_is_no_cifar10_is_refused_with_what_is_taken(tmp_path, cifar_direct
     takes = "--data takes auto, synthetic, or CIFAR-10's binary or Python version: its folder, a f"
     (tmp_path / "text").write_text("text")
     (tmp_path / "empty").mkdir()
-    foreign = packed(tmp_path / "empty", tmp_path / "foreign.tar.gz")
+    foreign = pack(tmp_path / "empty", tmp_path / "foreign.tar.gz")
     for name, what in (("text", "is not"), ("empty", "holds no"), ("foreign.tar.gz", "holds no")):
         assert error_line(tmp_path / name).startswith(f"{tmp_path / name} {what} CIFAR-10: {takes}")
     assert error_line(tmp_path / "none").startswith(f"{tmp_path / 'none'} is missing: {takes}")
     foreign.write_bytes(foreign.read_bytes()[:20])
     assert error_line(foreign).startswith(f"{foreign} is damaged: ")
     (cifar_directory / "test_batch.bin").unlink()
-    lacking = packed(cifar_directory, tmp_path / "lacking.tar.gz")
+    lacking = pack(cifar_directory, tmp_path / "lacking.tar.gz")
     assert error_line(lacking) == f"{lacking} is damaged: it lacks test_batch.bin"
 
 
@@ -239,76 +207,3 @@ def test_two_folders_are_not_chosen_between(tmp_path, cifar_directory):
     shutil.copytree(cifar_directory, tmp_path / "other")
     message = f"{tmp_path} holds {cifar_directory} and {tmp_path / 'other'}: name one of them"
     assert error_line(tmp_path) == message
-
-
-def test_auto_falls_back_to_synthetic_pictures(monkeypatch, tmp_path):
-    monkeypatch.setenv("CROSSBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")  # nothing listens there
-    monkeypatch.setattr(data.synthetic.load_cifar10, "__defaults__", (60, 20))
-    dataset = data.load(CIFAR10(), "auto", seed=3)
-    assert dataset.name == "synthetic (seed 3)"
-    assert "CIFAR-10 is not available (https://www.cs.toronto.edu" in dataset.note
-    assert "synthetic pictures are used instead" in dataset.note
-
-
-def test_auto_uses_the_cache(monkeypatch, tmp_path, cifar_directory):
-    monkeypatch.setenv("CROSSBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(cifar10, "FILE_BYTES", 20 * cifar10.RECORD_BYTES)
-    (tmp_path / "cache").mkdir()
-    cifar_directory.rename(tmp_path / "cache" / "cifar-10")
-    dataset = data.load(CIFAR10(), "auto", seed=0)
-    assert dataset.name == "CIFAR-10"
-    assert dataset.note is None
-    assert len(dataset.train) == 100
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (lambda raw: raw[:-3073], "it has 58,387 bytes, where the official file has 61,460"),
-        (lambda raw: b"", "it has 0 bytes"),
-        (lambda raw: b"\x0a" + raw[1:], "record 0 has the label 10, over 9"),
-    ],
-)
-def test_a_damaged_file_in_the_cache_is_removed(
-    monkeypatch, tmp_path, cifar_directory, spoil, message
-):
-    monkeypatch.setenv("CROSSBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(cifar10, "FILE_BYTES", 20 * cifar10.RECORD_BYTES)
-    (tmp_path / "cache").mkdir()
-    cached = cifar_directory.rename(tmp_path / "cache" / "cifar-10")
-    file = cached / "data_batch_3.bin"
-    file.write_bytes(spoil(file.read_bytes()))
-    with pytest.raises(DataError, match=message) as caught:
-        data.load(CIFAR10(), "auto", seed=0)
-    assert str(caught.value).startswith(f"{file} is damaged: ")
-    assert str(caught.value).endswith("; it was removed, and the next run downloads it again")
-    assert len(list(cached.iterdir())) == 5
-    assert not cifar10.OFFICIAL_FILES.is_cached()
-
-
-@pytest.mark.parametrize("kept", [0, 1, 5, 10, 100, 0.3, 0.5, 0.9, -9, -8, -4, -1])
-def test_a_truncated_archive_is_an_error(tmp_path, monkeypatch, kept):
-    monkeypatch.setattr(cifar10, "FILE_BYTES", cifar10.RECORD_BYTES)
-    content = np.random.default_rng(0).bytes(cifar10.RECORD_BYTES)
-    path = write_archive(tmp_path / "a.tar.gz", [(name, content) for name in FILES])
-    raw = path.read_bytes()
-    path.write_bytes(raw[: int(kept * len(raw)) if isinstance(kept, float) else kept])
-    with pytest.raises(DataError, match="is damaged: ") as caught:
-        cifar10.unpack(path, tmp_path / "out")
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("at", [0, 2, 3, 10, 0.1, 0.5, 0.9, -8, -1])
-def test_a_changed_archive_is_an_error(tmp_path, monkeypatch, at):
-    monkeypatch.setattr(cifar10, "FILE_BYTES", cifar10.RECORD_BYTES)
-    content = np.random.default_rng(0).bytes(cifar10.RECORD_BYTES)
-    path = write_archive(tmp_path / "a.tar.gz", [(name, content) for name in FILES])
-    raw = bytearray(path.read_bytes())
-    start = int(at * len(raw)) if isinstance(at, float) else at % len(raw)
-    for i in range(start, min(start + 9, len(raw))):
-        raw[i] ^= 0xFF
-    path.write_bytes(raw)
-    with pytest.raises(DataError, match="is damaged: "):
-        cifar10.unpack(path, tmp_path / "out")

@@ -3,16 +3,13 @@
 import hashlib
 import os
 import resource
-import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 
@@ -60,12 +57,9 @@ def server(tmp_path, monkeypatch):
         server.shutdown()
 
 
-def official(server, served, **more):
-    """Return the official files a and b of the server; it has those in served."""
-    return of_two_files(f"http://127.0.0.1:{server.server_address[1]}", **more)
-
-
-def of_two_files(base, **more):
+def official(server, **more):
+    """Return the official files a and b of the server."""
+    base = f"http://127.0.0.1:{server.server_address[1]}"
     digests = {f"{base}/{name}": hashlib.sha256(name.encode()).hexdigest() for name in "ab"}
     return OfficialFiles("T", "t", digests, 1, **{"files": ("a", "b"), **more})
 
@@ -77,8 +71,9 @@ def serve(tmp_path, **contents):
 
 def test_downloaded_files_are_kept_in_the_cache(tmp_path, server):
     serve(tmp_path, a="a", b="b")
-    here = official(server, tmp_path)
+    here = official(server)
     assert not here.is_cached()
+    (tmp_path / "cache" / "download-abcdefgh").mkdir(parents=True)  # of one that was killed
     directory = here.fetch()
     assert directory == tmp_path / "cache" / "t"
     assert sorted((p.name, p.read_text()) for p in directory.iterdir()) == [("a", "a"), ("b", "b")]
@@ -95,30 +90,29 @@ def test_unpacked_files_are_kept_and_nothing_else(tmp_path, server):
         (directory / "c").write_text((downloaded / "a").read_text())
 
     serve(tmp_path, a="a", b="b")
-    directory = official(server, tmp_path, files=("c",), unpack=unpack).fetch()
+    directory = official(server, files=("c",), unpack=unpack).fetch()
     assert [(p.name, p.read_text()) for p in directory.iterdir()] == [("c", "a")]
 
 
 def test_a_file_with_another_digest_is_not_accepted(tmp_path, server):
     serve(tmp_path, a="a", b="B")
-    here = official(server, tmp_path)
+    here = official(server)
     with pytest.raises(DataUnavailable, match=r"/b sent is not the official file \(SHA-256\)"):
         here.fetch()
     assert not here.is_cached()
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-@pytest.mark.parametrize(("served", "message"), [({}, "/a: HTTPError"), ({"a": "a"}, "/b: HTTP")])
-def test_a_file_that_the_server_lacks_is_named(tmp_path, server, served, message):
-    serve(tmp_path, **served)
-    with pytest.raises(DataUnavailable, match=message):
-        official(server, tmp_path).fetch()
-    assert not official(server, tmp_path).is_cached()
+def test_a_file_that_the_server_lacks_is_named(tmp_path, server):
+    serve(tmp_path, a="a")
+    with pytest.raises(DataUnavailable, match="/b: HTTPError"):
+        official(server).fetch()
+    assert not official(server).is_cached()
 
 
 def test_an_incomplete_cache_is_downloaded_again(tmp_path, server):
     serve(tmp_path, a="a", b="b")
-    here = official(server, tmp_path)
+    here = official(server)
     (tmp_path / "cache" / "t").mkdir(parents=True)
     (tmp_path / "cache" / "t" / "a").write_text("old")
     assert (here.fetch() / "a").read_text() == "a"
@@ -130,7 +124,7 @@ def test_a_file_that_unpacking_finds_damaged_is_an_error_and_not_kept(tmp_path, 
 
     serve(tmp_path, a="a", b="b")
     with pytest.raises(DataError, match=r"/a is damaged; it was removed, and the next run down"):
-        official(server, tmp_path, unpack=unpack).load(one_example)
+        official(server, unpack=unpack).load(one_example)
     assert list((tmp_path / "cache").iterdir()) == []
 
 
@@ -144,7 +138,7 @@ def test_a_file_in_the_cache_that_is_not_the_official_one_is_downloaded_by_the_n
     tmp_path, server
 ):
     serve(tmp_path, a="a", b="b")
-    here = official(server, tmp_path)
+    here = official(server)
     file = here.fetch() / "a"
     file.write_text("A")
     with pytest.raises(DataError) as caught:
@@ -156,47 +150,27 @@ def test_a_file_in_the_cache_that_is_not_the_official_one_is_downloaded_by_the_n
     assert here.load(one_example).train.inputs == ["a"]
 
 
-def circle_of_links(place):
-    (place / "cache").symlink_to("cache")
-    return place / "cache"
-
-
-def cache_with(place, make):
-    """Return a cache in which `make` puts something else in the place of the folder."""
-    (place / "cache").mkdir()
-    make(place / "cache" / "t")
-    return place / "cache"
-
-
-def make_at(path, make):
-    make(path)
-    return path
-
-
 UNUSABLE = {
-    "a file": lambda place: make_at(place / "cache", Path.touch),
-    "below a file": lambda place: make_at(place / "file", Path.touch) / "cache",
-    "a dangling link": lambda place: make_at(place / "cache", lambda p: p.symlink_to("nowhere")),
-    "a circle of links": circle_of_links,
-    "a name that is too long": lambda place: place / ("x" * 300),
-    "where nothing can be made": lambda place: Path("/dev/null/cache"),
-    "with a file for a folder": lambda place: cache_with(place, Path.touch),
-    "with a dangling link for a folder": lambda place: cache_with(
-        place, lambda path: path.symlink_to("nowhere")
+    "a file": lambda cache: cache.touch(),
+    "closed": lambda cache: cache.mkdir(0o000),
+    "with a file for a folder": lambda cache: (cache.mkdir(), (cache / "t").touch()),
+    "with a dangling link for a folder": lambda cache: (
+        cache.mkdir(),
+        (cache / "t").symlink_to("nowhere"),
     ),
-    "read-only": lambda place: make_at(place / "cache", lambda path: path.mkdir(0o555)),
-    "closed": lambda place: make_at(place / "cache", lambda path: path.mkdir(0o000)),
+    "a name that is too long": lambda cache: None,
 }
 
 
 @pytest.mark.parametrize("kind", UNUSABLE)
 def test_an_unusable_cache_is_named(tmp_path, monkeypatch, server, kind):
-    cache = UNUSABLE[kind](tmp_path)
-    if kind in ("read-only", "closed") and os.access(cache, os.W_OK):
+    cache = tmp_path / ("x" * 300 if "name" in kind else "cache")
+    UNUSABLE[kind](cache)
+    if kind == "closed" and os.access(cache, os.W_OK):
         pytest.skip("this user may write everywhere")
     monkeypatch.setenv("CROSSBENCH_CACHE", str(cache))
     serve(tmp_path, a="a", b="b")
-    here = official(server, tmp_path)
+    here = official(server)
     assert not here.is_cached()
     with pytest.raises(DataUnavailable) as caught:
         here.fetch()
@@ -223,11 +197,13 @@ def test_auto_uses_synthetic_data_without_a_home_directory(no_home_directory, mo
     )
 
 
-def test_doctor_reports_a_missing_home_directory(no_home_directory):
+def test_doctor_reports_a_missing_home_directory(no_home_directory, monkeypatch):
+    monkeypatch.setattr("crossbench.adapters.names", lambda: ["reference"])
     assert "not available: there is no home directory for the cache; set" in doctor.report()
 
 
-def test_a_full_disk_is_an_error_that_names_the_folder(tmp_path, server):
+@pytest.mark.parametrize("when", ["during a download", "while it is unpacked"])
+def test_a_full_disk_is_an_error_that_names_the_folder(tmp_path, server, when):
     """Limit the size of a file instead of the disk: writing fails in the same place."""
 
     def unpack(downloaded, directory):
@@ -235,20 +211,12 @@ def test_a_full_disk_is_an_error_that_names_the_folder(tmp_path, server):
         (directory / "a").write_bytes(bytes(100_000))
 
     serve(tmp_path, a="a", b="b")
-    here = official(server, tmp_path, unpack=unpack)
+    if when == "during a download":
+        (tmp_path / "served" / "a").write_bytes(bytes(100_000))
+    here = official(server, unpack=unpack)
     with limited_file_size(50_000), pytest.raises(DataUnavailable) as caught:
         here.fetch()
     assert str(caught.value).startswith(f"{tmp_path}/cache/t cannot be written: File too large; ")
-    assert list((tmp_path / "cache").iterdir()) == []
-
-
-def test_a_disk_that_fills_up_during_a_download_is_an_error(tmp_path, server):
-    (tmp_path / "served" / "a").write_bytes(bytes(100_000))
-    with (
-        limited_file_size(50_000),
-        pytest.raises(DataUnavailable, match=r"/cache/t cannot be written: File"),
-    ):
-        official(server, tmp_path).fetch()
     assert list((tmp_path / "cache").iterdir()) == []
 
 
@@ -263,92 +231,25 @@ def limited_file_size(size):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-FETCH = """
-import sys
-from test_download import of_two_files
-print(of_two_files(sys.argv[1]).fetch())
-"""
-
-
-@pytest.fixture
-def start_fetch(server):
-    """Return a function that starts a process that fetches; kill the processes at the end."""
-    started = []
-
-    def start():
-        process = subprocess.Popen(
-            [sys.executable, "-c", FETCH, f"http://127.0.0.1:{server.server_address[1]}"],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, Path(__file__).parents[:2]))},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
-def unfinished_downloads(tmp_path):
-    return list((tmp_path / "cache").glob("download-*"))
-
-
-def test_two_processes_that_download_at_once_both_get_the_files(tmp_path, server, start_fetch):
+def test_two_downloads_at_once_both_get_the_files(tmp_path, server):
     serve(tmp_path, a="a", b="b")
     hold = Hold(server, "/b")
-    slow = start_fetch()
-    assert hold.arrived.wait(PATIENCE)
+    with ThreadPoolExecutor() as pool:
+        slow = pool.submit(official(server).fetch)
+        assert hold.arrived.wait(PATIENCE)
 
-    directory = official(server, tmp_path).fetch()  # it overtakes the slow one
-    [part] = unfinished_downloads(tmp_path)  # and leaves it alone
-    assert (part / "downloaded" / "a").exists()
-    first = {path.name: path.stat().st_ino for path in directory.iterdir()}
-    folder = directory.stat().st_ino
+        directory = official(server).fetch()  # it overtakes the slow one
+        [part] = (tmp_path / "cache").glob("download-*")  # and leaves it alone
+        assert (part / "downloaded" / "a").exists()
+        first = {path.name: path.stat().st_ino for path in directory.iterdir()}
+        folder = directory.stat().st_ino
 
-    hold.released.set()
-    out, errors = slow.communicate(timeout=PATIENCE)
-    assert (slow.returncode, out.strip()) == (0, str(directory)), errors
+        hold.released.set()
+        assert slow.result(PATIENCE) == directory
     # so a process that reads the first one's files does not lose them
     assert directory.stat().st_ino == folder
     assert {path.name: path.stat().st_ino for path in directory.iterdir()} == first
     assert list((tmp_path / "cache").iterdir()) == [directory]
-
-
-def test_the_leftovers_of_a_killed_download_are_removed_by_the_next_run(
-    tmp_path, server, start_fetch
-):
-    serve(tmp_path, a="a", b="b")
-    hold = Hold(server, "/b")
-    killed = start_fetch()
-    assert hold.arrived.wait(PATIENCE)
-    killed.send_signal(signal.SIGKILL)
-    killed.wait(PATIENCE)
-    hold.released.set()
-    [part] = unfinished_downloads(tmp_path)
-    assert (part / "downloaded" / "a").exists()
-    assert not official(server, tmp_path).is_cached()
-    directory = official(server, tmp_path).fetch()
-    assert list((tmp_path / "cache").iterdir()) == [directory]
-
-
-def test_foreign_files_in_the_cache_stay(tmp_path, server):
-    serve(tmp_path, a="a", b="b")
-    cache = tmp_path / "cache"
-    (cache / "mine").mkdir(parents=True)
-    (tmp_path / "elsewhere").mkdir()
-    (cache / "download-link").symlink_to(tmp_path / "elsewhere")
-    (cache / "download-file").touch()
-    official(server, tmp_path).fetch()
-    assert sorted(p.name for p in cache.iterdir()) == [
-        "download-file",
-        "download-link",
-        "mine",
-        "t",
-    ]
-    assert (tmp_path / "elsewhere").exists()
 
 
 @pytest.mark.long
@@ -363,12 +264,3 @@ def test_a_silent_server_is_given_up_within_10_s(monkeypatch, tmp_path):
         with pytest.raises(DataUnavailable):
             data.OFFICIAL_FILES[0].fetch()
         assert time.monotonic() - started < 10
-
-
-def test_every_official_file_has_a_digest_and_a_folder_of_its_own():
-    folders = {official.folder for official in data.OFFICIAL_FILES}
-    assert len(folders) == len(data.OFFICIAL_FILES) == 5
-    for here in data.OFFICIAL_FILES:
-        for url, sha256 in here.sha256.items():
-            assert url.startswith("https://")
-            assert len(bytes.fromhex(sha256)) == 32

@@ -1,18 +1,15 @@
 """Test IMDB's token ids, against values by hand and against Keras' steps in plain Python."""
 
-import io
-import tarfile
 from collections import Counter
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from caches import trust
+from caches import error_line, pack, write_reviews
 
 from crossbench import data
 from crossbench.data import imdb
 from crossbench.data.sources import IMDB
-from crossbench.inputs.errors import DataError
 
 TINY = {
     "train/neg": ["Bad, bad film.", "A bad film!<br />A film"],
@@ -20,21 +17,12 @@ TINY = {
     "test/neg": ["a BAD unheard-of film"],
     "test/pos": ["good", "good film: it's a film"],
 }
-# film 5, a and bad 3 (bad is seen first: neg comes first), br, it's and good once, as they come
-RANKS = {"film": 3, "bad": 4, "a": 5, "br": 6, "it's": 7, "good": 8}
-
-
-def write(directory, texts=TINY):
-    for part, reviews in texts.items():
-        (directory / part).mkdir(parents=True)
-        for i, text in enumerate(reviews):
-            (directory / part / f"{i}_7.txt").write_text(text, encoding="utf-8")
-    return directory
+# film 5 times: 3; bad and a 3 times: 4 and 5, as neg comes first; br, it's and good once: 6 to 8
 
 
 @pytest.fixture
 def directory(tmp_path):
-    return write(tmp_path / "aclImdb")
+    return write_reviews(tmp_path / "aclImdb", TINY)
 
 
 def load(directory, **source):
@@ -68,39 +56,15 @@ def test_ids_follow_the_frequency_of_words_and_padding_comes_first(directory):
 def test_the_same_reviews_come_in_many_forms(tmp_path, directory, form):
     expected, root = load(directory), tmp_path / "root"
     root.mkdir()
-    found = directory
+    (directory / "README").write_text("what is no review is left out")
+    write_reviews(directory, {"train/unsup": ["more words"]})
     if form == "folder above":
         found = directory.rename(root / "aclImdb")
     else:
-        found = root / "aclImdb_v1.tar.gz"
-        with tarfile.open(found, "w:gz") as tar:
-            tar.add(directory, "aclImdb")
+        found = pack(directory, root / "aclImdb_v1.tar.gz")
     dataset = load(found if form == "archive" else root)
     assert dataset.sha256() == expected.sha256()
     assert dataset.name == f"IMDB reviews in {found}"
-
-
-def test_rare_words_share_an_id_and_long_reviews_lose_their_beginning(directory):
-    dataset = load(directory, words=6, length=4)
-    assert [1, 2, 5, 2] not in dataset.train.inputs.tolist()
-    assert [2, 5, 2, 3] in dataset.train.inputs.tolist()  # it's a good film
-    assert dataset.train.inputs.max() == 5
-    assert dataset.vocabulary == 6
-
-
-def test_the_ids_of_bigrams_follow_those_of_words(directory):
-    dataset = load(directory, length=14, bigrams=True)
-    train = dataset.train.inputs.tolist()
-    pairs = {(4, 4), (4, 3), (1, 4), (1, 5), (5, 4), (3, 6), (6, 5), (5, 3), (1, 7), (7, 5)}
-    pairs |= {(5, 8), (8, 3), (1, 3)}
-    number = {pair: 101 + i for i, pair in enumerate(sorted(pairs))}
-    bad = [1, 4, 4, 3, number[1, 4], number[4, 4], number[4, 3]]
-    assert [0] * 7 + bad in train
-    # of the test review only the pairs that training reviews have: not (1, 8), not (3, 7)
-    good = [1, 8, 3, 7, 5, 3, number[8, 3], number[7, 5], number[5, 3]]
-    assert dataset.test.inputs[2].tolist() == [0] * 5 + good
-    assert dataset.test.inputs[1].tolist() == [0] * 12 + [1, 8]
-    assert dataset.vocabulary == 101 + len(pairs) == dataset.train.inputs.max() + 1
 
 
 def keras_ids(texts, source):
@@ -144,7 +108,7 @@ def test_random_reviews_get_the_ids_of_plain_python(tmp_path, bigrams):
         for part in imdb.REVIEW_FOLDERS
     }
     source = IMDB(words=120, length=50, bigrams=bigrams)
-    dataset = data.load(source, str(write(tmp_path / "a", texts)), 0)
+    dataset = data.load(source, str(write_reviews(tmp_path / "a", texts)), 0)
     # 30 reviews a part are named 0_7 to 29_7, and are taken in the order of their names
     order = sorted(range(30), key=lambda i: f"{i}_7.txt")
     train, test = keras_ids({part: [texts[part][i] for i in order] for part in texts}, source)
@@ -157,132 +121,48 @@ def test_random_reviews_get_the_ids_of_plain_python(tmp_path, bigrams):
 
 def test_training_reviews_are_shuffled_always_in_the_same_way(tmp_path):
     texts = {part: ["a film"] * 50 for part in imdb.REVIEW_FOLDERS}
-    directory = write(tmp_path / "a", texts)
+    directory = write_reviews(tmp_path / "a", texts)
     labels = load(directory).train.labels
     assert 10 < labels[:50].sum() < 40
     assert (load(directory).train.labels == labels).all()
     assert load(directory).test.labels.tolist() == [0] * 50 + [1] * 50
 
 
-def test_a_review_without_words_is_the_start_id_alone(tmp_path):
-    texts = TINY | {"test/pos": ["...", "?!"]}
+def test_a_review_without_words_is_the_start_id_alone_and_has_no_bigrams(tmp_path):
+    texts = TINY | {"train/neg": ["."], "train/pos": ["!"], "test/pos": ["...", "?!"]}
     for bigrams in (False, True):
-        dataset = load(write(tmp_path / str(bigrams), texts), bigrams=bigrams)
-        assert dataset.test.inputs[1:].tolist() == [[0] * 7 + [1]] * 2
+        dataset = load(write_reviews(tmp_path / str(bigrams), texts), bigrams=bigrams)
+        assert dataset.test.inputs.tolist() == [[0] * 7 + [1]] * 3
+        assert dataset.vocabulary == 100 + bigrams
 
 
-def test_training_reviews_without_words_have_no_bigrams(tmp_path):
-    texts = TINY | {"train/neg": ["."], "train/pos": ["!"]}
-    dataset = load(write(tmp_path / "a", texts), bigrams=True)
-    assert dataset.test.inputs.tolist() == [[0] * 7 + [1]] * 3
-    assert dataset.vocabulary == 101
+def test_what_is_wrong_in_an_archive_is_named(tmp_path):
+    reviews = write_reviews(tmp_path / "aclImdb", {**TINY, "test/pos": ["\udce9"]})
+    path = pack(reviews, tmp_path / "a.tar.gz")
+    said = "is damaged: 'aclImdb/test/pos/0_7.txt' in it is not UTF-8 (at byte 0)"
+    assert error_line(load, path) == f"{path} {said}"
+    pack(reviews.rename(tmp_path / "other"), path)
+    assert error_line(load, path) == f"{path} is damaged: train/neg holds no reviews"
 
 
-def write_archive(path, texts=TINY, directory="aclImdb"):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    members = [
-        (f"{directory}/{part}/{i}_7.txt", text.encode(errors="surrogateescape"))
-        for part, reviews in texts.items()
-        for i, text in enumerate(reviews)
-    ]
-    others = [(f"{directory}/README", b"x"), (f"{directory}/train/unsup/0_0.txt", b"more words")]
-    with tarfile.open(path, "w:gz") as tar:
-        for name, raw in (*reversed(members), *others):
-            info = tarfile.TarInfo(name)
-            info.size = len(raw)
-            tar.addfile(info, io.BytesIO(raw))
-    return path
-
-
-@pytest.fixture
-def cached(monkeypatch, tmp_path):
-    monkeypatch.setenv("CROSSBENCH_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "imdb" / "aclImdb_v1.tar.gz"
-
-
-def load_cached():
-    return data.load(IMDB(words=100, length=8), "auto", seed=0)
-
-
-def test_auto_uses_the_cached_archive(monkeypatch, cached, directory):
-    write_archive(cached)
-    trust(monkeypatch, imdb, cached.parent)
-    dataset = load_cached()
-    assert (dataset.name, dataset.note) == ("IMDB reviews", None)
-    assert dataset.sha256() == load(directory).sha256()
-
-
-@pytest.mark.parametrize("trusted", [False, True])
-@pytest.mark.parametrize("kept", [0, 5, 30, 0.5, 0.9, -9, -4, -1])
-def test_a_truncated_archive_is_removed_from_the_cache(monkeypatch, cached, kept, trusted):
-    raw = write_archive(cached).read_bytes()
-    cached.write_bytes(raw[: int(kept * len(raw)) if isinstance(kept, float) else kept])
-    if trusted:  # what only the reader sees
-        trust(monkeypatch, imdb, cached.parent)
-    with pytest.raises(DataError) as caught:
-        load_cached()
-    assert str(caught.value).startswith(f"{cached} is damaged: ")
-    assert str(caught.value).endswith("; it was removed, and the next run downloads it again")
-    assert "\n" not in str(caught.value)
-    assert not cached.exists()
-
-
-def test_an_archive_of_something_else_is_removed_from_the_cache(monkeypatch, cached):
-    write_archive(cached, directory="other")
-    trust(monkeypatch, imdb, cached.parent)
-    with pytest.raises(DataError, match=r"train/neg holds no reviews; it was removed"):
-        load_cached()
-    assert not cached.exists()
-
-
-def test_a_review_in_the_archive_that_is_not_utf8_is_named(tmp_path):
-    path = write_archive(tmp_path / "a.tar.gz", TINY | {"test/pos": ["\udce9"]})
-    with pytest.raises(DataError, match=r"'aclImdb/test/pos/0_7.txt' in it is not UTF-8 \(at byte"):
-        imdb.read_archive(path)
-
-
-def test_auto_falls_back_to_synthetic_reviews(monkeypatch, tmp_path):
-    monkeypatch.setenv("CROSSBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")  # nothing listens there
-    monkeypatch.setattr(data.synthetic_reviews.load, "__defaults__", (60, 20))
-    dataset = data.load(IMDB(words=100, length=8), "auto", seed=3)
-    assert dataset.name == "synthetic reviews (seed 3)"
-    assert dataset.note.startswith("IMDB is not available (https://ai.stanford.edu")
-    assert dataset.note.endswith("synthetic reviews are used instead")
-
-
-def error_line(directory):
-    with pytest.raises(DataError) as caught:
-        load(directory)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
-def test_a_missing_folder_is_named(directory):
-    for path in (directory / "test/pos").iterdir():
-        path.unlink()
-    assert (
-        error_line(directory)
-        == f"{directory}/test/pos holds no reviews: they are files named *.txt"
-    )
-    (directory / "test/pos").rmdir()
-    assert f"{directory}/test/pos is missing: the directory must be the unpacked" in error_line(
-        directory
-    )
-    (directory / "test/pos").write_text("a file")
-    assert f"{directory}/test/pos is missing" in error_line(directory)
-    file = directory / "train/neg/0_7.txt"
-    assert error_line(file).startswith(f"{file} is not IMDB: --data takes auto, synthetic, or")
-
-
-def test_a_review_that_is_not_utf8_is_named(directory):
+def test_what_is_wrong_in_a_folder_is_named(directory):
     file = directory / "train/pos/1_7.txt"
     file.write_bytes(b"caf\xe9 noir")
-    assert error_line(directory) == f"{file} is not UTF-8 (at byte 3)"
-
-
-def test_a_file_that_cannot_be_read_is_named(directory):
-    file = directory / "train/pos/1_7.txt"
+    assert error_line(load, directory) == f"{file} is not UTF-8 (at byte 3)"
     file.unlink()
     file.mkdir()
-    assert error_line(directory) == f"{file} cannot be read: Is a directory"
+    assert error_line(load, directory) == f"{file} cannot be read: Is a directory"
+    file.rmdir()
+    folder = directory / "test/pos"
+    for path in folder.iterdir():
+        path.unlink()
+    said = "holds no reviews: they are files named *.txt"
+    assert error_line(load, directory) == f"{folder} {said}"
+    folder.rmdir()
+    said = f"{folder} is missing: the directory must be the unpacked aclImdb, with train/neg, "
+    assert error_line(load, directory).startswith(said)
+    folder.write_text("a file")
+    assert error_line(load, directory).startswith(said)
+    file = directory / "train/neg/0_7.txt"
+    said = "is not IMDB: --data takes auto, synthetic, or IMDB's reviews: the folder aclImdb, "
+    assert error_line(load, file).startswith(f"{file} {said}")

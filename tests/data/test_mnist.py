@@ -1,15 +1,15 @@
-"""Test the loading of MNIST's IDX files, and of the cache."""
+"""Test the loading of MNIST's IDX files, and of Keras' file of the same arrays."""
 
 import gzip
+import re
 
 import numpy as np
 import pytest
-from caches import trust
+from caches import compress, error_line
 
 from crossbench import data
 from crossbench.data import mnist
 from crossbench.data.sources import MNIST
-from crossbench.inputs.errors import DataError
 
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 
@@ -51,12 +51,9 @@ def test_the_idx_format_is_read(directory):
     assert dataset.vocabulary is None
 
 
-def test_compressed_files_give_the_same_data(directory, tmp_path):
-    packed = tmp_path / "packed"
-    packed.mkdir()
-    for path in directory.iterdir():
-        (packed / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
-    assert load(packed).sha256() == load(directory).sha256()
+def test_compressed_files_give_the_same_data(directory):
+    expected = load(directory).sha256()
+    assert load(compress(directory)).sha256() == expected
 
 
 def header(magic, *sizes):
@@ -71,32 +68,27 @@ PICTURES = bytes(3 * 28 * 28)
     [
         (IMAGES, b"", "begins with nothing, not 00000803"),
         (IMAGES, header("00000801", 3) + PICTURES, "begins with 00000801, not 00000803"),
-        (IMAGES, header("00000d03", 3, 28, 28) + PICTURES, "begins with 00000d03, not 00000803"),
-        (IMAGES, gzip.compress(bytes(64), mtime=0), "begins with 1f8b"),
         (IMAGES, header("00000803", 3, 28), "ends within its header of 16 bytes"),
         (IMAGES, header("00000803", 3, 32, 32) + bytes(3072), "items of 32 × 32, .* 28 × 28"),
         (IMAGES, header("00000803", 3, 28, 28) + PICTURES[1:], r"2,351 bytes .* says 2,352 \(3"),
-        (IMAGES, header("00000803", 3, 28, 28) + PICTURES + b"\0", r"2,353 bytes .* says 2,352"),
         (IMAGES, header("00000803", 0, 28, 28), r"0 bytes .* says 0 \(0 items\)"),
-        (IMAGES, header("00000803", 2**32 - 1, 2**16, 2**16), "items of 65536 × 65536"),
         (LABELS, header("00000801", 4) + bytes(4), "4 labels, but .*images.* 3 pictures"),
         (LABELS, header("00000801", 3) + b"\x00\x0a\x00", "label 1 is 10, over 9"),
     ],
 )
 def test_a_damaged_file_is_named(directory, file, content, message):
     (directory / file).write_bytes(content)
-    with pytest.raises(DataError, match=message) as caught:
-        load(directory)
-    assert str(directory / file) in str(caught.value)
-    assert "\n" not in str(caught.value)
+    said = error_line(load, directory)
+    assert said.startswith(f"{directory / file} ")
+    assert re.search(message, said)
 
 
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda packed: packed[:-9], "ended before the end-of-stream marker"),
+        (lambda packed: packed[:-9], "Compressed file ended before the end-of-stream marker"),
         (lambda packed: packed[:-8] + bytes(8), "CRC check failed"),
-        (lambda packed: packed[:12] + b"\xff" * 9 + packed[21:], "is damaged"),
+        (lambda packed: packed[:10] + b"\xff" * 9 + packed[19:], "Error -3 while decompressing"),
         (lambda packed: b"plain" + packed, "Not a gzipped file"),
     ],
 )
@@ -105,29 +97,18 @@ def test_a_damaged_compressed_file_is_named(directory, spoil, message):
     packed = directory / f"{LABELS}.gz"
     packed.write_bytes(spoil(gzip.compress(plain.read_bytes())))
     plain.unlink()
-    with pytest.raises(DataError, match=message) as caught:
-        load(directory)
-    assert str(packed) in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert error_line(load, directory).startswith(f"{packed} is damaged: {message}")
 
 
-@pytest.mark.parametrize("file", [IMAGES, "t10k-labels-idx1-ubyte"])
-def test_a_missing_file_is_named(directory, file):
-    (directory / file).unlink()
-    with pytest.raises(DataError, match=f"{file} is missing: .* four files, plain or .gz"):
-        load(directory)
-
-
-def test_a_directory_in_place_of_a_file_is_named(directory):
+def test_what_is_not_there_or_no_file_is_named(directory):
     (directory / IMAGES).unlink()
+    assert error_line(load, directory) == (
+        f"{directory / IMAGES} is missing: the directory must hold MNIST's four files, plain or .gz"
+    )
     (directory / IMAGES).mkdir()
-    with pytest.raises(DataError, match=f"{IMAGES} cannot be read: Is a directory"):
-        load(directory)
-
-
-def test_a_file_in_place_of_the_directory_is_an_error(directory):
-    with pytest.raises(DataError, match="is not MNIST: --data takes auto, synthetic, "):
-        load(directory / IMAGES)
+    assert error_line(load, directory) == f"{directory / IMAGES} cannot be read: Is a directory"
+    said = "is not MNIST: --data takes auto, synthetic, "
+    assert error_line(load, directory / LABELS).startswith(f"{directory / LABELS} {said}")
 
 
 def write_npz(path, of, **changed):
@@ -165,7 +146,6 @@ def test_the_same_digits_come_in_many_forms(tmp_path, directory, form):
             {"x_test": np.zeros((2, 28, 27), np.uint8)},
             r"is damaged: x_test is (2, 28, 27) uint8, w",
         ),
-        ({"x_test": np.zeros((2, 28, 28))}, "is damaged: x_test is (2, 28, 28) float64, where"),
         ({"y_test": np.zeros((2, 1), np.uint8)}, "is damaged: y_test is (2, 1) uint8, where"),
         ({"y_test": np.zeros(3, np.uint8)}, "has 3 labels, but x_test 2 pictures"),
         ({"y_test": np.full(2, 10, np.uint8)}, "is damaged: label 0 is 10, over 9"),
@@ -174,75 +154,18 @@ def test_the_same_digits_come_in_many_forms(tmp_path, directory, form):
 )
 def test_a_damaged_npz_is_named(tmp_path, directory, changed, message):
     path = write_npz(tmp_path / "mnist.npz", load(directory), **changed)
-    with pytest.raises(DataError) as caught:
-        load(path)
-    assert str(caught.value).startswith(f"{path} {message}")
+    assert error_line(load, path).startswith(f"{path} {message}")
 
 
-@pytest.mark.parametrize("kept", [4, 100, 0.5, -1])
+@pytest.mark.parametrize("kept", [4, -1])
 def test_a_truncated_npz_is_an_error(tmp_path, directory, kept):
     path = write_npz(tmp_path / "mnist.npz", load(directory))
-    raw = path.read_bytes()
-    path.write_bytes(raw[: int(kept * len(raw)) if isinstance(kept, float) else kept])
-    with pytest.raises(DataError, match=f"^{path} is damaged: "):
-        load(path)
+    path.write_bytes(path.read_bytes()[:kept])
+    assert error_line(load, path).startswith(f"{path} is damaged: ")
 
 
 def test_an_npz_of_many_bytes_is_refused_unread(tmp_path, directory, monkeypatch):
     path = write_npz(tmp_path / "mnist.npz", load(directory))
     monkeypatch.setattr(mnist, "MAX_FILE_BYTES", path.stat().st_size)
     np.savez_compressed(path, x_train=np.zeros((100, 28, 28), np.uint8))
-    with pytest.raises(DataError, match=f"^{path} is too large: it holds 78,528 bytes"):
-        load(path)
-
-
-@pytest.fixture
-def cached(monkeypatch, tmp_path, directory):
-    """Write MNIST's files into a cache."""
-    monkeypatch.setenv("CROSSBENCH_CACHE", str(tmp_path / "cache"))
-    cached = tmp_path / "cache" / "mnist"
-    cached.mkdir(parents=True)
-    for path in directory.iterdir():
-        (cached / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
-    trust(monkeypatch, mnist, cached)
-    return cached
-
-
-def test_auto_uses_the_cache(cached):
-    dataset = data.load(MNIST(), "auto", seed=0)
-    assert (dataset.name, dataset.note) == ("MNIST", None)
-    assert len(dataset.train) == 3
-
-
-@pytest.mark.parametrize("spoil", [lambda raw: raw[:-1], lambda raw: b"", gzip.compress])
-def test_a_damaged_file_in_the_cache_is_removed(cached, spoil):
-    file = cached / f"{LABELS}.gz"
-    file.write_bytes(spoil(file.read_bytes()))
-    with pytest.raises(DataError) as caught:
-        data.load(MNIST(), "auto", seed=0)
-    assert str(caught.value) == (
-        f"{file} is damaged: it is not the official file (SHA-256); it was removed, and the next "
-        "run downloads it again"
-    )
-    assert len(list(cached.iterdir())) == 3
-
-
-def test_labels_that_do_not_match_the_pictures_are_removed_from_the_cache(monkeypatch, cached):
-    file = cached / f"{LABELS}.gz"
-    file.write_bytes(gzip.compress(idx_bytes(np.arange(4))))
-    trust(monkeypatch, mnist, cached)
-    with pytest.raises(DataError, match=r"4 labels, but .* 3 pictures: .*; it was removed"):
-        data.load(MNIST(), "auto", seed=0)
-    assert not file.exists()
-
-
-def test_auto_falls_back_to_synthetic_pictures(monkeypatch, tmp_path):
-    monkeypatch.setenv("CROSSBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")  # nothing listens there
-    monkeypatch.setattr(data.synthetic.load_mnist, "__defaults__", (60, 20))
-    dataset = data.load(MNIST(), "auto", seed=3)
-    assert dataset.train.inputs.shape == (60, 1, 28, 28)
-    assert dataset.note.startswith(
-        "MNIST is not available (https://ossci-datasets.s3.amazonaws.com"
-    )
-    assert dataset.note.endswith("synthetic pictures are used instead")
+    assert error_line(load, path) == f"{path} is too large: it holds 78,528 bytes"

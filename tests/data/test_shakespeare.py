@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
-from caches import trust
+from caches import error_line
 
 from crossbench import data
 from crossbench.data import shakespeare, synthetic_text
 from crossbench.data.sources import RandomPositions, TinyShakespeare
 from crossbench.engine.batches import AugmentedBatches
-from crossbench.inputs.errors import DataError
 
 SOURCE = TinyShakespeare(length=4)
 
@@ -64,26 +63,8 @@ def test_a_text_must_be_long_enough_for_a_block_in_each_split(tmp_path):
     path.write_text("ab" * 25)
     assert len(data.load(SOURCE, str(path), 0).test) == 1
     path.write_text(("ab" * 25)[:-1])
-    with pytest.raises(DataError, match=r"too short: 49 characters, where blocks of 4 need .* 50$"):
-        data.load(SOURCE, str(path), 0)
-
-
-def test_auto_uses_the_cache(monkeypatch, tmp_path, text):
-    folder = tmp_path / "cache" / "tinyshakespeare"
-    monkeypatch.setenv("CROSSBENCH_CACHE", str(tmp_path / "cache"))
-    folder.mkdir(parents=True)
-    text.rename(folder / "input.txt")
-    trust(monkeypatch, shakespeare, folder)
-    dataset = data.load(SOURCE, "auto", 0)
-    assert (dataset.name, dataset.note) == ("Shakespeare's text", None)
-
-
-def test_a_synthetic_text_is_cut_like_any_other(tmp_path):
-    file = tmp_path / "a.txt"
-    file.write_text(synthetic_text.write(0, 20_000), encoding="utf-8")
-    assert (
-        data.load(SOURCE, str(file), 0).sha256() == synthetic_text.load(SOURCE, 0, 20_000).sha256()
-    )
+    said = "is too short: 49 characters, where blocks of 4 need at least 50"
+    assert error_line(data.load, SOURCE, str(path), 0) == f"{path} {said}"
 
 
 def test_a_batch_may_have_more_blocks_than_the_text():

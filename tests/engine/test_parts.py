@@ -3,106 +3,127 @@
 import re
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
-from small_models import named
+from samples import write_cifar
+from small_models import PLAIN
 
 import crossbench
+from crossbench import models
 from crossbench.adapters.reference import ReferenceWorkload
 from crossbench.engine import parts
 from crossbench.engine.checked import CheckedWorkload
 from crossbench.models.parts import groups, parts as parts_of
 from crossbench.workload import Job
 
-pytestmark = pytest.mark.usefixtures("plugin")
+PLUGIN = Path(__file__).parents[1] / "plugin"
+POOLED = replace(
+    PLAIN,
+    name="pooled",
+    layers=(
+        models.Conv(2, kernel=(5, 5), stride=(3, 3)),
+        models.ReLU(),
+        models.MaxPool((2, 2), stride=(2, 2)),
+        models.Flatten(),
+        models.Dense(10),
+    ),
+)
 
 
-def part(comparison, name):
-    return next(part for part in comparison.parts if part.name == name)
+@pytest.fixture(scope="module")
+def measure(tmp_path_factory):
+    """Return what measures the parts of the rows of some frameworks, and writes r.json."""
+    folder = tmp_path_factory.mktemp("parts")
+    arguments = {"data": write_cifar(folder / "cifar"), "model": POOLED, "layers": True}
+    arguments |= {"rounds": 1, "batch_size": 20, "threads": 1, "json": folder / "r.json"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(PLUGIN)
+        yield lambda *frameworks: crossbench.run(frameworks, "cpu", **arguments)
 
 
-def figures(comparison, result, part):
-    return comparison.part_figures(part)[result.name]
+@pytest.fixture(scope="module")
+def measured(measure):
+    return measure(
+        *("reference", "slow_pool", "wrong_pool", "raises_at_pool", "changing_pool", "no_backward")
+    )
 
 
 def of(comparison, framework, name):
+    """Return the figures of a framework's part."""
     (result,) = [r for r in comparison.results if r.cell.framework == framework]
-    return figures(comparison, result, part(comparison, name))
+    (part,) = [part for part in comparison.parts if part.name == name]
+    return comparison.part_figures(part)[result.name]
 
 
-def test_a_part_that_is_slower_is_found(run, tmp_path):
+def test_a_part_that_is_slower_is_found(measured):
     """A max-pool that sleeps, not the layers behind it, which are timed with it."""
-    file = tmp_path / "r.json"
-    found = run("reference,slow_pool", layers=True, json=file)
-    reference, slow = found.results
-    assert crossbench.load(file) == found
+    names = [part.name for part in measured.parts]
     more = {
-        p.name: figures(found, slow, p).seconds.median - figures(found, reference, p).seconds.median
-        for p in found.parts
+        name: of(measured, "slow_pool", name).seconds.median
+        - of(measured, "reference", name).seconds.median
+        for name in names
     }
     assert max(more, key=more.get) == "maxpool1"
     assert more["maxpool1"] > 0.05
-    text = crossbench.table(found, details=True)
-    assert "maxpool1" in text
-    assert "optimizer" in text
+    text = crossbench.table(measured, details=True)
+    assert all(name in text for name in ("maxpool1", "optimizer"))
 
 
-def test_every_part_is_proved(run):
-    found = run("reference,wrong_pool", layers=True)
-    assert of(found, "reference", "maxpool1").problem is None
-    wrong = of(found, "wrong_pool", "maxpool1")
+def test_every_part_is_proved(measured):
+    assert of(measured, "reference", "maxpool1").problem is None
+    wrong = of(measured, "wrong_pool", "maxpool1")
     assert wrong.seconds is None
     assert "does not do the same work: its gradients are off by 1.0e+00" in wrong.problem
-    assert of(found, "wrong_pool", "conv1").problem is None
+    assert of(measured, "wrong_pool", "conv1").problem is None
+
+
+def test_an_adapter_without_the_call_says_so(measured):
+    assert "the adapter has no backward_epoch()" in of(measured, "no_backward", "conv1").problem
+    assert measured.complete
+
+
+def has_lost_the_pool_alone(comparison, framework, reason):
+    """Return whether a row has the figures of the layers before the max-pool, and why not of it."""
+    text = " ".join(crossbench.table(comparison).split())
+    lost = r"maxpool1, flatten1(,| and) dense1( and optimizer)?: " + re.escape(reason[:20])
+    return (
+        reason in of(comparison, framework, "maxpool1").problem
+        and of(comparison, framework, "relu1").seconds
+        and re.search(lost, text)
+        and {r.status for r in comparison.results} == {"ran"}
+    )
+
+
+def test_a_framework_that_fails_in_a_layer_loses_the_parts_with_it_alone(measured):
+    changed = "the gradients of backward_epoch() changed after it had returned"
+    assert has_lost_the_pool_alone(measured, "raises_at_pool", "RuntimeError")
+    assert has_lost_the_pool_alone(measured, "changing_pool", changed)
+    assert of(measured, "reference", "maxpool1").seconds
 
 
 @pytest.mark.long
-def test_gradients_are_compared_where_they_are_timed(run):
-    found = run("reference,well,wrong_timed_pool", layers=True)
-    assert of(found, "well", "maxpool1").problem is None
+def test_a_framework_that_ends_or_goes_on_in_a_layer_loses_the_parts_with_it_alone(measure):
+    """A first fetch that compiles is no fault, and gradients are compared where they are timed."""
+    names = ("dies_at_pool", "goes_on_at_pool", "slow_first_fetch", "wrong_timed_pool")
+    found = measure("reference", *names)
+    late = "backward_epoch() of the adapter was not over when it returned"
+    assert has_lost_the_pool_alone(found, "dies_at_pool", "the worker process exited with status")
+    assert has_lost_the_pool_alone(found, "goes_on_at_pool", late)
+    assert of(found, "slow_first_fetch", "maxpool1").seconds
     assert "where it is timed" in of(found, "wrong_timed_pool", "maxpool1").problem
 
 
-@pytest.mark.parametrize(
-    "reasons",
-    [
-        {
-            "raises_at_pool": "RuntimeError",
-            "changing_pool": "the gradients of backward_epoch() changed after it had returned",
-        },
-        pytest.param(
-            {
-                "dies_at_pool": "the worker process exited with status",
-                "goes_on_at_pool": "backward_epoch() of the adapter was not over when it returned",
-            },
-            marks=pytest.mark.long,
-        ),
-    ],
-    ids=", ".join,
-)
-def test_a_framework_that_fails_in_a_layer_loses_the_parts_with_it_alone(run, reasons):
-    found = run(["reference", *reasons], layers=True)
-    assert {r.status for r in found.results} == {"ran"}
-    text = " ".join(crossbench.table(found).split())
-    for framework, reason in reasons.items():
-        assert reason in of(found, framework, "maxpool1").problem
-        assert of(found, framework, "relu1").seconds
-        assert re.search(
-            r"maxpool1, flatten1(,| and) dense1( and optimizer)?: " + re.escape(reason[:20]), text
-        )
-    assert of(found, "reference", "maxpool1").seconds
-
-
-@pytest.mark.long
-def test_a_first_fetch_that_compiles_is_no_fault(run):
-    assert of(run("slow_first_fetch", layers=True), "slow_first_fetch", "maxpool1").seconds
-
-
-def test_an_adapter_without_the_call_says_so(run):
-    found = run("no_backward", layers=True)
-    assert "the adapter has no backward_epoch()" in of(found, "no_backward", "conv1").problem
-    assert found.complete
+def test_a_resumed_run_goes_on_with_the_parts(measured, tmp_path):
+    again = replace(
+        measured,
+        results=[replace(measured.results[0], status="pending")],
+        settings=replace(measured.settings, rounds=2),
+    )
+    again.replace(tmp_path / "r.json")
+    resumed = crossbench.resume(tmp_path / "r.json", model=POOLED)
+    assert [time.round for time in resumed.results[0].parts["conv1"].times] == [1, 2]
 
 
 def test_the_deviation_of_a_part_is_that_of_its_gradients(small_model):
@@ -171,14 +192,3 @@ def test_garbage_is_collected_before_each_call_that_is_timed(small_model):
     timed = calls[calls.index("collected") :]
     assert timed == ["collected", "called"] * (len(timed) // 2)
     assert len(timed) >= 2 * 2 * 3 * len(group)
-
-
-def test_a_resumed_run_goes_on_with_the_parts(run, tmp_path):
-    file = tmp_path / "r.json"
-    found = run("reference", layers=True, model=named("PLAIN"), json=file)
-    again = replace(found, settings=replace(found.settings, rounds=2))
-    again.results[0].status = "pending"
-    again.replace(file)
-    resumed = crossbench.resume(file)
-    times = resumed.results[0].parts["conv1"].times
-    assert [time.round for time in times] == [1, 2]

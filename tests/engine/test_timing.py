@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import nvml
 import pytest
+from small_models import PLAIN
 
 from crossbench.adapters.reference import NumpyArrays, ReferenceWorkload
 from crossbench.data import Split, cifar10
@@ -27,12 +28,12 @@ from crossbench.workload import Job
 
 
 @pytest.fixture
-def workload(small_model):
-    made = ReferenceWorkload(Job(small_model, "cpu", 1, "float32"))
+def workload():
+    made = ReferenceWorkload(Job(PLAIN, "cpu", 1, "float32"))
     random = np.random.default_rng(0)
-    inputs = random.random((2, 4, *small_model.input_shape), np.float32)
+    inputs = random.random((2, 4, *PLAIN.input_shape), np.float32)
     made.place(ArrayBatches(inputs, random.integers(0, 10, (2, 4))))
-    made.load_weights(small_model.initial_weights(0))
+    made.load_weights(PLAIN.initial_weights(0))
     return made
 
 
@@ -44,122 +45,119 @@ def short(monkeypatch):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Return a clock that only the test advances, in seconds."""
+    """Return a clock that only the test advances, in seconds. This process has no children, and no
+    garbage of the tests before.
+    """
     clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(timing.gc, "collect", lambda: None)
     monkeypatch.setattr(usage.time, "perf_counter", lambda: clock.now)
+    monkeypatch.setattr(usage, "run_delay_seconds", lambda: 0.0)  # the clock is not the kernel's
+    monkeypatch.setattr(usage, "children", list)  # it takes long to look for them
     return clock
 
 
 @pytest.fixture
-def timer(workload, small_model):
+def timer(workload):
     """Return a timer of the workload's epochs, as on a GPU."""
-    work, weights = Training(workload), small_model.initial_weights(0)
+    work, weights = Training(workload), PLAIN.initial_weights(0)
     return EpochTimer(work, EpochStart(work, weights, workload.batches), True, None)
 
 
-@pytest.mark.usefixtures("short")
-def test_an_epoch_is_repeated_from_other_weights_until_it_can_be_measured(workload, timer, clock):
-    calls, scales = [], []
-    train, rewind = workload.train_epoch, timer.starts.rewind
+@pytest.fixture
+def epochs(timer, clock):
+    """Return what sets the seconds of each epoch by its number, and counts the epochs."""
+    train = timer.work.run
 
-    def train_epoch():
-        calls.append("train")
-        clock.now += 0.03
-        return train()
+    def take(seconds_of_epoch):
+        count = [0]
+
+        def run():
+            clock.now += seconds_of_epoch(count[0])
+            count[0] += 1
+            return train()
+
+        timer.work.run = run
+        return count
+
+    return take
+
+
+@pytest.mark.usefixtures("short")
+def test_an_epoch_is_repeated_from_other_weights_until_it_can_be_measured(timer, clock, epochs):
+    scales, rewind = [], timer.starts.rewind
 
     def rewind_slowly(epoch, scale):
-        calls.append("rewind")
-        scales.append(scale)
+        scales.append((count[0], scale))
         clock.now += 0.01
         rewind(epoch, scale)
 
-    timer.work.run, timer.starts.rewind = train_epoch, rewind_slowly
+    count, timer.starts.rewind = epochs(lambda _: 0.03), rewind_slowly
     epoch, losses = timer.time(3, 1)
     assert (epoch.round, epoch.epoch) == (3, 1)
     # 0.12 s of warm-up, the first repetition, two from an idle device, six more until 0.21 s are
     # timed, and the state of the first one again
-    assert calls == ["rewind", "train"] * (3 + 1 + 1 + 6 + 1)
+    assert [before for before, _ in scales] == list(range(3 + 1 + 1 + 6 + 1))
+    assert count == [len(scales)]
     assert epoch.repeats == len(timer.runs) == 7
     assert epoch.wall_seconds == pytest.approx(0.03)
     assert epoch.timed_seconds == pytest.approx(0.21)
     np.testing.assert_array_equal(epoch.losses, losses)
-    assert scales[3] == scales[-1] == STEADY_SCALE == timer.runs[0].scale
+    assert scales[3][1] == scales[-1][1] == STEADY_SCALE == timer.runs[0].scale
     assert len({run.scale for run in timer.runs}) == 7
     assert [run.repetition for run in timer.runs] == [1, 2, 3, 4, 5, 6, 7]
     np.testing.assert_array_equal(timer.runs[0].steps[:, 0], losses)
 
 
 @pytest.mark.usefixtures("short")
-def test_a_long_epoch_is_timed_once(timer, clock):
-    train = timer.work.run
-
-    def train_epoch():
-        clock.now += 0.25
-        return train()
-
-    timer.work.run = train_epoch
+def test_a_long_epoch_is_timed_once(timer, epochs):
+    epochs(lambda _: 0.25)
     epoch, _ = timer.time(1, 1)
     assert (epoch.repeats, epoch.untimed_seconds) == (1, 0.0)
 
 
 @pytest.fixture
-def collecting(timer, workload, clock, monkeypatch):
+def collecting(timer, workload, epochs):
     """Return what sets the seconds of garbage collection in each epoch, of one second beside them,
     and counts the epochs.
     """
-    monkeypatch.setattr(timing.gc, "collect", lambda: None)  # of all that the tests left
-    timer.on_gpu, losses = False, timer.work.run()
+    timer.on_gpu = False
 
     def collect(seconds_of_epoch):
-        count = [0]
+        def seconds(epoch):
+            collected = seconds_of_epoch(epoch)
+            workload.epoch_figures = lambda: {"GC s": collected}
+            return 1 + collected
 
-        def train_epoch():
-            seconds = seconds_of_epoch(count[0])
-            count[0] += 1
-            clock.now += 1 + seconds
-            workload.epoch_figures = lambda: {"GC s": seconds}
-            return losses
-
-        timer.work.run = train_epoch
-        return count
+        return epochs(seconds)
 
     return collect
 
 
-def test_a_steady_epoch_is_timed_when_the_process_has_settled(timer, collecting):
-    """A runtime's large collections of its first epochs are in none that is timed."""
-    count = collecting(lambda epoch: [0.1, 0.4, 0.02][epoch] if epoch < 3 else 0.01)
+@pytest.mark.parametrize(("early", "untimed"), [([0.1, 0.4, 0.02], 3), ([0.4, 0.4, 0.4], 4)])
+def test_a_steady_epoch_is_timed_when_the_process_has_settled(timer, collecting, early, untimed):
+    """A runtime's large collections of its first epochs are in none that is timed, not even where
+    two of them are alike by chance.
+    """
+    count = collecting(lambda epoch: [*early, *[0.01] * 9][epoch])
     timer.time(1, 0)
     epoch, _ = timer.time(1, 1)
     assert epoch.wall_seconds == pytest.approx(1.01)
-    assert count[0] == 1 + 3 + 1
+    assert count[0] == 1 + untimed + 1
     assert [run.wall_seconds for run in timer.runs if run.epoch == 1] == [epoch.wall_seconds]
 
 
-def test_collections_that_are_alike_by_chance_in_the_first_steps_are_in_no_steady_epoch(
-    timer, collecting
-):
-    count = collecting(lambda epoch: 0.4 if epoch < 3 else 0.01)
-    timer.time(1, 0)
-    epoch, _ = timer.time(1, 1)
-    assert epoch.wall_seconds == pytest.approx(1.01)
-    assert count[0] == 1 + 4 + 1
-
-
-@pytest.mark.parametrize(("collected", "repeats"), [(0.04, 1), (0.25, 4)])
+@pytest.mark.parametrize(
+    ("collected", "repeats"), [(lambda _: 0.04, 1), (lambda _: 0.25, 4), ((2, 3).__contains__, 1)]
+)
 def test_an_epoch_of_much_garbage_is_timed_for_longer(timer, collecting, collected, repeats):
-    """Its share differs in each few steps."""
-    collecting(lambda _: collected)
+    """Its share differs in each few steps. Its own garbage does not decide: those without a
+    collection would be short, and count as much as the long ones.
+    """
+    collecting(lambda epoch: float(collected(epoch)))
     timer.time(1, 0)
-    assert timer.time(1, 1)[0].repeats == repeats
-
-
-def test_its_own_garbage_does_not_decide_for_how_long_an_epoch_is_timed(timer, collecting):
-    """Those without a collection would be short, and count as much as the long ones."""
-    collecting(lambda epoch: 0.25 * (epoch in (2, 3)))  # the timed one, and one after it
-    timer.time(1, 0)
-    timed = timer.time(1, 1)[0]
-    assert (timed.figures["GC s"], timed.repeats) == (0.25, 1)
+    timed, _ = timer.time(1, 1)
+    assert timed.figures["GC s"] > 0
+    assert timed.repeats == repeats
 
 
 def test_an_epoch_is_not_chosen_by_its_collection(timer, collecting):
@@ -172,16 +170,15 @@ def test_an_epoch_is_not_chosen_by_its_collection(timer, collecting):
     assert 0.1 * tries < held < 0.3 * tries
 
 
-def test_a_process_that_never_settles_is_timed_after_some_epochs(timer, collecting, monkeypatch):
+@pytest.mark.parametrize(("growth", "untimed"), [(0.1, epoch_timer.MAX_SETTLING), (3.0, 3)])
+def test_a_process_that_never_settles_is_timed_after_some_epochs_or_seconds(
+    timer, collecting, monkeypatch, growth, untimed
+):
     monkeypatch.setattr(epoch_timer, "BUSY_RUNTIME_SHARE", math.inf)  # a single repetition
-    count = collecting(lambda epoch: 0.1 * epoch)
+    count = collecting(lambda epoch: growth * epoch)
     timer.time(1, 0)
     timer.time(1, 1)
-    assert count[0] == 1 + epoch_timer.MAX_SETTLING + 1
-    count = collecting(lambda epoch: 3.0 * epoch)  # the seconds are over before
-    timer.time(1, 0)
-    timer.time(1, 1)
-    assert count[0] == 1 + 3 + 1
+    assert count[0] == 1 + untimed + 1
 
 
 @pytest.mark.parametrize(
@@ -189,7 +186,6 @@ def test_a_process_that_never_settles_is_timed_after_some_epochs(timer, collecti
     [
         ({}, {}, True),
         ({"figures": {"GC s": 0.5}}, {"figures": {"GC s": 0.5}}, True),
-        ({"figures": {"GC s": 0.5}}, {"figures": {"GC s": 0.4}}, False),
         ({"figures": {"GC s": 0.4}}, {"figures": {"GC s": 0.5}}, False),
         ({"figures": {"GC": 0.5}}, {"figures": {"GC": 0.1}}, True),  # no seconds
         ({"system_cpu_seconds": 0.5}, {"system_cpu_seconds": 0.3}, False),
@@ -205,19 +201,11 @@ def test_a_process_has_settled_when_nothing_changes_any_more(before, now, settle
 
 
 @pytest.fixture
-def long_epochs(timer, clock, monkeypatch):
+def long_epochs(timer, epochs, monkeypatch):
     """Let each epoch take 6 s, in which a process settles; return a list with their number."""
     monkeypatch.setattr(epoch_timer, "SETTLED_STEPS", 2)
     timer.on_gpu = False
-    train, count = timer.work.run, [0]
-
-    def train_epoch():
-        count[0] += 1
-        clock.now += 6.0
-        return train()
-
-    timer.work.run = train_epoch
-    return count
+    return epochs(lambda _: 6.0)
 
 
 def test_a_long_first_epoch_needs_no_warm_up(timer, long_epochs):
@@ -246,25 +234,20 @@ def test_on_a_gpu_a_long_epoch_of_the_same_length_is_compared_all_the_same(timer
 
 @pytest.mark.parametrize(("slow_fetches", "late"), [(1, 0.0), (9, 0.5)])
 def test_a_fetch_that_is_slow_once_is_no_work_that_goes_on(
-    timer, workload, clock, monkeypatch, slow_fetches, late
+    timer, workload, clock, epochs, slow_fetches, late
 ):
     """Only an epoch after which each first fetch is slow was not over when it returned."""
-    monkeypatch.setattr(usage, "run_delay_seconds", lambda: 0.0)  # the clock is not the kernel's
     timer.on_gpu = False
-    train, weights, has_run, slow = timer.work.run, workload.weights, [], [0.5] * slow_fetches
-
-    def train_epoch():
-        has_run.append(True)
-        clock.now += 1.0
-        return train()
+    count, weights = epochs(lambda _: 1.0), workload.weights
+    fetched, slow = [0], [0.5] * slow_fetches
 
     def fetch():
-        if has_run and slow:
+        if count != fetched and slow:  # the first fetch after an epoch
             clock.now += slow.pop()
-        has_run.clear()
+        fetched[:] = count
         return weights()
 
-    timer.work.run, workload.weights = train_epoch, fetch
+    workload.weights = fetch
     epoch, _ = timer.time(1, 1)
     assert epoch.late_seconds == pytest.approx(late)
     now = timer.starts.change(STEADY_SCALE)  # the weights are those that it left
@@ -329,13 +312,13 @@ def test_the_gpu_energy_of_an_epoch_is_measured(workload, monkeypatch):
 
 
 @pytest.fixture
-def answering(tmp_path, cifar_directory, small_model, monkeypatch):
+def answering(tmp_path, cifar_directory, monkeypatch):
     """A Worker in this process, of the reference, as it is on a GPU or on the CPU."""
     save_arrays(cifar10.load_directory(cifar_directory), tmp_path)
     nvml.install(monkeypatch, nvml.Card("GPU-1"))
 
     def make(gpu=None, task="train"):
-        job = Job(small_model, "cpu", 1, "float32")
+        job = Job(PLAIN, "cpu", 1, "float32")
         made = Worker(Assignment("reference", job, tmp_path, 10, 10, 0, gpu, task))
         made.start()
         made.freed = []
@@ -360,11 +343,6 @@ def test_steady_epochs_on_a_gpu_train_the_same_as_on_a_cpu(answering, monkeypatc
     assert on_gpu.test() == on_cpu.test()
     assert len(on_gpu.freed) == 4
     assert on_cpu.freed == []  # on a CPU nothing changes
-
-
-def test_an_epoch_that_is_long_enough_is_timed_once_on_a_cpu(answering, monkeypatch):
-    monkeypatch.setattr(epoch_timer, "MIN_CPU_SECONDS", 0.0)
-    assert answering().epoch(1, 1, 10).repeats == 1
 
 
 def test_peak_memory_on_a_gpu_is_only_that_of_the_allocator(answering):

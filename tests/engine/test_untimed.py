@@ -17,31 +17,22 @@ def clock(monkeypatch):
     return clock
 
 
-def test_the_median_of_the_calls_but_the_first_counts(clock):
+@pytest.mark.parametrize(
+    ("calls", "seconds"),
+    [
+        ([(1, 9.0), (1, 0.4), (1, 0.5), (1, 0.1)], 0.4),  # the median of all but the first
+        ([(10, 3.0), (2, 0.6)], 0.3),  # of each batch
+        # the first call with as many batches may compile
+        ([(10, 90.0), (3, 30.0), (2, 20.0), (1, 9.0), (3, 0.3)], 0.1),
+    ],
+)
+def test_the_median_of_the_calls_but_the_first_counts(clock, calls, seconds):
     meter = CallMeter()
-    for seconds in (9.0, 0.4, 0.5, 0.1):
-        with meter.measured("load_weights"):
-            clock.now += seconds
-    found = meter.calls()["load_weights"]
-    assert (found.calls, found.seconds) == (4, pytest.approx(0.4))
-
-
-def test_a_call_with_several_batches_counts_for_each_of_them(clock):
-    meter = CallMeter()
-    for steps in (10, 2):
+    for steps, taken in calls:
         with meter.measured("place", steps):
-            clock.now += 0.3 * steps
-    assert meter.calls()["place"].seconds == pytest.approx(0.3)
-
-
-def test_the_first_call_with_as_many_batches_does_not_count(clock):
-    """It may compile."""
-    meter = CallMeter()
-    for steps, seconds in ((10, 90.0), (3, 30.0), (2, 20.0), (1, 9.0), (3, 0.3)):
-        with meter.measured("place", steps):
-            clock.now += seconds
+            clock.now += taken
     found = meter.calls()["place"]
-    assert (found.calls, found.seconds) == (5, pytest.approx(0.1))
+    assert (found.calls, found.seconds) == (len(calls), pytest.approx(seconds))
 
 
 def test_what_is_too_large_is_copied_in_part(monkeypatch):

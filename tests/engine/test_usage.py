@@ -14,15 +14,16 @@ import pynvml
 import pytest
 
 from crossbench.engine import usage
-from crossbench.engine.sampler import Sample, Sampler
+from crossbench.engine.sampler import GpuSample, Sample, Sampler, sample_gpu
 from crossbench.engine.timing import timed_epoch, timed_without_delay
 from crossbench.engine.usage import Clock, Counters, peak_resident
 from crossbench.results.epochs import SERIES_POINTS, Epoch, SystemActivity
 
-SPIN = "import time\nend = time.monotonic() + {}\nwhile time.monotonic() < end: pass"
+SPIN = "import time\nwhile time.process_time() < {}: pass"
 
 
 def spin(seconds):
+    """Return the command of a process that uses so many CPU seconds."""
     return [sys.executable, "-c", SPIN.format(seconds)]
 
 
@@ -151,17 +152,19 @@ def test_energy_and_thermal_throttling_are_read_from_the_kernel(tmp_path, monkey
     assert counters.thermal_throttle_events == 2 * len(usage._own_cpus())
 
 
-@pytest.mark.short(gone=(True,))
-@pytest.mark.parametrize("gone", [False, True])
-def test_the_sampler_samples_another_process(gone):
-    process = subprocess.Popen(spin(0.5 if gone else 60))
+def epoch_of(started, seconds, **more):
+    """Return an epoch of round 3."""
+    nothing = SystemActivity(*[None] * 6)
+    return Epoch(3, 0, started, seconds, 1.0, [1.0], {}, nothing, **more)
+
+
+def test_the_sampler_samples_another_process_as_long_as_it_runs():
+    process = subprocess.Popen(spin(0.5))
     start = time.perf_counter()
     with Sampler(process.pid, interval=0.02) as sampler:
         time.sleep(1.5)
-    epoch = Epoch(3, 0, start + 0.2, 1.2, 1.0, [1.0], {}, SystemActivity(*[None] * 6))
-    found = sampler.usage(epoch)
-    process.kill()
     process.wait()
+    found = sampler.usage(epoch_of(start + 0.2, 1.2))
     assert found.round == 3
     assert 3 < found.samples < 70
     assert found.cores_peak > 0.3
@@ -169,33 +172,27 @@ def test_the_sampler_samples_another_process(gone):
     assert found.seconds == sorted(found.seconds)
     assert 0 < found.seconds[0] < found.seconds[-1] < 1.3
     assert 0.3 < max(found.cores) <= found.cores_peak + 0.001
-    assert found.gpu_shares == []
     assert found.resident_peak > 2**20
     assert 0 < found.sampler_cores < 0.5
     assert (found.gpu_busy, found.gpu_memory_peak, found.gpu_watts) == (None, None, None)
-    assert (found.gpu_megahertz, found.gpu_megahertz_lowest, found.gpu_throttled) == (
-        None,
-        None,
-        [],
-    )
-    early = Epoch(3, 0, start - 10, 1.0, 1.0, [1.0], {}, SystemActivity(*[None] * 6))
-    assert sampler.usage(early) is None
+    assert (found.gpu_megahertz, found.gpu_megahertz_lowest) == (None, None)
+    assert (found.gpu_throttled, found.gpu_shares) == ([], [])
+    assert sampler.usage(epoch_of(start - 10, 1.0)) is None
 
 
 def test_a_long_series_is_thinned():
     sampler = Sampler(os.getpid())
     sampler.seconds = 200.0
     sampler.samples = [Sample(100 + i / 10, {1: i / 20}, 2**20, False) for i in range(2000)]
-    epoch = Epoch(1, 1, 100.0, 190.0, 95.0, [1.0], {}, SystemActivity(*[None] * 6))
-    found = sampler.usage(epoch)
+    found = sampler.usage(epoch_of(100.0, 190.0))
     assert SERIES_POINTS / 2 < len(found.seconds) <= SERIES_POINTS
     assert set(found.cores) == {0.5}
     assert found.seconds[-1] > 180
 
 
 def test_a_process_that_starts_or_ends_between_two_samples_counts_in_neither():
-    alone, with_a_child = Sample(10.0, {1: 5.0}, 0, False), Sample(10.1, {1: 5.1, 2: 60.0}, 0, False)
-    later = Sample(10.2, {1: 5.2}, 0, False)
+    alone, later = Sample(10.0, {1: 5.0}, 0, False), Sample(10.2, {1: 5.2}, 0, False)
+    with_a_child = Sample(10.1, {1: 5.1, 2: 60.0}, 0, False)
     assert alone.cores_until(with_a_child) == pytest.approx(1.0)
     assert with_a_child.cores_until(later) == pytest.approx(1.0)
 
@@ -208,10 +205,8 @@ def test_a_stop_of_the_sampling_process_is_noticed():
         time.sleep(0.2)
         subprocess.run(["sh", "-c", stop], check=True)
         time.sleep(0.2)
-    epoch = Epoch(3, 0, start, sampler.seconds, 1.0, [1.0], {}, SystemActivity(*[None] * 6))
-    assert sampler.usage(epoch).stopped_seconds > 0.9
-    early = replace(epoch, wall_seconds=0.1)
-    assert sampler.usage(early).stopped_seconds < 0.1
+    assert sampler.usage(epoch_of(start, sampler.seconds)).stopped_seconds > 0.9
+    assert sampler.usage(epoch_of(start, 0.1)).stopped_seconds < 0.1
 
 
 @pytest.mark.parametrize(
@@ -225,33 +220,20 @@ def test_a_late_sample_is_a_stop_only_if_the_process_stood_still(cpu_seconds, st
         Sample(10.1, {1: 5.1}, 2**20, False),
         Sample(10.9, {1: 5.1 + cpu_seconds}, 2**20, False),
     ]
-    epoch = Epoch(3, 0, 10.0, 1.0, 1.0, [1.0], {}, SystemActivity(*[None] * 6))
-    assert sampler.usage(epoch).stopped_seconds == pytest.approx(stopped)
-
-
-REASONS = pynvml.nvmlClocksEventReasonSwPowerCap | pynvml.nvmlClocksEventReasonGpuIdle
-
-
-def sampled(card, seconds=0.5):
-    """Sample this process and a GPU; return the sampler and an epoch repeated for over 1 s."""
-    start = time.perf_counter()
-    with Sampler(os.getpid(), card, interval=0.02) as sampler:
-        time.sleep(seconds)
-    epoch = Epoch(1, 1, start, seconds, 1.0, [1.0], {}, SystemActivity(*[None] * 6), repeats=3)
-    return sampler, epoch
+    assert sampler.usage(epoch_of(10.0, 1.0)).stopped_seconds == pytest.approx(stopped)
 
 
 def test_the_sampler_samples_a_gpu(monkeypatch):
-    card = nvml.Card(
-        "GPU-1",
-        busy=40,
-        watts=250,
-        megahertz=[1900, 1000, 1500],
-        reasons=REASONS,
-        processes={1: 99, os.getpid(): 2**30},
-    )
+    """Its utilisation and power are known of an epoch that is repeated for long enough."""
+    reasons = pynvml.nvmlClocksEventReasonSwPowerCap | pynvml.nvmlClocksEventReasonGpuIdle
+    own = {1: 99, os.getpid(): 2**30}
+    clocks = [1900, 1000, 1500]
+    card = nvml.Card("GPU-1", busy=40, watts=250, megahertz=clocks, reasons=reasons, processes=own)
     nvml.install(monkeypatch, card)
-    sampler, epoch = sampled(card)
+    start = time.perf_counter()
+    with Sampler(os.getpid(), card, interval=0.02) as sampler:
+        time.sleep(0.5)
+    epoch = epoch_of(start, 0.5, repeats=3)
     found = sampler.usage(epoch)
     assert found.gpu_busy == pytest.approx(0.4)
     assert found.gpu_watts == 250
@@ -259,45 +241,26 @@ def test_the_sampler_samples_a_gpu(monkeypatch):
     assert found.gpu_megahertz_lowest == 1000
     assert 1000 < found.gpu_megahertz < 1900
     assert found.gpu_throttled == ["power cap"]  # being idle is no throttling
-
-
-def test_utilisation_and_power_need_long_epochs(monkeypatch):
-    card = nvml.Card("GPU-1")
-    nvml.install(monkeypatch, card)
-    sampler, epoch = sampled(card)
     for short in (
         replace(epoch, repeats=1),  # half a second
         replace(epoch, untimed_seconds=0.6),  # of 2.1 s, over a fifth
     ):
         found = sampler.usage(short)
         assert (found.gpu_busy, found.gpu_watts) == (None, None)
-        assert found.gpu_megahertz == 1500
-    assert sampler.usage(replace(epoch, untimed_seconds=0.3)).gpu_busy == pytest.approx(0.8)
+        assert found.gpu_megahertz_lowest == 1000
+    found = sampler.usage(replace(epoch, untimed_seconds=0.3))
+    assert found.gpu_busy == pytest.approx(0.4)
 
 
-def test_gpu_memory_is_none_if_nvml_does_not_list_the_process(monkeypatch):
-    card = nvml.Card("GPU-1", processes={4242: 2**30})  # another id, as in a container
-    nvml.install(monkeypatch, card)
-    sampler, epoch = sampled(card)
-    assert sampler.usage(epoch).gpu_memory_peak is None
+def test_what_nvml_refuses_or_does_not_list_is_none(monkeypatch):
+    listed = nvml.Card("GPU-1", processes={4242: 2**30})  # another id, as in a container
+    refusing = nvml.Card("GPU-2", fails=pynvml.NVML_ERROR_NOT_SUPPORTED)
+    nvml.install(monkeypatch, listed, refusing)
+    assert sample_gpu(listed, os.getpid()) == GpuSample(0.8, None, 300.0, 1500.0, 0)
+    assert sample_gpu(refusing, os.getpid()) == GpuSample()
 
 
-@pytest.mark.parametrize("error", ["NVML_ERROR_NOT_SUPPORTED", "NVML_ERROR_GPU_IS_LOST"])
-def test_figures_that_nvml_refuses_are_none(monkeypatch, error):
-    card = nvml.Card("GPU-1", fails=getattr(pynvml, error))
-    nvml.install(monkeypatch, card)
-    sampler, epoch = sampled(card)
-    found = sampler.usage(epoch)
-    assert found.samples > 3  # CPU and memory are still sampled
-    assert (found.gpu_busy, found.gpu_memory_peak, found.gpu_watts) == (None, None, None)
-    assert (found.gpu_megahertz, found.gpu_megahertz_lowest, found.gpu_throttled) == (
-        None,
-        None,
-        [],
-    )
-
-
-@pytest.mark.parametrize("stat", [None, "", "cpu  1 2 3 4 5 6 7 8 9 10\nbtime 1\n", "cpu0 words\n"])
+@pytest.mark.parametrize("stat", [None, "cpu  1 2 3 4 5 6 7 8 9 10\n", "cpu0 words\n"])
 def test_a_missing_or_damaged_proc_stat_is_no_error(tmp_path, monkeypatch, stat):
     """As in a container whose /proc/stat is hidden, cut short, or for fewer CPUs."""
     if stat is not None:

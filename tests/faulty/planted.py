@@ -17,7 +17,7 @@ from crossbench.engine.evidence import STEADY_SCALE, scale_weights
 
 
 class Planted:
-    """Wraps an adapter whose workloads `fault` changes; all else is the adapter's own."""
+    """Wraps an adapter whose jobs or workloads a fault changes; all else is the adapter's own."""
 
     def __init__(self, name, fault):
         self.name, self.fault = name, fault
@@ -26,11 +26,42 @@ class Planted:
         return getattr(adapters.get(self.name), name)
 
     def build(self, job):
-        if self.fault in OF_JOBS:
-            return adapters.get(self.name).build(self.fault(job))
-        workload = adapters.get(self.name).build(job)
+        workload = adapters.get(self.name).build(self.fault.of_job(job))
         self.fault(workload)
         return workload
+
+
+class Fault:
+    """Changes a workload: a fault overrides what becomes of the batches, the weights or a timed
+    epoch. The real methods are train_epoch, load_weights and weights.
+    """
+
+    def __init__(self, workload):
+        self.workload, self.batches = workload, ()
+        self.place, self.train_epoch = workload.place, workload.train_epoch
+        self.load_weights, self.weights = workload.load_weights, workload.weights
+        workload.place, workload.train_epoch = self.remember_and_place, self.train_on_placed
+        workload.load_weights = self.load
+
+    @staticmethod
+    def of_job(job):
+        return job
+
+    def remember_and_place(self, batches):
+        self.batches = batches
+        self.place(self.change(batches) if is_timed(batches) else batches)
+
+    def train_on_placed(self):
+        return self.train(self.batches) if is_timed(self.batches) else self.train_epoch()
+
+    def change(self, batches):
+        return batches
+
+    def train(self, batches):
+        return self.train_epoch()
+
+    def load(self, weights):
+        self.load_weights(weights)
 
 
 def is_timed(batches):
@@ -42,363 +73,318 @@ def is_timed(batches):
     return len(batches) not in (1, 4)
 
 
-def remembers(workload):
-    """Train once for each content of the batches; later epochs return the first one's losses."""
-    losses = {}
-
-    def train(batches, train_epoch):
-        if not is_timed(batches):
-            return train_epoch()
-        key = next(iter(batches)).inputs.tobytes()
-        if key not in losses:
-            losses[key] = train_epoch()
-        return losses[key]
-
-    _wrap_train_epoch(workload, train)
-
-
-def stops_early(workload):
-    """Train on the first four batches of an epoch, and make up the losses of the others."""
-    _wrap_place(workload, lambda batches: _first_batches(batches, 4))
-    _wrap_train_epoch(workload, lambda batches, train: _padded(train(), len(batches)))
-
-
-def takes_less(workload):
-    """Train on the first 64 examples of each batch, as many as the parity check has at most."""
-    _wrap_place(workload, lambda batches: _first_examples(batches, 64))
-
-
-def keeps_weights(workload):
-    """Ignore new weights once it has trained in the timed run."""
-    load, trained = workload.load_weights, []
-
-    def train(batches, train_epoch):
-        if is_timed(batches):
-            trained.append(True)
-        return train_epoch()
-
-    _wrap_train_epoch(workload, train)
-    workload.load_weights = lambda weights: None if trained else load(weights)
-
-
-def returns_early(workload):
-    """Train in a thread, and return the losses of an earlier epoch at once.
-
-    The weights wait for the thread, as they do for a queue of a GPU.
-    """
-    before, threads = [], []
-
-    def train(batches, train_epoch):
-        if not is_timed(batches):
-            return train_epoch()
-        if before:
-            threads.append(threading.Thread(target=lambda: before.append(train_epoch())))
-            threads[-1].start()
-            return before[0]
-        before.append(train_epoch())
-        return before[0]
-
-    def waits(method):
-        def wait(*arguments):
-            while threads:
-                threads.pop().join()
-            return method(*arguments)
-
-        return wait
-
-    _wrap_train_epoch(workload, train)
-    workload.train_epoch = waits(workload.train_epoch)
-    workload.weights, workload.load_weights = waits(workload.weights), waits(workload.load_weights)
-
-
-def goes_on(workload):
-    """Leave work behind that delays the next reading of the weights, as a GPU would."""
-    weights, over = workload.weights, [0.0]
-
-    def train(batches, train_epoch):
-        losses = train_epoch()
-        over[0] = time.perf_counter() + 0.5
-        return losses
-
-    def wait():
-        time.sleep(max(0.0, over[0] - time.perf_counter()))
-        return weights()
-
-    _wrap_train_epoch(workload, train)
-    workload.weights = wait
-
-
-def changes_nothing(workload):
-    """Compute the losses of an epoch, but restore the weights afterwards."""
-
-    def train(batches, train_epoch):
-        weights = workload.weights()
-        losses = train_epoch()
-        if is_timed(batches):
-            workload.load_weights(weights)
-        return losses
-
-    _wrap_train_epoch(workload, train)
-
-
-def stops_parts_early(workload):
-    """Stop after the third batch of an epoch that is not whole; a whole one has ten batches."""
-
-    def is_part(batches):
-        return is_timed(batches) and len(batches) < 10
-
-    def train(batches, train_epoch):
-        return _padded(train_epoch(), len(batches)) if is_part(batches) else train_epoch()
-
-    place = workload.place
-    workload.place = lambda batches: place(
-        _first_batches(batches, 3) if is_part(batches) else batches
-    )
-    _wrap_train_epoch(workload, train)
-
-
-def stops_later(workload):
-    """Stop after the fourth batch of an epoch, but for the first process that trains for time."""
-    marker, late = Path(os.environ["STOPS_LATER_MARKER"]), []
-
-    def place(batches):
-        if is_timed(batches) and not late:
-            late.append(marker.exists())
-            marker.touch()
-        return _first_batches(batches, 4) if late == [True] else batches
-
-    _wrap_place(workload, place)
-    _wrap_train_epoch(workload, lambda batches, train: _padded(train(), len(batches)))
-
-
-def is_stopped(workload):
-    """Stop its process for a second in each timed epoch, untimed ones of as many batches too."""
-
-    def train(batches, train_epoch):
-        if is_timed(batches):
-            subprocess.run(
-                ["sh", "-c", f"kill -STOP {os.getpid()}; sleep 1; kill -CONT {os.getpid()}"]
-            )
-        return train_epoch()
-
-    _wrap_train_epoch(workload, train)
-
-
-def _in_other_order(order):
-    """Return the fault of training in another order where an epoch is longer than the calls in
-    which it may be run again: `order` takes the number of steps and returns the batch of each, or
-    None where a step is left out. Its loss is then that of the step before.
-    """
-
-    def fault(workload):
-        places = []
-
-        def reordered(batches):
-            places[:] = order(len(batches))
-            every = list(batches)
-            return BatchList([every[i] for i in places if i is not None], batches.streamed)
-
-        def train(batches, train_epoch):
-            losses = train_epoch()
-            if not is_long(batches):
-                return losses
-            left, found = iter(losses), []
-            for taken in places:
-                found.append(found[-1] if taken is None else next(left))
-            return np.array(found)
-
-        place = workload.place
-        workload.place = lambda batches: place(reordered(batches) if is_long(batches) else batches)
-        _wrap_train_epoch(workload, train)
-
-    return fault
-
-
 def is_long(batches):
     """Return whether an epoch is longer than any in the proof, or in a call of few batches."""
     return len(batches) > 4
 
 
-def _replaced(step, other):
-    """Return the order in which the batch of one step is that of another."""
+class Remembers(Fault):
+    """Train once for each content of the batches; later epochs return the first one's losses."""
 
-    def order(steps):
-        places = list(range(steps))
-        places[step] = places[other]
-        return places
+    def __init__(self, workload):
+        super().__init__(workload)
+        self.losses = {}
 
-    return order
-
-
-def _used_twice(step):
-    """Return the order in which a batch is used twice, and the last one not at all."""
-
-    def order(steps):
-        places = list(range(steps))
-        places.insert(step, places[step])
-        return places[:steps]
-
-    return order
+    def train(self, batches):
+        key = next(iter(batches)).inputs.tobytes()
+        if key not in self.losses:
+            self.losses[key] = self.train_epoch()
+        return self.losses[key]
 
 
-drops_fourths = _in_other_order(
-    lambda steps: [None if step > 4 and step % 4 == 3 else step for step in range(steps)]
-)
-stops_late = _in_other_order(
-    lambda steps: [step if step < steps - steps // 3 else None for step in range(steps)]
-)
-repeats_first = _in_other_order(_replaced(1, 0))
-repeats_middle = _in_other_order(_replaced(5, 4))
-repeats_last = _in_other_order(_replaced(-1, -2))
-uses_first_twice = _in_other_order(_used_twice(0))
-uses_middle_twice = _in_other_order(_used_twice(5))
-uses_last_but_one_twice = _in_other_order(_used_twice(-2))
+class StopsEarly(Fault):
+    """Train on the first four batches of an epoch, and make up the losses of the others."""
+
+    def change(self, batches):
+        return BatchList(list(batches)[:4], batches.streamed)
+
+    def train(self, batches):
+        losses = self.train_epoch()
+        return np.append(losses, np.full(len(batches) - len(losses), losses[-1]))
 
 
-def halves_late(workload):
+class StopsPartsEarly(StopsEarly):
+    """Stop early in an epoch that is not whole; a whole one has ten batches."""
+
+    def change(self, batches):
+        return super().change(batches) if len(batches) < 10 else batches
+
+
+class StopsLater(StopsEarly):
+    """Stop early, but for the first process that trains for time."""
+
+    def __init__(self, workload):
+        super().__init__(workload)
+        self.is_late = None
+
+    def change(self, batches):
+        marker = Path(os.environ["STOPS_LATER_MARKER"])
+        if self.is_late is None:
+            self.is_late = marker.exists()
+            marker.touch()
+        return super().change(batches) if self.is_late else batches
+
+
+class TakesLess(Fault):
+    """Train on the first 64 examples of each batch, as many as the parity check has at most."""
+
+    def change(self, batches):
+        return BatchList([first_examples(batch, 64) for batch in batches], batches.streamed)
+
+
+class HalvesLate(Fault):
     """Train on half of each batch from the fifth one on."""
 
-    def place(batches):
-        return BatchList(
-            [batch if step < 4 else half(batch) for step, batch in enumerate(batches)],
-            batches.streamed,
-        )
-
-    def half(batch):
-        size = len(batch.labels) // 2
-        return replace(batch, inputs=batch.inputs[:size].copy(), labels=batch.labels[:size].copy())
-
-    _wrap_place(workload, place)
+    def change(self, batches):
+        first, last = list(batches)[:4], list(batches)[4:]
+        halves = [first_examples(batch, len(batch.labels) // 2) for batch in last]
+        return BatchList(first + halves, batches.streamed)
 
 
-def averages(workload):
-    """Leave the mean of the weights at the start and at the end of an epoch."""
+def first_examples(batch, size):
+    return replace(batch, inputs=batch.inputs[:size].copy(), labels=batch.labels[:size].copy())
 
-    def train(batches, train_epoch):
-        if not is_long(batches):
-            return train_epoch()
-        before = workload.weights()
-        losses = train_epoch()
-        after = workload.weights()
-        workload.load_weights({name: (before[name] + after[name]) / 2 for name in after})
+
+class KeepsWeights(Fault):
+    """Ignore new weights once it has trained in the timed run."""
+
+    has_trained = False
+
+    def train(self, batches):
+        self.has_trained = True
+        return self.train_epoch()
+
+    def load(self, weights):
+        if not self.has_trained:
+            self.load_weights(weights)
+
+
+class ReturnsEarly(Fault):
+    """Train in a thread, and return the losses of an earlier epoch at once.
+
+    The weights wait for the thread, as they do for a queue of a GPU.
+    """
+
+    def __init__(self, workload):
+        super().__init__(workload)
+        self.before, self.threads = [], []
+        workload.train_epoch = self.after_threads(workload.train_epoch)
+        workload.load_weights = self.after_threads(self.load_weights)
+        workload.weights = self.after_threads(self.weights)
+
+    def train(self, batches):
+        if self.before:
+            self.threads.append(threading.Thread(target=self.train_epoch))
+            self.threads[-1].start()
+        else:
+            self.before.append(self.train_epoch())
+        return self.before[0]
+
+    def after_threads(self, method):
+        def wait(*arguments):
+            while self.threads:
+                self.threads.pop().join()
+            return method(*arguments)
+
+        return wait
+
+
+class GoesOn(Fault):
+    """Leave work behind that delays the next reading of the weights, as a GPU would."""
+
+    def __init__(self, workload):
+        super().__init__(workload)
+        self.end, workload.weights = 0.0, self.late_weights
+
+    def train(self, batches):
+        losses = self.train_epoch()
+        self.end = time.perf_counter() + 0.5
         return losses
 
-    _wrap_train_epoch(workload, train)
+    def late_weights(self):
+        time.sleep(max(0.0, self.end - time.perf_counter()))
+        return self.weights()
 
 
-def repetition_idles(workload):
+class ChangesNothing(Fault):
+    """Compute the losses of an epoch, but restore the weights afterwards."""
+
+    def train(self, batches):
+        weights = self.weights()
+        losses = self.train_epoch()
+        self.load_weights(weights)
+        return losses
+
+
+class IsStopped(Fault):
+    """Stop its process for a second in each timed epoch, untimed ones of as many batches too."""
+
+    def train(self, batches):
+        stop = f"kill -STOP {os.getpid()}; sleep 1; kill -CONT {os.getpid()}"
+        subprocess.run(["sh", "-c", stop])
+        return self.train_epoch()
+
+
+class InOtherOrder(Fault):
+    """Train in another order where an epoch is longer than the calls in which it may be run again.
+
+    `order` takes the number of steps and returns the batch of each, or None where a step is left
+    out: its loss is then that of the step before.
+    """
+
+    def change(self, batches):
+        if not is_long(batches):
+            return batches
+        every = list(batches)
+        order = [every[i] for i in self.order(len(batches)) if i is not None]
+        return BatchList(order, batches.streamed)
+
+    def train(self, batches):
+        losses = self.train_epoch()
+        if not is_long(batches):
+            return losses
+        left, found = iter(losses), []
+        for taken in self.order(len(batches)):
+            found.append(found[-1] if taken is None else next(left))
+        return np.array(found)
+
+
+class DropsFourths(InOtherOrder):
+    def order(self, steps):
+        return [None if step > 4 and step % 4 == 3 else step for step in range(steps)]
+
+
+class StopsLate(InOtherOrder):
+    def order(self, steps):
+        return [step if step < steps - steps // 3 else None for step in range(steps)]
+
+
+class Repeats(InOtherOrder):
+    """Take in one step the batch of the step before."""
+
+    def order(self, steps):
+        places = list(range(steps))
+        places[self.step] = places[self.step - 1]
+        return places
+
+
+class UsesTwice(InOtherOrder):
+    """Use a batch twice, and the last one not at all."""
+
+    def order(self, steps):
+        places = list(range(steps))
+        places.insert(self.step, places[self.step])
+        return places[:steps]
+
+
+class RepeatsFirst(Repeats):
+    step = 1
+
+
+class RepeatsMiddle(Repeats):
+    step = 5
+
+
+class RepeatsLast(Repeats):
+    step = -1
+
+
+class UsesFirstTwice(UsesTwice):
+    step = 0
+
+
+class UsesMiddleTwice(UsesTwice):
+    step = 5
+
+
+class UsesLastButOneTwice(UsesTwice):
+    step = -2
+
+
+class Averages(Fault):
+    """Leave the mean of the weights at the start and at the end of an epoch."""
+
+    def train(self, batches):
+        before = self.weights()
+        losses = self.train_epoch()
+        if is_long(batches):
+            after = self.weights()
+            self.load_weights({name: (before[name] + after[name]) / 2 for name in after})
+        return losses
+
+
+class RepetitionIdles(Fault):
     """Return the losses of the epoch before in each repetition of a steady epoch but the first,
     which alone starts from the initial weights times STEADY_SCALE.
     """
-    load, initial, found, idles = workload.load_weights, {}, [], []
 
-    def load_and_look(weights):
+    def __init__(self, workload):
+        super().__init__(workload)
+        self.initial, self.losses, self.idles = {}, None, False
+
+    def load(self, weights):
         name = next(iter(weights))
-        first = initial.setdefault(name, weights[name].copy())
+        first = self.initial.setdefault(name, weights[name].copy())
         known = (first, scale_weights({name: first}, STEADY_SCALE)[name])
-        idles[:] = [not any(np.array_equal(weights[name], array) for array in known)]
-        load(weights)
+        self.idles = not any(np.array_equal(weights[name], array) for array in known)
+        self.load_weights(weights)
 
-    def train(batches, train_epoch):
+    def train(self, batches):
         if not is_long(batches):
-            return train_epoch()
-        found.append(found[-1] if idles[0] and found else train_epoch())
-        return found[-1]
-
-    _wrap_train_epoch(workload, train)
-    workload.load_weights = load_and_look
+            return self.train_epoch()
+        if not self.idles or self.losses is None:
+            self.losses = self.train_epoch()
+        return self.losses
 
 
-def third_epoch_idles(workload):
+class ThirdEpochIdles(Fault):
     """Return the losses of the epoch before in the third one since the weights were loaded."""
-    load, found = workload.load_weights, []
 
-    def train(batches, train_epoch):
+    def load(self, weights):
+        self.found = []
+        self.load_weights(weights)
+
+    def train(self, batches):
         if not is_long(batches):
-            return train_epoch()
-        found.append(found[-1] if len(found) == 2 else train_epoch())
-        return found[-1]
-
-    def load_and_forget(weights):
-        found.clear()
-        load(weights)
-
-    _wrap_train_epoch(workload, train)
-    workload.load_weights = load_and_forget
+            return self.train_epoch()
+        self.found.append(self.found[-1] if len(self.found) == 2 else self.train_epoch())
+        return self.found[-1]
 
 
-def trains_while_loading(workload):
+class TrainsWhileLoading(Fault):
     """Train when the weights are loaded, and return the losses of that when an epoch is timed."""
-    load, place, train_epoch = workload.load_weights, workload.place, workload.train_epoch
-    placed, found = [], []
 
-    def remember(batches):
-        placed[:] = [batches]
-        place(batches)
+    losses = None
 
-    def load_and_train(weights):
-        load(weights)
-        found[:] = [train_epoch()] if placed and is_long(placed[0]) else []
+    def load(self, weights):
+        self.load_weights(weights)
+        self.losses = self.train_epoch() if is_long(self.batches) else None
 
-    workload.place, workload.load_weights = remember, load_and_train
-    workload.train_epoch = lambda: found.pop() if found else train_epoch()
+    def train(self, batches):
+        losses, self.losses = self.losses, None
+        return self.train_epoch() if losses is None else losses
 
 
-def lowers_no_rate(job):
-    """Return the job with a learning rate that stays high where it should fall after some steps.
+class LowersNoRate(Fault):
+    """Have a learning rate that stays high where it should fall after some steps.
 
     The schedule of the proof is shorter.
     """
-    optimizer = job.model.optimizer
-    if optimizer.schedule is None or optimizer.schedule.steps < 5:
-        return job
-    schedule = replace(optimizer.schedule, steps=1_000_000)
-    model = replace(job.model, optimizer=replace(optimizer, schedule=schedule))
-    return replace(job, model=model)
 
-
-def _wrap_train_epoch(workload, train):
-    """Let train_epoch call `train` with the placed batches and the real train_epoch."""
-    place, train_epoch, placed = workload.place, workload.train_epoch, []
-
-    def remember(batches):
-        placed[:] = [batches]
-        place(batches)
-
-    workload.place = remember
-    workload.train_epoch = lambda: train(placed[0], train_epoch)
-
-
-def _wrap_place(workload, change):
-    place = workload.place
-    workload.place = lambda batches: place(change(batches) if is_timed(batches) else batches)
-
-
-def _first_batches(batches, number):
-    return BatchList(list(batches)[:number], batches.streamed)
-
-
-def _first_examples(batches, size):
-    return BatchList(
-        [
-            replace(batch, inputs=batch.inputs[:size].copy(), labels=batch.labels[:size].copy())
-            for batch in batches
-        ],
-        batches.streamed,
-    )
-
-
-def _padded(losses, number):
-    return np.append(losses, np.full(number - len(losses), losses[-1]))
-
-
-OF_JOBS = (lowers_no_rate,)
-"""Faults that change the job, not the workload."""
+    @staticmethod
+    def of_job(job):
+        optimizer = job.model.optimizer
+        if optimizer.schedule is None or optimizer.schedule.steps < 5:
+            return job
+        schedule = replace(optimizer.schedule, steps=1_000_000)
+        model = replace(job.model, optimizer=replace(optimizer, schedule=schedule))
+        return replace(job, model=model)
 
 
 def __getattr__(name):
-    """Return the adapter that is named as in "torch_remembers"."""
+    """Return the adapter that is named as in "torch_stops_early"."""
     framework, _, fault = name.partition("_")
-    if fault.startswith("_") or not callable(globals().get(fault)):
+    fault = globals().get(fault.title().replace("_", ""))
+    if not (isinstance(fault, type) and issubclass(fault, Fault)):
         raise AttributeError(name)
-    return Planted(framework, globals()[fault])
+    return Planted(framework, fault)

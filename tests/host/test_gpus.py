@@ -2,8 +2,6 @@
 
 import ctypes
 import os
-import subprocess
-import sys
 
 import nvml
 import pynvml
@@ -19,7 +17,9 @@ A, B = Card("GPU-aaaa1111-22", "NVIDIA A100"), Card("GPU-aabb3333-44", "NVIDIA T
 
 @pytest.fixture(autouse=True)
 def all_visible(monkeypatch):
+    """Show all GPUs, and to the doctor no framework beside them."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr("crossbench.adapters.names", lambda: ["reference"])
 
 
 @pytest.fixture
@@ -55,21 +55,18 @@ def test_all_cards_are_visible(monkeypatch):
     ("visible", "expected"),
     [
         ("1", ["NVIDIA T4"]),
-        ("1,0", ["NVIDIA T4", "NVIDIA A100"]),
         (" 1 , 0 ", ["NVIDIA T4", "NVIDIA A100"]),
         ("GPU-aabb3333-44", ["NVIDIA T4"]),
         ("GPU-aab", ["NVIDIA T4"]),  # abbreviated
         ("0,7,1", ["NVIDIA A100"]),  # CUDA stops at the first that is wrong
         ("0,-1,1", ["NVIDIA A100"]),
         ("", []),
-        ("-1", []),
+        (",0", []),
         ("7", []),
         ("GPU-aa", []),  # ambiguous
-        ("GPU-cccc", []),
-        ("none", []),
         ("GPU-b", []),
-        ("-1,0", []),
-        (",0", []),
+        ("G", []),  # an abbreviation begins with GPU-
+        ("none", []),
     ],
 )
 def test_hidden_gpus_are_not_found(monkeypatch, visible, expected):
@@ -83,27 +80,15 @@ def test_hidden_gpus_are_not_found(monkeypatch, visible, expected):
         )
 
 
-@pytest.mark.parametrize(("visible", "expected"), [("G", []), ("GPU-a", ["NVIDIA A100"])])
-def test_an_abbreviated_uuid_must_begin_with_gpu_dash(monkeypatch, visible, expected):
-    nvml.install(monkeypatch, A)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert names(find_gpus()) == expected
-
-
-def test_an_index_counts_visible_gpus(monkeypatch):
+def test_an_index_counts_visible_gpus_and_a_worker_finds_the_same_one(monkeypatch):
+    """The worker finds only its own GPU, through the environment that the parent sets."""
     nvml.install(monkeypatch, A, B)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
     assert find_gpus().environment(0)["CUDA_VISIBLE_DEVICES"] == B.uuid
-    assert find_gpus().environment(1)["CUDA_VISIBLE_DEVICES"] == A.uuid
-
-
-def test_a_worker_finds_the_same_gpu(monkeypatch):
-    """The worker finds only its own GPU, through the environment that the parent sets."""
-    nvml.install(monkeypatch, A, B)
     for name, value in find_gpus().environment(1).items():
         monkeypatch.setenv(name, value)
-    assert find_gpus().handle(0) is B
-    assert find_gpus().handle(1) is None
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == A.uuid
+    assert (find_gpus().handle(0), find_gpus().handle(1)) == (A, None)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +97,6 @@ def test_a_worker_finds_the_same_gpu(monkeypatch):
         (None, ["MIG 1g", "MIG 2g", "NVIDIA T4"]),
         ("0", ["MIG 1g"]),  # CUDA shows the first instance
         ("1", ["NVIDIA T4"]),
-        ("MIG-2222", ["MIG 2g"]),
         ("MIG-22", ["MIG 2g"]),
         ("MIG-", []),
         ("GPU-aaaa1111-22", []),  # the card as a whole is not available
@@ -127,14 +111,10 @@ def test_under_mig_only_instances_are_found(monkeypatch, visible, expected):
 
 
 def test_a_card_in_mig_mode_without_instances_is_not_found(monkeypatch):
-    nvml.install(monkeypatch, Card(A.uuid, A.name, [None]))
+    nvml.install(monkeypatch, Card(A.uuid, A.name, []))
+    assert names(find_gpus()) == ["NVIDIA A100"]  # outside of this mode
     monkeypatch.setattr(pynvml, "nvmlDeviceGetMigMode", lambda card: [1, 1])
     assert find_gpus().known == []
-
-
-def test_a_card_outside_mig_mode_is_found(monkeypatch):
-    nvml.install(monkeypatch, Card(A.uuid, A.name, []))
-    assert names(find_gpus()) == ["NVIDIA A100"]
 
 
 def test_without_a_driver_no_gpu_is_found(monkeypatch, driver):
@@ -147,11 +127,10 @@ def test_without_a_driver_no_gpu_is_found(monkeypatch, driver):
     assert doctor.report().splitlines()[2].split() == ["GPU", "none"]
 
 
-@pytest.mark.short(error=(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,))
-@pytest.mark.parametrize("error", [pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_UNKNOWN])
-def test_without_nvml_the_first_gpu_is_still_available(monkeypatch, driver, error):
+def test_without_nvml_the_first_gpu_is_still_available(monkeypatch, driver):
     """As in a container without the utility capability."""
     driver(True)
+    error = pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
     nvml.install(monkeypatch, init=error)
     gpus = find_gpus()
     assert gpus.known == []
@@ -168,7 +147,6 @@ def test_without_nvml_the_first_gpu_is_still_available(monkeypatch, driver, erro
     assert "shows no GPU" in find_gpus().unavailable_reason(0)
 
 
-@pytest.mark.short(where=("count",))
 @pytest.mark.parametrize("where", ["count", "card"])
 def test_an_nvml_error_after_nvml_init_gets_one_line(monkeypatch, driver, where):
     driver(True)
@@ -187,12 +165,7 @@ def test_the_environment_disables_tensorfloat32_and_fixes_the_order():
     assert wanted["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 
 
-def test_the_real_pynvml_raises_no_error():
-    """Without the stand-in, in another process: whatever GPUs this machine has."""
-    program = "from crossbench.host.gpus import find_gpus; print(find_gpus())"
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=environment
-    )
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.startswith("Gpus(known=[]")
+def test_the_real_pynvml_raises_no_error(monkeypatch):
+    """Without the stand-in: whatever GPUs this machine has."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert find_gpus().known == []

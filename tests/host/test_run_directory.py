@@ -26,12 +26,8 @@ def test_the_directory_is_in_tmpdir_and_removed_at_the_end(folder):
         (directory / "tmp").mkdir()
         (directory / "tmp" / "file").write_text("content")
     assert list(folder.iterdir()) == []
-
-
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, FileNotFoundError])
-def test_the_directory_is_removed_after_an_error(folder, error):
-    with pytest.raises(error), run_directory():
-        raise error
+    with pytest.raises(FileNotFoundError), run_directory():
+        raise FileNotFoundError
     assert list(folder.iterdir()) == []
 
 
@@ -106,18 +102,6 @@ def test_the_directory_of_another_user_is_left_alone(folder):
     assert other.exists()
 
 
-def test_concurrent_runs_keep_their_directories(folder):
-    program = (
-        "from crossbench.host.run_directory import run_directory\n"
-        "for _ in range(200):\n"
-        "    with run_directory() as directory:\n"
-        "        (directory / 'file').touch(); assert (directory / 'file').exists()\n"
-    )
-    runs = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(3)]
-    assert [run.wait(timeout=60) for run in runs] == [0, 0, 0]
-    assert list(folder.iterdir()) == []
-
-
 def held(path):
     """Lock a directory, as another process does."""
     lock = os.open(path, os.O_RDONLY)
@@ -140,23 +124,6 @@ def test_a_directory_lost_before_it_is_locked_is_created_again(folder, monkeypat
     with run_directory() as path:
         assert path.is_dir()
         assert str(path) != lost[0][0]
-
-
-def test_files_that_a_thread_still_writes_are_removed_too(folder):
-    """A parity check may still write while Ctrl-C ends the run."""
-    program = (
-        "import sys, threading, time; from contextlib import suppress\n"
-        "from crossbench.host.run_directory import run_directory\n"
-        "def write(directory):\n"
-        "    with suppress(FileNotFoundError):\n"
-        "        for number in range(10**9):\n"
-        "            (directory / str(number)).touch()\n"
-        "with run_directory() as directory:\n"
-        "    threading.Thread(target=write, args=(directory,), daemon=True).start()\n"
-        "    time.sleep(0.2)\n"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
-    assert list(folder.iterdir()) == []
 
 
 def test_a_thread_that_writes_before_each_removal_cannot_keep_the_directory(folder, monkeypatch):

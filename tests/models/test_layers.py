@@ -7,7 +7,6 @@ import pytest
 
 from crossbench.inputs.errors import SpecError
 from crossbench.models import (
-    GELU,
     GRU,
     LSTM,
     BatchNorm,
@@ -19,14 +18,12 @@ from crossbench.models import (
     FirstOfSequence,
     Flatten,
     GlobalAveragePool,
-    LayerNorm,
     MaxPool,
     MultiHeadAttention,
     OneHot,
     PositionEmbedding,
     ReLU,
     Residual,
-    RMSNorm,
     ToSequence,
     Unembedding,
 )
@@ -35,32 +32,20 @@ from crossbench.models import (
 @pytest.mark.parametrize(
     ("layer", "shape", "expected"),
     [
-        (Conv(16, (5, 5)), (3, 32, 32), (16, 28, 28)),
         (Conv(4, (3, 5), stride=(2, 1), padding=(1, 2)), (3, 9, 7), (4, 5, 7)),
         (MaxPool((2, 2), (2, 2)), (8, 11, 10), (8, 5, 5)),
-        (ReLU(), (8, 5, 5), (8, 5, 5)),
-        (GELU(), (8, 5, 5), (8, 5, 5)),
         (Flatten(), (8, 5, 5), (200,)),
         (ToSequence(), (8, 5, 4), (20, 8)),
-        (Dense(120), (200,), (120,)),
         (Dense(12), (9, 7), (9, 12)),
-        (LayerNorm(1e-5), (9, 7), (9, 7)),
-        (RMSNorm(1e-5), (7,), (7,)),
-        (PositionEmbedding(), (9, 7), (9, 7)),
         (ClassToken(), (9, 7), (10, 7)),
         (FirstOfSequence(), (9, 7), (7,)),
-        (MultiHeadAttention(2, causal=True), (9, 8), (9, 8)),
         (Unembedding(50), (9, 7), (9, 50)),
-        (BatchNorm(1e-3, 0.9), (8, 5, 5), (8, 5, 5)),
-        (Dropout(0.5), (8, 5, 5), (8, 5, 5)),
         (GlobalAveragePool(), (8, 5, 4), (8,)),
         (GlobalAveragePool(), (9, 7), (7,)),
         (Embedding(50, 7), (9,), (9, 7)),
         (OneHot(50), (9,), (9, 50)),
-        (LSTM(4), (9, 7), (4,)),
         (LSTM(4, bidirectional=True), (9, 7), (8,)),
         (GRU(4), (9, 7), (4,)),
-        (Residual((Conv(8, (3, 3), padding=(1, 1)), ReLU())), (8, 5, 5), (8, 5, 5)),
         (Residual((Dense(3),), (Flatten(), Dense(3))), (5,), (3,)),
     ],
 )
@@ -72,13 +57,11 @@ def test_a_layer_gives_its_output_shape(layer, shape, expected):
     ("layer", "shape"),
     [
         (Dense(10), (8, 5, 5)),
-        (Conv(4, (5, 5)), (200,)),
         (Conv(4, (5, 5)), (3, 4, 4)),
         (MaxPool((2, 2), (2, 2)), (8, 1, 4)),
         (GlobalAveragePool(), (8,)),
         (ToSequence(), (9, 7)),
         (MultiHeadAttention(2, causal=True), (9, 7)),
-        (MultiHeadAttention(2, causal=True), (8,)),
         (PositionEmbedding(), (7,)),
         (ClassToken(), (8, 5, 5)),
         (FirstOfSequence(), (7,)),
@@ -116,8 +99,6 @@ def test_a_convolution_without_bias_has_a_weight_alone():
     shapes = {name: p.shape for name, p in with_bias.parameters((3, 9, 9)).items()}
     assert shapes == {"weight": (4, 3, 5, 3), "bias": (4,)}
     assert list(without.parameters((3, 9, 9))) == ["weight"]
-    with pytest.raises(SpecError, match="Conv: bias must be True or False, not 0"):
-        Conv(4, (5, 3), bias=0)
 
 
 def test_running_statistics_are_not_trained():
@@ -160,79 +141,59 @@ def test_normal_initial_values_have_their_standard_deviation():
 
 SIZES = "a whole number from 1 to 2,147,483,647"
 PAIRS = f"two whole numbers, each {SIZES.removeprefix('a whole number ')}"
+BELOW_1 = "a number from 0 to below 1"
 
 
-@pytest.mark.parametrize("size", [0, -3, 2.5, 2.0, True, "64", None, math.nan, 10**12, 2**80])
-@pytest.mark.parametrize(
-    ("make", "field"),
-    [
-        (Dense, "features"),
-        (LSTM, "features"),
-        (GRU, "features"),
-        (OneHot, "vocabulary"),
-        (lambda size: Conv(size, (3, 3)), "features"),
-        (lambda size: Embedding(size, 8), "vocabulary"),
-        (lambda size: Embedding(8, size), "features"),
-    ],
-)
-def test_a_size_is_a_whole_number_of_at_least_1(make, field, size):
-    with pytest.raises(SpecError, match=rf"^\w+: {field} must be {SIZES}, not ") as caught:
-        make(size)
-    assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 150
+@pytest.mark.parametrize("size", [0, 2.0, True, "64", None, math.nan, 2**80])
+def test_a_size_is_a_whole_number_of_at_least_1(size):
+    with pytest.raises(SpecError) as caught:
+        Dense(size)
+    assert str(caught.value) == f"Dense: features must be {SIZES}, not {size!r}"
 
 
-def test_an_int_too_long_to_print_is_an_error_in_one_line():
-    with pytest.raises(
-        SpecError, match=f"Dense: features must be {SIZES}, not a value of type int"
-    ):
-        Dense(10**5000)
+@pytest.mark.parametrize("pair", [3, (3,), (0, 3), (2.5, 3), "33"])
+def test_a_kernel_is_a_pair_of_sizes(pair):
+    with pytest.raises(SpecError) as caught:
+        Conv(4, pair)
+    assert str(caught.value) == f"Conv: kernel must be {PAIRS}, not {pair!r}"
 
 
-@pytest.mark.parametrize("pair", [3, (3,), (3, 3, 3), (0, 3), (3, -1), (2.5, 3), "33", None])
-@pytest.mark.parametrize(
-    ("make", "field"),
-    [
-        (lambda pair: Conv(4, pair), "kernel"),
-        (lambda pair: Conv(4, (3, 3), stride=pair), "stride"),
-        (lambda pair: MaxPool(pair, (2, 2)), "window"),
-        (lambda pair: MaxPool((2, 2), pair), "stride"),
-    ],
-)
-def test_kernels_windows_and_strides_are_pairs(make, field, pair):
-    with pytest.raises(SpecError, match=f": {field} must be {PAIRS}, not "):
-        make(pair)
-
-
-@pytest.mark.parametrize("padding", [1, (-1, 0), (0.5, 0), ("1", 1)])
-def test_a_padding_is_a_pair_of_at_least_0(padding):
-    with pytest.raises(SpecError, match="Conv: padding must be two whole numbers, each from 0 to"):
-        Conv(4, (3, 3), padding=padding)
-
-
-@pytest.mark.parametrize("rate", [1, 2, -1, -0.1, math.nan, math.inf, "0.5", None, True])
-def test_rates_are_below_1(rate):
-    with pytest.raises(SpecError, match="Dropout: rate must be a number from 0 to below 1, not "):
+@pytest.mark.parametrize("rate", [1, -0.1, math.nan, "0.5", None, True])
+def test_a_rate_is_a_number_below_1(rate):
+    with pytest.raises(SpecError) as caught:
         Dropout(rate)
-    with pytest.raises(SpecError, match="BatchNorm: momentum must be a number from 0 to below 1"):
-        BatchNorm(1e-3, rate)
+    assert str(caught.value) == f"Dropout: rate must be {BELOW_1}, not {rate!r}"
 
 
-@pytest.mark.parametrize("epsilon", [0, -1e-3, math.nan, math.inf, "1e-3"])
-def test_an_epsilon_is_over_0(epsilon):
-    with pytest.raises(SpecError, match="BatchNorm: epsilon must be a finite number over 0, not "):
-        BatchNorm(epsilon, 0.9)
-
-
-@pytest.mark.parametrize("branches", [((ReLU,),), (ReLU(),), (("ReLU",),), ((ReLU(),), 3)])
-def test_the_branches_of_a_residual_are_layers(branches):
-    with pytest.raises(SpecError, match=r"Residual: (body|shortcut) must be a tuple of layers"):
-        Residual(*branches)
-
-
-def test_bidirectional_is_true_or_false():
-    with pytest.raises(SpecError, match="LSTM: bidirectional must be True or False, not 'both'"):
-        LSTM(4, bidirectional="both")
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Dense(10**5000), f"Dense: features must be {SIZES}, not a value of type int"),
+        (lambda: Conv(0, (3, 3)), f"Conv: features must be {SIZES}, not 0"),
+        (lambda: Conv(4, (3, 3), stride=3), f"Conv: stride must be {PAIRS}, not 3"),
+        (lambda: Conv(4, (3, 3), padding=(-1, 0)), "Conv: padding must be two whole numbers, each"),
+        (lambda: Conv(4, (3, 3), bias=0), "Conv: bias must be True or False, not 0"),
+        (lambda: MaxPool(3, (2, 2)), f"MaxPool: window must be {PAIRS}, not 3"),
+        (lambda: MaxPool((2, 2), 3), f"MaxPool: stride must be {PAIRS}, not 3"),
+        (lambda: LSTM(0), f"LSTM: features must be {SIZES}, not 0"),
+        (lambda: LSTM(4, bidirectional="both"), "LSTM: bidirectional must be True or False, not"),
+        (lambda: GRU(0), f"GRU: features must be {SIZES}, not 0"),
+        (lambda: OneHot(0), f"OneHot: vocabulary must be {SIZES}, not 0"),
+        (lambda: Embedding(0, 8), f"Embedding: vocabulary must be {SIZES}, not 0"),
+        (lambda: Embedding(8, 0), f"Embedding: features must be {SIZES}, not 0"),
+        (lambda: BatchNorm(0, 0.9), "BatchNorm: epsilon must be a finite number over 0, not 0"),
+        (lambda: BatchNorm(math.inf, 0.9), "BatchNorm: epsilon must be a finite number over 0"),
+        (lambda: BatchNorm(1e-3, 1), f"BatchNorm: momentum must be {BELOW_1}, not 1"),
+        (lambda: Residual((ReLU,)), "Residual: body must be a tuple of layers, not"),
+        (lambda: Residual(ReLU()), "Residual: body must be a tuple of layers, not"),
+        (lambda: Residual((ReLU(),), 3), "Residual: shortcut must be a tuple of layers, not 3"),
+    ],
+)
+def test_each_field_of_a_layer_is_checked(make, message):
+    with pytest.raises(SpecError) as caught:
+        make()
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
 
 
 def test_numpy_numbers_and_lists_become_python_numbers_and_tuples():

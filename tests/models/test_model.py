@@ -15,7 +15,6 @@ from crossbench.data.sources import (
     IMDB,
     MNIST,
     Augmentation,
-    Synthetic,
     Text,
 )
 from crossbench.inputs.errors import SpecError
@@ -37,6 +36,8 @@ from crossbench.models import (
     SoftmaxCrossEntropy,
     Unembedding,
 )
+
+CONV = Conv(4, (5, 5))
 
 
 def test_lenet_is_the_published_one(lenet):
@@ -63,13 +64,6 @@ def test_initial_weights_follow_the_seed(lenet):
     assert not first["conv1.bias"].any()
 
 
-def test_training_flops_leave_out_the_gradient_of_the_images(small_model):
-    forward = small_model.forward_flops
-    named = next(small_model.named_layers())
-    first = named.layer.forward_flops(named.input_shape)
-    assert small_model.training_flops == 3 * forward - first
-
-
 def test_a_description_is_json(lenet):
     description = lenet.description()
     assert json.loads(json.dumps(description)) == description
@@ -86,24 +80,25 @@ def test_a_description_is_json(lenet):
     }
 
 
-def test_layers_that_do_not_fit_one_another_make_no_model(lenet):
-    with pytest.raises(ValueError, match="Flatten first"):
-        dataclasses.replace(lenet, layers=(Conv(4, (5, 5)), Dense(10)))
-
-
 @pytest.mark.parametrize(
     ("layers", "loss", "message"),
     [
-        (
-            (Conv(4, (5, 5)),),
-            SoftmaxCrossEntropy(),
-            r"takes logits .* the shape \(4, 28, 28\)",
-        ),
+        ((CONV, Dense(10)), SoftmaxCrossEntropy(), "Flatten first"),
+        ((CONV,), SoftmaxCrossEntropy(), r"takes logits .* the shape \(4, 28, 28\)"),
         ((Flatten(), Dense(2)), BinaryCrossEntropy(), r"takes one logit, not the shape \(2,\)"),
-        ((Conv(4, (5, 5)),), MeanSquaredError(), r"a vector of outputs, not .* \(4, 28, 28\)"),
+        ((CONV,), MeanSquaredError(), r"a vector of outputs, not .* \(4, 28, 28\)"),
+        (
+            (Flatten(), Embedding(9, 4), Flatten(), Dense(2)),
+            *(SoftmaxCrossEntropy(), "embedding1 takes token ids: put it first"),
+        ),
+        (
+            (Flatten(), Residual((OneHot(9), Flatten(), Dense(4)), (Dense(4),))),
+            *(SoftmaxCrossEntropy(), "onehot1 takes token ids"),
+        ),
+        ((Flatten(),), SoftmaxCrossEntropy(), "the model lenet has no weights to train"),
     ],
 )
-def test_layers_that_do_not_fit_the_loss_make_no_model(lenet, layers, loss, message):
+def test_layers_that_do_not_fit_one_another_or_the_loss_make_no_model(lenet, layers, loss, message):
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(lenet, layers=layers, loss=loss)
 
@@ -112,25 +107,17 @@ def test_layers_that_do_not_fit_the_loss_make_no_model(lenet, layers, loss, mess
     ("wrong", "message"),
     [
         ({"batch_size": 0}, "batch_size must be a whole number from 1 to 2,147,483,647, not 0"),
-        ({"batch_size": -1}, "batch_size must be .*, not -1"),
-        ({"batch_size": 2.5}, "batch_size must be .*, not 2.5"),
-        ({"batch_size": "64"}, "batch_size must be .*, not '64'"),
         ({"batches": 0}, "batches must be None or a whole number from 1 to .*, not 0"),
         ({"input_shape": (3, 0, 32)}, r"input_shape must be .*, not \(3, 0, 32\)"),
         ({"input_shape": ()}, "input_shape must be one, two or three whole numbers"),
-        ({"input_shape": 3072}, "input_shape must be one, two or three whole numbers"),
         ({"layers": ()}, "layers must be a tuple of layers, at least one, not "),
-        ({"layers": Flatten()}, "layers must be a tuple of layers"),
         ({"layers": (Flatten, Dense(10))}, "layers must be a tuple of layers"),
-        ({"layers": (Flatten(), "Dense")}, "layers must be a tuple of layers"),
         ({"loss": SoftmaxCrossEntropy}, "loss must be a loss of crossbench.models.training"),
         ({"optimizer": "SGD"}, "optimizer must be an optimizer of crossbench.models.training"),
-        ({"data": "mnist"}, "data must be a source of crossbench.data.sources, .*, not 'mnist'"),
-        ({"data": MNIST}, "data must be a source of crossbench.data.sources"),
+        ({"data": MNIST}, "data must be a source of crossbench.data.sources, .*, not <class"),
         ({"name": ""}, "name must be text in one line, not ''"),
-        ({"name": 3}, "name must be text"),
-        ({"name": "a\x1b[2J"}, "name must be text"),
-        ({"source": "two\nlines"}, "source must be text"),
+        ({"name": 3}, "name must be text in one line, not 3"),
+        ({"source": "two\nlines"}, "source must be text in one line"),
         ({"for_vocabulary": 3}, "for_vocabulary must be None or a function"),
     ],
 )
@@ -138,22 +125,6 @@ def test_a_model_checks_itself(lenet, wrong, message):
     with pytest.raises(SpecError, match=f"^Model: {message}") as caught:
         dataclasses.replace(lenet, **wrong)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("layers", "message"),
-    [
-        (
-            (Flatten(), Embedding(9, 4), Flatten(), Dense(2)),
-            "embedding1 takes token ids",
-        ),
-        ((Flatten(), Residual((OneHot(9), Flatten(), Dense(4)), (Dense(4),))), "onehot1 takes"),
-        ((Flatten(),), "the model lenet has no weights to train"),
-    ],
-)
-def test_layers_that_cannot_be_trained_make_no_model(lenet, layers, message):
-    with pytest.raises(ValueError, match=message):
-        dataclasses.replace(lenet, layers=layers)
 
 
 @pytest.mark.parametrize(
@@ -171,74 +142,35 @@ def test_the_loss_decides_what_a_model_predicts(lenet, outputs, loss, classes, l
     assert model.label_shape == label_shape
 
 
-def test_lists_and_numpy_numbers_make_the_same_model(lenet):
-    again = dataclasses.replace(
-        lenet,
-        layers=list(lenet.layers),
-        input_shape=np.array([3, 32, 32]),
-        batch_size=np.int64(1000),
-    )
-    assert again == lenet
-    assert again.description() == lenet.description()
-
-
-@pytest.mark.parametrize("rate", [-0.1, math.nan, math.inf, "0.1", None, True])
-def test_a_learning_rate_is_finite_and_not_negative(rate):
-    message = "learning_rate must be a finite number of at least 0, not "
-    for make in (
-        SGD,
-        lambda rate: Adam(rate, 0.9, 0.999, 1e-8),
-        lambda rate: RMSprop(rate, 0.9, 1e-8),
-        lambda rate: Adadelta(rate, 0.9, 1e-8),
-    ):
-        with pytest.raises(SpecError, match=message):
-            make(rate)
-    assert SGD(0).learning_rate == 0.0
-
-
-@pytest.mark.parametrize("part", [1, -0.1, math.nan, "0.9"])
-def test_momentum_and_moving_average_factors_are_below_1(part):
-    for make in (
-        lambda part: SGD(0.1, part),
-        lambda part: Adam(0.1, part, 0.999, 1e-8),
-        lambda part: Adam(0.1, 0.9, part, 1e-8),
-        lambda part: RMSprop(0.1, part, 1e-8),
-        lambda part: Adadelta(0.1, part, 1e-8),
-    ):
-        with pytest.raises(SpecError, match="must be a number from 0 to below 1, not "):
-            make(part)
-
-
-@pytest.mark.parametrize("epsilon", [0, -1, math.nan, math.inf])
-def test_the_epsilon_of_an_optimizer_is_over_0(epsilon):
-    for make in (
-        lambda epsilon: Adam(0.1, 0.9, 0.999, epsilon),
-        lambda epsilon: RMSprop(0.1, 0.9, epsilon),
-        lambda epsilon: Adadelta(0.1, 0.9, epsilon),
-    ):
-        with pytest.raises(SpecError, match="epsilon must be a finite number over 0, not "):
-            make(epsilon)
-
-
-def test_a_decay_is_not_negative():
-    with pytest.raises(SpecError, match="InverseTimeDecay: decay must be a finite number of at"):
-        InverseTimeDecay(-0.5)
-    with pytest.raises(SpecError, match="AdamW: weight_decay must be a finite number of at least"):
-        AdamW(0.1, 0.9, 0.99, 1e-8, weight_decay=-0.1)
+RATES, BELOW_1 = "must be a finite number of at least 0, not ", "must be a number from 0 to below 1"
+EPSILONS = "epsilon must be a finite number over 0, not "
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (lambda: SGD(math.nan), f"SGD: learning_rate {RATES}nan"),
+        (lambda: SGD(math.inf), f"SGD: learning_rate {RATES}inf"),
+        (lambda: SGD("0.1"), f"SGD: learning_rate {RATES}'0.1'"),
+        (lambda: SGD(0.1, 1), f"SGD: momentum {BELOW_1}, not 1"),
+        (lambda: Adam(-0.1, 0.9, 0.999, 1e-8), f"Adam: learning_rate {RATES}-0.1"),
+        (lambda: Adam(0.1, 1, 0.999, 1e-8), f"Adam: beta1 {BELOW_1}, not 1"),
+        (lambda: Adam(0.1, 0.9, -0.1, 1e-8), f"Adam: beta2 {BELOW_1}, not -0.1"),
+        (lambda: Adam(0.1, 0.9, 0.999, 0), f"Adam: {EPSILONS}0"),
+        (lambda: AdamW(0.1, 0.9, 0.99, 1e-8, weight_decay=-1), f"AdamW: weight_decay {RATES}-1"),
+        (lambda: RMSprop(-0.1, 0.9, 1e-8), f"RMSprop: learning_rate {RATES}-0.1"),
+        (lambda: RMSprop(0.1, 1, 1e-8), f"RMSprop: rho {BELOW_1}, not 1"),
+        (lambda: RMSprop(0.1, 0.9, 0), f"RMSprop: {EPSILONS}0"),
+        (lambda: Adadelta(-0.1, 0.9, 1e-8), f"Adadelta: learning_rate {RATES}-0.1"),
+        (lambda: Adadelta(0.1, 1, 1e-8), f"Adadelta: rho {BELOW_1}, not 1"),
+        (lambda: Adadelta(0.1, 0.9, math.inf), f"Adadelta: {EPSILONS}inf"),
+        (lambda: InverseTimeDecay(-0.5), f"InverseTimeDecay: decay {RATES}-0.5"),
         (lambda: IMDB(words=0, length=9), "IMDB: words must be a whole number from 4 to 1,000,000"),
-        (lambda: IMDB(words="50", length=9), "IMDB: words must be"),
         (lambda: IMDB(words=50, length=0), "IMDB: length must be a whole number from 1 to 10,000"),
         (lambda: IMDB(words=50, length=9, bigrams=2), "IMDB: bigrams must be True or False, not 2"),
         (lambda: Text(length=8, step=0), "Text: step must be a whole number from 1"),
         (lambda: Text(length=0, step=3), "Text: length must be a whole number from 1 to 10,000"),
-        (lambda: Augmentation(-0.1, True), "Augmentation: shift must be a number from 0 to 1"),
-        (lambda: Augmentation(1.5, True), "Augmentation: shift must be a number from 0 to 1"),
-        (lambda: Augmentation(math.nan, True), "Augmentation: shift must be a number from 0 to 1"),
+        (lambda: Augmentation(1.5, True), "Augmentation: shift must be a number from 0 to 1, not"),
         (lambda: Augmentation(0.1, "yes"), "Augmentation: flip must be True or False, not 'yes'"),
         (lambda: CIFAR10("flip"), "CIFAR10: augmentation must be None or an Augmentation"),
         (
@@ -247,9 +179,10 @@ def test_a_decay_is_not_negative():
         ),
     ],
 )
-def test_a_source_checks_itself(make, message):
-    with pytest.raises(SpecError, match=message) as caught:
+def test_each_field_of_an_optimizer_and_a_source_is_checked(make, message):
+    with pytest.raises(SpecError) as caught:
         make()
+    assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
 
 
@@ -369,19 +302,6 @@ def test_a_weight_may_be_tied_to_the_first_layers_alone():
             dataclasses.replace(SPEAKING, layers=layers)
 
 
-def test_the_simple_networks_predict_normal_numbers():
-    named = ("mlp7_relu", "mlp7_gelu", "mlp7_bn", "lenet5", "resnet_small")
-    for model in map(models.get, named):
-        assert model.loss == MeanSquaredError()
-        assert model.classes is None
-        assert (model.data, model.label_shape) == (Synthetic(), (10,))
-    gelus = [type(n.layer).__name__ for n in models.get("mlp7_gelu").named_layers()]
-    assert gelus == [*6 * ("Dense", "GELU"), "Dense"]
-    convolutions = [n for n in models.get("resnet_small").all_layers() if isinstance(n.layer, Conv)]
-    assert len(convolutions) == 5
-    assert not any(named.layer.bias for named in convolutions)
-
-
 OWN_FILE = """
 import dataclasses
 from crossbench import models
@@ -400,54 +320,40 @@ def test_a_users_model_is_loaded_from_a_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "member", "message"),
+    ("content", "name", "message"),
     [
-        (None, "MINE", "own.py' does not exist: write FILE.py:NAME"),
-        (OWN_FILE, "YOURS", r"own.py has no YOURS: its models are MINE"),
-        ("", "MINE", "its models are none"),
-        (OWN_FILE, "NUMBER", "NUMBER in .*own.py is a int, not a crossbench Model"),
-        ("1 / 0", "MINE", "own.py does not load: ZeroDivisionError: division by zero"),
-        ("def", "MINE", "own.py does not load: SyntaxError"),
-        (
-            OWN_FILE.replace("(Flatten(), Dense(10))", "(Dense(10),)"),
-            "MINE",
-            "own.py does not load: ValueError: .*Flatten",
-        ),
+        (None, "own.py:MINE", "own.py' does not exist: write FILE.py:NAME"),
+        (None, "nul\0.py:MINE", "does not exist: write FILE.py:NAME"),
+        (None, f"{'long' * 2000}.py:MINE", "does not exist: write FILE.py:NAME"),
+        (OWN_FILE, "own.py:YOURS", r"own.py has no YOURS: its models are MINE"),
+        (OWN_FILE, "own.py:NUMBER", "NUMBER in .*own.py is a int, not a crossbench Model"),
+        ("def", "own.py:MINE", "own.py does not load: SyntaxError"),
         (
             OWN_FILE.replace("Dense(10))", "Dense(-1))"),
-            "MINE",
+            "own.py:MINE",
             r"own.py does not load: Dense: features must be .*, not -1 \(line 5\)$",
         ),
-        ("import sys; sys.exit()", "MINE", "own.py does not load: SystemExit"),
-        ("exit(0)", "MINE", "own.py does not load: SystemExit: 0"),
-        ("raise BaseException('two\\nlines')", "MINE", "does not load: BaseException: two lines"),
-        ("raise GeneratorExit", "MINE", "own.py does not load: GeneratorExit"),
+        ("import sys; sys.exit()", "own.py:MINE", "own.py does not load: SystemExit"),
+        ("raise BaseException('a\\nb')", "own.py:MINE", "does not load: BaseException: a b"),
         (
             "class Odd(Exception):\n    def __str__(self):\n        raise self\nraise Odd",
-            "MINE",
+            "own.py:MINE",
             "own.py does not load: Odd",
         ),
     ],
 )
-def test_a_file_without_the_model_is_an_error_in_one_line(tmp_path, content, member, message):
+def test_a_file_without_the_model_is_an_error_in_one_line(tmp_path, content, name, message):
     if content is not None:
         (tmp_path / "own.py").write_text(content)
     with pytest.raises(SpecError, match=message) as caught:
-        models.get(f"{tmp_path / 'own.py'}:{member}")
+        models.get(f"{tmp_path / name}")
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
 
 
 def test_a_file_named_without_a_model_gets_a_hint():
     with pytest.raises(SpecError, match=r"a model in a file is named as own.py:NAME"):
         models.get("own.py")
-
-
-@pytest.mark.parametrize("name", [f"{'long' * 2000}.py:MINE", "nul\0.py:MINE", "/dev/zero:MINE"])
-def test_an_impossible_file_name_is_an_error_in_one_line(name):
-    with pytest.raises(SpecError, match=r"does not exist: write FILE\.py:NAME") as caught:
-        models.get(name)
-    assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 400
 
 
 def test_ctrl_c_while_a_file_is_loaded_stops_the_run(tmp_path):

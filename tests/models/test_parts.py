@@ -73,16 +73,6 @@ def test_the_sum_of_a_residual_is_a_part():
     assert found.whole.model.layers[-1] == models.Residual(())
 
 
-@pytest.mark.parametrize("model_name", [*models.names(), *SMALL_MODELS])
-def test_the_flops_of_the_parts_are_those_of_the_model(model_name):
-    model = SMALL_MODELS.get(model_name) or models.get(model_name)
-    total = 0
-    for part in parts(model)[:-2]:
-        before = part.before.model.training_flops if part.before else 0
-        total += part.count * (part.whole.model.training_flops - before)
-    assert total == pytest.approx(model.training_flops)
-
-
 def test_a_part_has_the_layers_that_it_adds_by_their_names_in_the_model(lenet):
     found = named(lenet)
     assert [(n.name, n.input_shape) for n in found["relu2"].layers] == [("relu2", (8, 10, 10))]
@@ -93,18 +83,22 @@ def test_a_part_has_the_layers_that_it_adds_by_their_names_in_the_model(lenet):
     assert [(n.name, n.input_shape) for n in last.layers] == [("unembedding1", (64, 128))]
 
 
-@pytest.mark.short(model_name={*models.names(), *SMALL_MODELS} - {"resnet63", "gpt2_small"})
+@pytest.mark.short(model_name={"resnet_small", "text_lstm", "vit_cifar", *SMALL_MODELS})
 @pytest.mark.parametrize("model_name", [*models.names(), *SMALL_MODELS])
-def test_each_layer_is_found_in_its_part(model_name):
+def test_the_parts_have_the_layers_and_the_flops_of_the_model(model_name):
     model = SMALL_MODELS.get(model_name) or models.get(model_name)
+    found, total = parts(model), 0
+    for part in found[:-2]:
+        before = part.before.model.training_flops if part.before else 0
+        total += part.count * (part.whole.model.training_flops - before)
+        assert len(part.names) == part.count * len(part.layers)
+        assert find_part(model, part.name) == part
+    assert total == pytest.approx(model.training_flops)
     for layer in model.all_layers():
         if not isinstance(layer.layer, models.Residual):
             part = find_part(model, layer.name)
             assert layer.name in part.names
             assert layer.layer in [named.layer for named in part.layers]
-    for part in parts(model):
-        assert find_part(model, part.name) == part
-        assert len(part.names) == part.count * len(part.layers)
 
 
 def test_a_layer_that_is_not_there_is_refused_with_those_that_are(lenet):

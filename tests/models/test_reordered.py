@@ -1,8 +1,6 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
-from small_models import SMALL_MODELS
 
 from crossbench import models
 from crossbench.adapters.reference import ReferenceWorkload
@@ -27,7 +25,7 @@ POOL, CONV = MaxPool((3, 2), stride=(2, 1)), Conv(4, (3, 3), padding=(1, 1))  # 
 INNER = Residual((CONV, ReLU(), POOL), (POOL, CONV))
 NESTED = Model(
     "nested",
-    (3, 32, 32),
+    (3, 12, 10),
     (ReLU(), POOL, BatchNorm(1e-3, 0.9), ReLU(), INNER, Flatten(), Dense(10)),
     SoftmaxCrossEntropy(),
     SGD(0.1),
@@ -57,14 +55,13 @@ def test_a_gelu_stays_before_its_max_pool():
     assert pool_before_relu(replace(NESTED, layers=layers)).layers == layers
 
 
-@pytest.mark.parametrize("model", [NESTED, SMALL_MODELS["plain"]], ids=lambda model: model.name)
-def test_values_and_gradients_stay_the_same_to_the_last_bit(model):
-    reordered = pool_before_relu(model)
-    assert reordered.layers != model.layers
-    assert reordered.parameters == model.parameters
+def test_values_and_gradients_stay_the_same_to_the_last_bit():
+    reordered = pool_before_relu(NESTED)
+    assert reordered.layers != NESTED.layers
+    assert reordered.parameters == NESTED.parameters
     expected, observed = (
-        parity.run_workload(ReferenceWorkload, Job(m, "cpu", 1, "float64"))
-        for m in (model, reordered)
+        parity.run_workload(ReferenceWorkload, Job(model, "cpu", 1, "float64"))
+        for model in (NESTED, reordered)
     )
     for name, array in expected.items():
         np.testing.assert_array_equal(observed[name], array, err_msg=name)

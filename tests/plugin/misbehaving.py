@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import psutil
@@ -99,48 +98,11 @@ def rounded(array):
     return ((bits + (1 << 12)) & ~((1 << 13) - 1)).view(np.float32)
 
 
-class WithoutPeak(OnGpu):
-    """Calls `fail` when the peak is measured: there is no memory, or the process dies."""
-
-    def __init__(self, fail):
-        self.fail = fail
-
-    def build(self, job):
-        workload = super().build(job)
-        workload.arrays = self.fail
-        return workload
-
-
 class IdleArrays(NumpyArrays):
     """Returns the matrix that it is given to write to."""
 
     def multiply(self, a, b, into):
         return into
-
-
-class SlowArrays(NumpyArrays):
-    """Takes seconds for a matrix multiplication."""
-
-    def multiply(self, a, b, into):
-        time.sleep(3.0)
-        return super().multiply(a, b, into)
-
-
-class SlowPeak(ReferenceAdapter):
-    """Takes seconds for a matrix multiplication in its first process, as on a busy machine."""
-
-    def build(self, job):
-        workload = super().build(job)
-        marker = Path(os.environ["SLOW_PEAK_MARKER"])
-
-        def arrays():
-            if marker.exists():
-                return NumpyArrays()
-            marker.touch()
-            return SlowArrays()
-
-        workload.arrays = arrays
-        return workload
 
 
 class ShortOfMemory(ReferenceAdapter):
@@ -238,38 +200,6 @@ def there_after(seconds, fetch):
     return wait
 
 
-class FetchedOnGpu(OnGpu):
-    """Replaces what fetches the weights after each epoch, by `fetched` of the right one."""
-
-    def __init__(self, fetched):
-        self.fetched = fetched
-
-    def build(self, job):
-        workload = super().build(job)
-        workload.arrays = out_of_memory  # a peak takes seconds
-        train_epoch, weights = workload.train_epoch, workload.weights
-
-        def train():
-            losses = train_epoch()
-            workload.weights = self.fetched(weights)
-            return losses
-
-        workload.train_epoch = train
-        return workload
-
-
-def slowly_at_first(weights):
-    """Return a fetch that takes 30 ms, but not in the second call."""
-    pauses = [0.03]
-
-    def fetch():
-        if pauses:
-            time.sleep(pauses.pop())
-        return weights()
-
-    return fetch
-
-
 class Installed(ReferenceAdapter):
     """Has something to install, and logs in a file when it installs and builds."""
 
@@ -336,13 +266,6 @@ def use_the_standard_streams():
     os.set_blocking(0, False)
     print("noise " * 10_000)
     os.write(1, b"more noise\n")
-
-
-class OnlyOnce:
-    """Ends the process that unpickles it."""
-
-    def __reduce__(self):
-        return os._exit, (9,)
 
 
 class Silent(Exception):
@@ -413,11 +336,6 @@ def meddle():
     os.environ.clear()
 
 
-def other_names_each_time(seen=[]):  # noqa: B006, it counts the calls
-    seen.append(0.5)
-    return {f"figure {len(seen)}": 0.5}
-
-
 WELL = Misbehaving()
 DIES = Misbehaving(die)
 KILLED = Misbehaving(lambda: os.kill(os.getpid(), signal.SIGKILL))
@@ -428,10 +346,6 @@ WRONG = Wrong()
 ABSENT = Absent()
 RUNS_ON_GPU = OnGpu()
 ROUNDS = Rounding()
-LATE_ON_GPU = FetchedOnGpu(lambda weights: there_after(0.03, weights))
-SLOW_FETCH_ON_GPU = FetchedOnGpu(slowly_at_first)
-NO_PEAK = WithoutPeak(out_of_memory)
-DIES_AT_PEAK = WithoutPeak(die)
 INSTALLED = Installed()
 PARTICULAR = WithEnvironment()
 VANISHED = Misbehaving(in_build=vanish)
@@ -444,29 +358,18 @@ SILENT = raises(Silent())
 COLOURS = raises(RuntimeError("red \x1b[31mink\x07 and \udc80\nsecond line"))
 GARBAGE = Misbehaving(lambda: write_to_every_pipe(b"garbage for the parent"))
 SHORT_GARBAGE = Misbehaving(lambda: write_to_every_pipe((4).to_bytes(8) + b"oops"))
-OTHER_REPLY = Misbehaving(
-    lambda: write_to_every_pipe((28).to_bytes(8) + b'{"type":"answer","value":42}')
-)
-LONG_GARBAGE = Misbehaving(lambda: write_to_every_pipe((2**40).to_bytes(8) + b"oops"))
 CLOSES = Misbehaving(close_everything)
 FORKS = Misbehaving(return_twice)
 LEAVES_A_CHILD = Misbehaving(leave_a_child)
 MEDDLES = Misbehaving(meddle)
 NO_WORK = Overriding(arrays=IdleArrays)
 NO_LOSSES = Overriding(train_epoch=lambda: np.array([]))
-GENERATOR = Overriding(train_epoch=lambda: (loss for loss in [1.0]))
-FIGURE_OF_WORDS = Overriding(epoch_figures=lambda: {"GC s": "many"})
-FIGURE_NAN = Overriding(epoch_figures=lambda: {"GC s": float("nan")})
-OTHER_FIGURES = Overriding(epoch_figures=other_names_each_time)
-DETAILS_OF_OBJECTS = Overriding(details=lambda: {"version": OnlyOnce()})
 DETAILS_OF_LINES = Overriding(details=lambda: {"a\nb": "c\x1b[31md\udc80"})
 ALLOCATES = Overriding(allocated=lambda: 3 * 2**20)
-NEGATIVE_THREADS = Overriding(threads=lambda: -1)
 CUTS = Misbehaving(truncate_a_reply)
 LIVES_ON = Misbehaving(live_on_without_pipes)
 DIES_WITH_A_CHILD = Misbehaving(die_with_a_child)
 SHORT_OF_MEMORY = ShortOfMemory()
-SLOW_PEAK = SlowPeak()
 SLOW_POOL = BackwardMisbehaving("MaxPool", sleep_before)
 WRONG_POOL = BackwardMisbehaving("MaxPool", doubled)
 WRONG_TIMED_POOL = BackwardMisbehaving("MaxPool", doubled_where_timed)
@@ -477,5 +380,5 @@ DIES_AT_POOL = BackwardMisbehaving("MaxPool", lambda *_: die())
 NO_BACKWARD = Overriding(backward_epoch=lambda: Workload.backward_epoch(None))
 RAISES_AT_POOL = BackwardMisbehaving("MaxPool", lambda *_: raise_error())
 
-for _adapter in (DIES, HANGS, DIES_AT_PEAK, DIES_AT_POOL, SHORT_OF_MEMORY, PRINTS, MEDDLES):
+for _adapter in (DIES, HANGS, DIES_AT_POOL, SHORT_OF_MEMORY, PRINTS, MEDDLES):
     _adapter.needs_a_process = True

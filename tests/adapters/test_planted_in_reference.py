@@ -1,0 +1,466 @@
+"""The proof can fail: each fault that is seen in the wild is planted in the reference, which is
+proved like any adapter, and is caught. Five more are planted in each adapter
+(test_planted_faults.py).
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from planting import Plant, over_the_bound, with_other_weights
+from small_models import DROPPED, FITTED, PLAIN, SMALL_MODELS
+
+from crossbench import models
+from crossbench.adapters.reference import ADAPTER, Rounding, rounded
+from crossbench.engine import dropout, parity
+from crossbench.inputs.names import BFLOAT16, TF32
+from crossbench.models import (
+    GELU,
+    SGD,
+    Adadelta,
+    Adam,
+    AdamW,
+    BatchNorm,
+    Dropout,
+    InverseTimeDecay,
+    LayerNorm,
+    Optimizer,
+    ReLU,
+    RMSNorm,
+    RMSprop,
+    SoftmaxCrossEntropy,
+    Unembedding,
+)
+from crossbench.workload import Job
+
+
+def wrong_layer(kind, wrong):
+    """Return a fault in one kind of layer.
+
+    wrong: takes the output, its backward pass, the input and the pass of the layer, and returns
+    another output and another backward pass.
+    """
+
+    def plant_fault(plant):
+        forward = plant.package.forward
+
+        def other(layer, named, x, run):
+            y, back = forward(layer, named, x, run)
+            return wrong(y, back, x, run) if isinstance(layer, kind) else (y, back)
+
+        plant.part("forward", other)
+
+    return plant_fault
+
+
+def wrong_loss(change_outputs=lambda z: z, factor=lambda z: 1):
+    """Return a fault in the loss: of other outputs, or times a factor."""
+
+    def plant_fault(plant):
+        right = plant.package.loss_and_gradient
+
+        def other(loss, outputs, labels):
+            value, gradient = right(loss, change_outputs(outputs), labels)
+            return factor(outputs) * value, factor(outputs) * gradient
+
+        plant.part("loss_and_gradient", other)
+
+    return plant_fault
+
+
+def wrong_part(name, wrong):
+    return lambda plant: plant.part(name, wrong)
+
+
+def wrong_rate(change_step):
+    """Return a fault in the learning rate: that of another step."""
+    right = Optimizer.rate
+    return lambda plant: plant.method(Optimizer, "rate", lambda o, t: right(o, change_step(t)))
+
+
+def softmax(logits):
+    powers = np.exp(logits - logits.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def gelu_by_tanh(y, back, x, run):
+    root = np.sqrt(2 / np.pi)
+    tanh = np.tanh(root * (x + 0.044715 * x**3))
+    slope = x * (1 - tanh**2) * root * (1 + 3 * 0.044715 * x**2)
+    return x * (1 + tanh) / 2, lambda dy: dy * (1 + tanh + slope) / 2
+
+
+def saturated(y, back, x, run):
+    return np.minimum(y, 6), lambda dy: back(np.where(y < 6, dy, 0))
+
+
+def without_its_gradient(y, back, x, run):
+    def backward(dy):
+        before = dict(run.gradients)
+        dx = back(dy)
+        run.gradients = before
+        return dx
+
+    return y, backward
+
+
+def norm(gradients):
+    return np.sqrt(sum((gradient**2).sum() for gradient in gradients.values()))
+
+
+def at_10(plant):
+    """Have the gradients' norm bounded by 10, which no model asks for."""
+    backward = plant.package.ReferenceWorkload._backward
+
+    def clipped(self, batch, random):
+        value, run = backward(self, batch, random)
+        for gradient in run.gradients.values():
+            gradient *= min(1, 10 / norm(run.gradients))
+        return value, run
+
+    plant.method(plant.package.ReferenceWorkload, "_backward", clipped)
+
+
+def by_value(gradients, bound):
+    return {name: g.clip(-bound, bound) for name, g in gradients.items()} if bound else gradients
+
+
+def each_array(gradients, bound):
+    scales = {name: bound / max(bound, norm({name: g})) for name, g in gradients.items()}
+    return {name: scales[name] * g for name, g in gradients.items()}
+
+
+CAUSAL = lambda length: np.triu(np.ones((length, length), bool), 2)  # noqa: E731
+SPEAKING = SMALL_MODELS["speaking"]
+IN_CODE = {
+    "a double softmax": (PLAIN, "loss", wrong_loss(softmax)),
+    "a GELU by tanh": (FITTED, "logits", wrong_layer(GELU, gelu_by_tanh)),
+    "the sum of the squared errors": (FITTED, "loss", wrong_loss(factor=np.size)),
+    "half of the squared errors": (FITTED, "loss", wrong_loss(factor=lambda z: 0.5)),
+    "a ReLU that ends at 6": (PLAIN, "from large values", wrong_layer(ReLU, saturated)),
+    "gradients clipped at 10": (PLAIN, "from large values", at_10),
+    "a weight decay of 1e-6": (
+        PLAIN,
+        "steps",
+        lambda plant: plant.method(Optimizer, "weight_decay_of", lambda *_: 1e-6),
+    ),
+    "no schedule": (DROPPED, "steps", wrong_rate(lambda t: 0)),
+    "a schedule that is a step late": (SPEAKING, "steps", wrong_rate(lambda t: max(0, t - 1))),
+    "a mask that is off by one": (SPEAKING, "logits", wrong_part("causal_mask", CAUSAL)),
+    "no scale": (SPEAKING, "logits", wrong_part("attention_scale", lambda width: 1.0)),
+    "no gradient through the last layer": (
+        SPEAKING,
+        "gradient of embedding1.weight",
+        wrong_layer(Unembedding, without_its_gradient),
+    ),
+    "clipping by value": (SPEAKING, "steps", wrong_part("clip", by_value)),
+    "clipping each array": (SPEAKING, "steps", wrong_part("clip", each_array)),
+}
+"""Faults in the code: the model, a word of the tensors that must be wrong, and the fault."""
+
+
+def check_caught(build, model, right, word):
+    found = over_the_bound(build, model, right)
+    assert any(word in tensor for tensor in found), found
+    if word in ("steps", "from large values", "running"):  # the model itself is right
+        assert all("steps" in tensor for tensor in found)
+    if word == "loss":
+        assert "logits" not in found
+
+
+@pytest.mark.parametrize("fault", IN_CODE)
+def test_a_fault_in_the_code_is_caught(fault, expected, monkeypatch):
+    model, word, plant_fault = IN_CODE[fault]
+    right = expected(model)
+    plant_fault(Plant("reference", monkeypatch))
+    check_caught(ADAPTER.build, model, right, word)
+
+
+def next_gate(name, array, _):
+    """The gates' rows, one further."""
+    return np.roll(array, len(array) // 4, 0) if "lstm" in name or "gru" in name else array
+
+
+def other_direction(name, array, weights):
+    other = f"{name.removesuffix('_reverse')}{'' if name.endswith('_reverse') else '_reverse'}"
+    return weights.get(other, array)
+
+
+def kernels(change):
+    return lambda name, array, _: change(array) if array.ndim == 4 else array
+
+
+LOADED = {
+    "a transposed kernel": ("residual", kernels(lambda kernel: kernel.swapaxes(2, 3))),
+    "a flipped kernel": ("plain", kernels(lambda kernel: kernel[:, :, ::-1, ::-1])),
+    "gates of an LSTM": ("bidirectional", next_gate),
+    "directions of an LSTM": ("bidirectional", other_direction),
+    "gates of a GRU": ("gated_both_ways", next_gate),
+    "directions of a GRU": ("gated_both_ways", other_direction),
+    "rows": ("averaged", lambda n, a, w: a[::-1] if "embedding" in n else a),
+    "a running mean": ("normed", lambda n, a, w: a * 0 if "running_mean" in n else a),
+    "a running variance": ("normed", lambda n, a, w: a * 2 if "running_var" in n else a),
+    "a bias of a shortcut": ("residual", lambda n, a, w: a * 0 if n == "conv4.bias" else a),
+}
+
+
+@pytest.mark.parametrize("fault", LOADED)
+def test_wrongly_loaded_weights_are_caught(expected, fault):
+    name, change = LOADED[fault]
+    model = SMALL_MODELS[name]
+    changed = lambda w: {n: np.ascontiguousarray(change(n, a, w)) for n, a in w.items()}  # noqa: E731
+    build = with_other_weights(ADAPTER.build, changed)
+    check_caught(build, model, expected(model), "logits")
+
+
+VALUES = [
+    ("plain", SGD, {"learning_rate": 0.0101}, "steps"),
+    ("plain", SGD, {"momentum": 0.91}, "steps"),
+    ("normed", BatchNorm, {"epsilon": 1.01e-3}, "logits"),
+    ("normed", BatchNorm, {"momentum": 0.81}, "running"),
+    ("normed", Adam, {"beta1": 0.81}, "steps"),
+    ("normed", Adam, {"beta2": 0.991}, "steps"),
+    ("normed", Adam, {"epsilon": 1.1e-3}, "steps"),
+    ("dropped", Dropout, {"rate": 0.26}, "loss"),
+    ("dropped", RMSprop, {"rho": 0.81}, "steps"),
+    ("dropped", RMSprop, {"epsilon": 1.01e-4}, "steps"),
+    ("dropped", RMSprop, {"schedule": InverseTimeDecay(0.51)}, "steps"),
+    ("averaged", Adadelta, {"learning_rate": 0.51}, "steps"),
+    ("averaged", Adadelta, {"rho": 0.91}, "steps"),
+    ("averaged", Adadelta, {"epsilon": 1.01e-5}, "steps"),
+    ("speaking", RMSNorm, {"epsilon": 1.01e-3}, "logits"),
+    ("speaking", AdamW, {"beta2": 0.991}, "steps"),
+    ("speaking", AdamW, {"weight_decay": 0.303}, "steps"),
+    ("speaking", AdamW, {"matrices_only": False}, "steps"),
+    ("speaking", AdamW, {"clip_norm": lambda bound: 1.01 * bound}, "steps"),
+    ("speaking", AdamW, {"clip_norm": lambda bound: None}, "steps"),
+    ("speaking", AdamW, {"clip_norm": lambda bound: bound / 1e3}, "steps"),
+    ("speaking", AdamW, {"schedule": lambda s: replace(s, warmup=s.warmup + 1)}, "steps"),
+    ("speaking", AdamW, {"schedule": lambda s: replace(s, steps=s.steps + 1)}, "steps"),
+    ("speaking", AdamW, {"schedule": lambda s: replace(s, minimum=0.21)}, "steps"),
+    ("patched", LayerNorm, {"epsilon": 1.01e-3}, "logits"),
+    ("patched", SoftmaxCrossEntropy, {"label_smoothing": 0.201}, "loss"),
+]
+
+
+@pytest.mark.parametrize(("name", "part", "values", "word"), VALUES)
+def test_every_value_of_the_description_counts(expected, name, part, values, word):
+    model = SMALL_MODELS[name]
+    check_caught(with_other_values(ADAPTER.build, part, values), model, expected(model), word)
+
+
+def with_other_values(build, part, values):
+    """Return `build` that is given other values of a part than the reference was."""
+
+    def other(thing):
+        if type(thing) is not part:
+            return thing
+        changed = {n: v(getattr(thing, n)) if callable(v) else v for n, v in values.items()}
+        return replace(thing, **changed)
+
+    def build_other(job):
+        right = job.model
+        optimizer, loss = other(right.optimizer), other(right.loss)
+        layers = tuple(map(other, right.layers))
+        wrong = replace(right, layers=layers, optimizer=optimizer, loss=loss)
+        return build(replace(job, model=wrong))
+
+    return build_other
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "part", "values"),
+    [
+        ("resnet63", BatchNorm, {"epsilon": 1.01e-3}),
+        ("resnet63", BatchNorm, {"momentum": 0.98}),
+        ("bignet", Dropout, {"rate": 0.26}),
+        ("bignet", Adam, {"epsilon": 1.01e-7}),
+        ("gpt2_small", AdamW, {"schedule": lambda s: replace(s, warmup=s.warmup + 1)}),
+        ("gpt2_small", AdamW, {"clip_norm": lambda bound: 1.01 * bound}),
+    ],
+)
+def test_a_fault_is_caught_in_a_model_whose_proof_is_shortened(
+    installed, expected, name, part, values
+):
+    """In torch alone: each proof takes many seconds."""
+    build, model = with_other_values(installed("torch").build, part, values), models.get(name)
+    assert over_the_bound(build, model, expected(model))
+
+
+def trained_between(workload, whole):
+    """Predict, but as a framework does that updates its weights meanwhile."""
+    logits = list(workload.predict_batches())
+    workload.train_epoch()
+    return np.stack([*logits[:-1], list(workload.predict_batches())[-1]])
+
+
+PREDICTIONS = {
+    "the batches in another order": lambda workload, whole: whole[::-1],
+    "a batch twice": lambda workload, whole: np.stack([*whole[:-1], whole[-2]]),
+    "probabilities": lambda workload, whole: softmax(whole),
+    "trained between": trained_between,
+}
+
+
+@pytest.mark.parametrize("fault", PREDICTIONS)
+def test_a_fault_in_the_timed_prediction_is_caught(expected, fault):
+    """`predict` itself is right."""
+    model = SMALL_MODELS["normed"]
+
+    def build(job):
+        workload = ADAPTER.build(job)
+        right = workload.predict_epoch
+        workload.predict_epoch = lambda: PREDICTIONS[fault](workload, right())
+        return workload
+
+    wrong = over_the_bound(build, model, expected(model))
+    assert "logits of an epoch" in wrong
+    assert "logits" not in wrong
+
+
+def rounded_float32(array, precision):
+    return rounded(array, precision) if array.dtype == np.float32 else array
+
+
+def loading(precision):
+    def change(weights):
+        return {name: rounded_float32(array, precision) for name, array in weights.items()}
+
+    return with_other_weights(ADAPTER.build, change)
+
+
+def computing(rounding, in_training=False):
+    """Return a `build` whose workloads round in float32, perhaps in their epochs alone."""
+
+    def build(job):
+        workload = ADAPTER.build(job)
+        train, used = workload.train_epoch, rounding if job.dtype == "float32" else None
+
+        def train_epoch():
+            workload.rounding = used
+            try:
+                return train()
+            finally:
+                workload.rounding = None
+
+        if in_training:
+            workload.train_epoch = train_epoch
+        else:
+            workload.rounding = used
+        return workload
+
+    return build
+
+
+def in_float64(job):
+    """Build a workload that computes in float64, whatever it is asked for."""
+    return ADAPTER.build(replace(job, dtype="float64"))
+
+
+PRECISIONS = {
+    "weights in TensorFloat-32": (loading(TF32), "in float32"),
+    "weights in bfloat16": (loading(BFLOAT16), "in float32"),
+    "float64 for float32": (in_float64, "are computed in float64"),
+    "bfloat16 in training": (computing(Rounding(BFLOAT16, True), True), "losses of the steps"),
+    "bfloat16 in all": (computing(Rounding(BFLOAT16, True)), "in float32"),
+    "products in TensorFloat-32": (computing(Rounding(TF32, False), True), "in float32"),
+}
+
+
+@pytest.mark.parametrize("fault", PRECISIONS)
+def test_another_precision_is_caught(expected, fault):
+    build, words = PRECISIONS[fault]
+    found = parity.prove(build, Job(PLAIN, "cpu", 1, "float32"), expected(PLAIN)).disagreement
+    assert found, "the proof sees nothing"
+    assert words in found
+
+
+@pytest.mark.parametrize("name", ["residual", "dropped", "bidirectional", "unbiased"])
+def test_half_of_a_precision_is_caught_in_each_kind_of_model(name, expected):
+    """With batch norms, dropouts, recurrence, and numbers; one with pools is above."""
+    model = SMALL_MODELS[name]
+    build = loading(BFLOAT16)
+    found = parity.prove(build, Job(model, "cpu", 1, "float32"), expected(model))
+    assert "in float32" in found.disagreement
+
+
+DROPOUTS = {
+    "off": {"rate": 0.0, "scaled": False},
+    "unscaled": {"scaled": False},
+    "another rate": {"more": 0.01},
+    "the same in each step": {"seeded": True},
+}
+
+
+@pytest.mark.parametrize("fault", DROPOUTS)
+def test_another_dropout_is_caught(fault, monkeypatch):
+    plant = Plant("reference", monkeypatch)
+    forward = plant.package.forward
+
+    def wrong(layer, named, x, run, rate=None, more=0.0, scaled=True, seeded=False):
+        if not isinstance(layer, Dropout) or not run.training:
+            return forward(layer, named, x, run)
+        if seeded:
+            run.random = np.random.default_rng(0)
+        masks = run.random.random(x.shape) >= (layer.rate if rate is None else rate) + more
+        scale = masks / (1 - layer.rate if scaled else 1)
+        return x * scale, lambda dy: dy * scale
+
+    plant.part("forward", lambda *arguments: wrong(*arguments, **DROPOUTS[fault]))
+    found = dropout.probe(ADAPTER.build, Job(DROPPED, "cpu", 1, "float32"))
+    assert max(np.inf if value is None else value for value in found.values()) > 1
+
+
+def test_a_missing_tensor_and_a_wrong_shape_are_errors():
+    with pytest.raises(ValueError, match=r"not in both .*: conv2\.bias"):
+        parity.compare({"loss": np.ones(1)}, {"loss": np.ones(1), "conv2.bias": np.ones(1)}, {})
+    with pytest.raises(ValueError, match=r"loss has the shape \(2,\), the reference's is \(1,\)"):
+        parity.compare({"loss": np.ones(2)}, {"loss": np.ones(1)}, {"loss": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ([1.0, 2.0], [1.0, 2.0], 0.0),
+        ([3.0, 5.0], [3.0, 4.0], 0.2),
+        ([0.0], [0.0], 0.0),
+        ([1e-30], [0.0], None),
+        ([np.nan], [1.0], None),
+        ([np.inf], [1.0], None),
+    ],
+)
+def test_deviation(a, b, expected):
+    a, b = np.array(a), np.array(b)
+    assert parity.deviation("x", a, b, np.linalg.norm(b)) == expected
+
+
+def test_a_bias_before_a_batch_norm_changes_by_chance(expected):
+    """Its gradient is rounding, and is measured by all gradients."""
+    found = expected(SMALL_MODELS["normed"])
+    assert found.rounding_only == ["conv1.bias"]
+    tensors, (small, large) = found.tensors(), (found.scales[d] for d in ("float32", "float64"))
+    gradients = {n: np.linalg.norm(a) for n, a in tensors.items() if n.startswith("gradient")}
+    assert large["gradient of conv1.bias"] == pytest.approx(np.hypot.reduce([*gradients.values()]))
+    assert large["gradient of conv1.weight"] == gradients["gradient of conv1.weight"]
+    assert large["conv1.bias after 4 steps"] == np.abs(tensors["conv1.bias after 4 steps"]).sum()
+    assert "conv1.bias after 4 steps" not in small
+    assert "conv1.weight after 4 steps" in small
+    assert expected(PLAIN).rounding_only == []
+
+
+def test_weights_after_the_steps_are_measured_by_their_change(expected):
+    found = expected(PLAIN)
+    name = "dense1.weight"
+    before = parity.proof_weights(PLAIN, found.seed)[name]
+    after = found.tensors()[f"{name} after 4 steps"]
+    assert found.scales["float64"][f"{name} after 4 steps"] == np.abs(after - before).sum()
+    assert found.scales["float32"][f"{name} after 4 steps"] == np.abs(after).sum()
+
+
+@pytest.mark.parametrize("dtype", parity.PRECISIONS)
+def test_targets_are_of_the_proofs_precision(dtype):
+    batches = parity.proof_batches(FITTED, dtype=dtype)
+    assert batches.inputs.dtype == batches.labels.dtype == dtype
+    assert batches.labels.shape == (parity.STEPS, parity.BATCH_SIZE, 3)
+    assert parity.concatenate(batches).labels.shape == (parity.STEPS * parity.BATCH_SIZE, 3)
