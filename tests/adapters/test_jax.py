@@ -70,7 +70,7 @@ def test_a_further_epoch_compiles_nothing(adapter):
 def test_a_step_computes_what_the_model_describes_and_little_more(adapter, lenet):
     """A wasted forward pass would be a third more; XLA counts activations and updates too."""
     made = workload(adapter, lenet)
-    step = made.step.lower(made.parameters, made.state, made.others, *next(iter(made.batches)))
+    step = made.step.lower(made.state, next(iter(made.batches)))
     flops = step.compile().cost_analysis()["flops"]
     assert 0.9 < flops / (BATCH * lenet.training_flops) < 1.2
 
@@ -81,7 +81,7 @@ def test_a_piece_without_a_loss_computes_its_outputs(adapter, lenet):
     made = adapter.build(Job(piece, "cpu", 2, "float32"))
     made.load_weights(piece.initial_weights(0))
     made.place(examples(piece, BATCH, 0, "float32"))
-    backward = made.backward.lower(made.parameters, made.others, *made.batches[0])
+    backward = made.backward.lower(*made.split(), made.batches[0])
     flops = backward.compile().cost_analysis()["flops"]
     assert 0.9 < flops / (BATCH * piece.training_flops) < 1.2
 

@@ -5,6 +5,7 @@ A fault changes one translation of the adapter and leaves all else as it is.
 """
 
 import importlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from small_models import DROPPED, PLAIN
 
 from crossbench.engine import dropout
 from crossbench.models import Dropout, Flatten, Optimizer
+from crossbench.source.statements import call
 from crossbench.workload import Job
 
 pytestmark = [pytest.mark.idiomatic, pytest.mark.short(adapter_name=("reference",))]
@@ -108,38 +110,41 @@ def plant_in_torch(fault, plant):
 
 
 def plant_in_jax(fault, plant):
+    """Into the source code that the row runs."""
     import jax
-    import optax
+    from flax import nnx
 
-    layers = importlib.import_module("crossbench.adapters.jax.layers")
-    module, learning_rate = plant.package.module, plant.package.learning_rate
-    each, draw = optax.softmax_cross_entropy_with_integer_labels, layers.Dropout.__call__
+    layer_source, schedule_source = plant.package.layer_source, plant.package.schedule_source
 
     def wrong_flatten(named, *rest):
-        right = module(named, *rest)
-        return (lambda x: x.reshape(len(x), -1)) if isinstance(named.layer, Flatten) else right
+        right = layer_source(named, *rest)
+        is_flatten = isinstance(named.layer, Flatten)
+        return replace(right, output="{x}.reshape(len({x}), -1)") if is_flatten else right
 
-    def dampened(description, decays):
-        return optax.chain(optax.ema(0.9, debias=False), optax.scale(-description.learning_rate))
+    def dampened(optimizer, _):
+        return call(
+            "optax.chain", "optax.ema(0.9, False)", f"optax.scale(-{optimizer.learning_rate})"
+        )
 
-    def ahead(description):
-        rate = learning_rate(description)
-        return (lambda step: rate(step + 1)) if description.schedule else rate
+    def ahead(optimizer):
+        definitions, statements = schedule_source(optimizer)
+        return [text.replace("* step", "* (step + 1)") for text in definitions], statements
 
     def one_mask(self, x):
-        if self.mask is not None or self.deterministic:
-            return draw(self, x)
+        if self.deterministic:
+            return x
         masks = jax.random.bernoulli(self.rngs(), 1 - self.rate, (1, *x.shape[1:]))
         return x * masks / (1 - self.rate)
 
     if fault == MASKS:
-        plant.method(layers.Dropout, "__call__", one_mask)
+        plant.method(nnx.Dropout, "__call__", one_mask)
         return
+    each = "optax.softmax_cross_entropy_with_integer_labels(outputs, labels)"
     wrong = {
-        FLATTEN: ("module", wrong_flatten),
-        SUM: ("loss_function", lambda _: lambda logits, labels: each(logits, labels).sum()),
-        MOMENTUM: ("transformation", dampened),
-        SCHEDULE: ("learning_rate", ahead),
+        FLATTEN: ("layer_source", wrong_flatten),
+        SUM: ("loss_source", lambda _: [f"return {each}.sum()"]),
+        MOMENTUM: ("optimizer_source", dampened),
+        SCHEDULE: ("schedule_source", ahead),
     }
     plant.part(*wrong[fault])
 

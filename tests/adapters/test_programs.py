@@ -34,7 +34,10 @@ FLOAT32_BOUND = 1e-5
 """The same where the framework computes in float32 all the same: the softmax of an attention, and
 the constants of a GELU.
 """
-IN_FLOAT32 = {"keras": (models.MultiHeadAttention, models.GELU)}
+IN_FLOAT32 = {
+    "jax": (models.MultiHeadAttention,),
+    "keras": (models.MultiHeadAttention, models.GELU),
+}
 OWN_FORMULA = {"keras": (models.Adam, models.AdamW, models.RMSprop)}
 """Optimizers to which a framework adds epsilon elsewhere: they are compared with next to none."""
 OPTIMIZER_BOUND = {"keras": 1e-5, "torch": 1e-5}

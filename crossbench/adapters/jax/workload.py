@@ -128,8 +128,6 @@ class JaxWorkload(JaxRuntime):
         self.prepare(job)
         from flax import nnx
 
-        from . import float64
-
         self.nnx, self.model, self.dtype = nnx, job.model, np.dtype(job.dtype)
         self.source = training_source(job.model, job.is_mixed, self.one_call, self.layer_source)
         self.places = {
@@ -139,7 +137,9 @@ class JaxWorkload(JaxRuntime):
         self.module.loss_fn = self._with_masks(self.module.loss_fn)
         model = nnx.eval_shape(self._create)  # draws no weight
         if job.dtype == "float64":
-            float64.set_dtype(model)
+            from .float64 import set_dtype
+
+            set_dtype(model)
         model.eval()
         self.module.eval_graphdef = nnx.graphdef(model)
         model.train()
