@@ -61,10 +61,11 @@ class TrainingSource:
     definitions: Sequence[str]
     predict: str
 
-    def module(self, title: str) -> str:
+    @property
+    def module(self) -> str:
         """Return the Python module of the definitions."""
         blocks = [*self.definitions, self.predict]
-        return join_blocks([f'"""{title}"""', imports("\n".join(blocks)), *blocks])
+        return join_blocks([imports("\n".join(blocks)), *blocks])
 
 
 def training_source(

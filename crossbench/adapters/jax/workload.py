@@ -133,7 +133,7 @@ class JaxWorkload(JaxRuntime):
         self.places = {
             place.path: (name, place) for name, place in self.source.network.places().items()
         }
-        self.module = imported(self.source.module(f"The training of {job.model.name} in JAX."))
+        self.module = imported(self.source.module)
         self.module.loss_fn = self._with_masks(self.module.loss_fn)
         model = nnx.eval_shape(self._create)  # draws no weight
         if job.dtype == "float64":
