@@ -1,6 +1,7 @@
 """Source code: calls, numbers and statements that are broken into lines as Black does."""
 
 import subprocess
+from itertools import product
 
 import pytest
 
@@ -25,17 +26,15 @@ def test_an_option_that_is_the_default_is_left_out():
 ITEMS = [f"argument{number}" for number in range(4)]
 
 
-@pytest.mark.parametrize("width", [2, 4, 6, 12])
-@pytest.mark.parametrize("brackets", ["()", "[]", "{}"])
-def test_a_statement_is_broken_as_black_does(tmp_path, width, brackets):
-    inner = Call("function", tuple(width * ITEMS[:2]))
-    start, end = (
-        (f"x = f{brackets[0]}", ")") if brackets == "()" else (f"x = {brackets[0]}", brackets[1])
-    )
-    items = [*ITEMS, inner] if brackets != "{}" else [f'"{item}": {item}' for item in width * ITEMS]
-    file = tmp_path / "program.py"
-    file.write_text(bracketed(start, items, end) + "\n")
-    run = subprocess.run(["ruff", "format", "--isolated", "--diff", file], capture_output=True)
+def test_statements_are_broken_as_black_does(tmp_path):
+    for number, (width, brackets) in enumerate(product([2, 4, 6, 12], ["()", "[]", "{}"])):
+        start, end = "x = f(" if brackets == "()" else f"x = {brackets[0]}", brackets[1]
+        items = [f'"{item}": {item}' for item in width * ITEMS]
+        if brackets != "{}":
+            items = [*ITEMS, Call("function", tuple(width * ITEMS[:2]))]
+        (tmp_path / f"program{number}.py").write_text(bracketed(start, items, end) + "\n")
+    command = ["ruff", "format", "--isolated", "--diff", tmp_path]
+    run = subprocess.run(command, capture_output=True)
     assert run.returncode == 0, run.stdout
 
 

@@ -9,7 +9,6 @@ from small_models import FITTED, SPEAKING
 
 from crossbench.data.sources import CIFAR10, Synthetic
 from crossbench.host import memory
-from crossbench.host.machine import usable_cpus
 from crossbench.inputs.errors import SpecError
 from crossbench.models import (
     SGD,
@@ -19,20 +18,10 @@ from crossbench.models import (
     Embedding,
     Flatten,
     GlobalAveragePool,
-    MeanSquaredError,
     Model,
     SoftmaxCrossEntropy,
 )
 from crossbench.spec import make_spec
-
-
-def test_the_defaults_of_a_spec(lenet):
-    spec = make_spec()
-    assert (spec.frameworks, spec.devices) == (None, None)
-    assert (spec.model, spec.batch_sizes, spec.tasks) == (lenet, (1000,), ("train",))
-    assert spec.threads == (len(os.sched_getaffinity(0)),) == (len(usable_cpus()),)
-    assert (spec.settings.rounds, spec.settings.precision) == (None, None)
-    assert spec.settings.max_seconds is None
 
 
 def test_several_tasks_and_batch_sizes():
@@ -40,6 +29,9 @@ def test_several_tasks_and_batch_sizes():
     assert (spec.tasks, spec.batch_sizes) == (("train", "predict"), (2, 8))
     assert make_spec(task=["predict"]).tasks == ("predict",)
     assert make_spec(compute="bfloat16,float32").computes == ("float32", "bfloat16")
+    # one example normalizes a picture, and predicts
+    assert make_spec(batch_size=1, model="resnet_small").batch_sizes == (1,)
+    assert make_spec(batch_size=1, model="mlp7_bn", task="predict").batch_sizes == (1,)
 
 
 def test_a_limit_on_the_steps_or_on_the_examples(small_model):
@@ -82,15 +74,11 @@ def test_a_wrong_task_or_batch_size_is_refused_in_a_line(arguments, message):
     assert "\n" not in str(caught.value)
 
 
-def test_one_example_normalizes_a_picture_and_predicts():
-    assert make_spec(batch_size=1, model="resnet_small").batch_sizes == (1,)
-    assert make_spec(batch_size=1, model="mlp7_bn", task="predict").batch_sizes == (1,)
-
-
 def test_names_are_a_list_or_separated_by_commas():
     assert make_spec("torch, jax,torch").frameworks == ("torch", "jax")
     assert make_spec(["jax"], ["cpu"]).devices == ("cpu",)
     assert make_spec(rounds="auto", threads=[1, 1]).threads == (1,)
+    assert make_spec().threads == (len(os.sched_getaffinity(0)),)
 
 
 POSITIVE_INTEGER = "a whole number from 1 to 2,147,483,647"
@@ -100,7 +88,6 @@ POSITIVE_INTEGER = "a whole number from 1 to 2,147,483,647"
     ("asked", "message"),
     [
         ({"frameworks": "tensorflow"}, "there is no framework 'tensorflow': choose from"),
-        ({"frameworks": ""}, "there is no framework ''"),
         ({"frameworks": []}, "name at least one framework"),
         ({"devices": "tpu"}, "there is no device 'tpu': choose from cpu, gpu"),
         ({"model": "vgg"}, "there is no model 'vgg'"),
@@ -109,22 +96,16 @@ POSITIVE_INTEGER = "a whole number from 1 to 2,147,483,647"
             "data must be auto, synthetic, or a .*, not '/not/there': No such file",
         ),
         ({"data": ""}, "data must be auto, synthetic, or a directory or file, not ''"),
-        ({"data": b"auto"}, "data must be auto, synthetic, or a directory or file, not b'auto'"),
         ({"data": "long" * 2000}, "data must be .*: File name too long"),
         ({"data": "nul\0"}, "data must be .*: embedded null"),
         ({"data": "\ud800"}, "data must be .*: "),
-        ({"rounds": 0}, f"rounds must be {POSITIVE_INTEGER}, or auto, not 0"),
         ({"rounds": "six"}, f"rounds must be {POSITIVE_INTEGER}, or auto, not 'six'"),
-        ({"model": "long" * 2000}, "there is no model 'long"),
         ({"model": 42}, "model must be a name .*, FILE.py:NAME, or a Model, not 42"),
-        ({"model": Model}, "model must be a name .*, FILE.py:NAME, or a Model, not <class"),
         ({"frameworks": "long" * 2000}, "there is no framework 'long"),
         ({"frameworks": 3}, "frameworks must be names such as 'reference', not 3"),
         ({"frameworks": [None]}, r"frameworks must be names such as 'reference', not \[None\]"),
-        ({"devices": 0}, "devices must be names such as 'cpu', not 0"),
         ({"devices": []}, "name at least one device"),
         ({"baseline": 3}, "baseline must be the name of a framework, not 3"),
-        ({"baseline": "tensorflow"}, "there is no framework 'tensorflow'"),
         (
             {"frameworks": "torch", "baseline": "jax"},
             "the baseline 'jax' is not run: choose from",
@@ -147,10 +128,8 @@ POSITIVE_INTEGER = "a whole number from 1 to 2,147,483,647"
         ({"batch_size": 0}, f"batch_size must be {POSITIVE_INTEGER}, not 0"),
         ({"batches": 0}, f"batches must be {POSITIVE_INTEGER}, not 0"),
         ({"seed": -1}, "seed must be a whole number from 0 to 9,223,372,036,854,775,807, not -1"),
-        ({"seed": 2**63}, "seed must be a whole number from 0 to 9,223,372,036,854,775,807, not "),
         ({"threads": []}, "name at least one number of threads"),
         ({"threads": np.array(0)}, rf"threads must be {POSITIVE_INTEGER}, not array\(0\)"),
-        ({"threads": [1, None]}, f"threads must be {POSITIVE_INTEGER}, not None"),
         ({"threads": 9999}, "threads is 9999, but this process may use only"),
         ({"timeout": float("nan")}, "timeout must be a number over 0"),
         ({"timeout": 1e300}, "timeout must be a number over 0 and at most [0-9,]+, not 1e[+]300"),
@@ -190,30 +169,16 @@ def test_the_longest_timeout_is_valid_for_a_lock():
     assert threading.Lock().acquire(timeout=timeout)
 
 
-def test_unsupported_parts_of_a_model_are_named(lenet):
+@pytest.mark.parametrize(
+    ("field", "known", "value"),
+    [("layers", Dense, 10), ("optimizer", SGD, 0.1), ("data", CIFAR10, None)],
+)
+def test_unsupported_parts_of_a_model_are_named(lenet, field, known, value):
     """A subclass of a known part too: nobody says what it changes, and no worker can load it."""
-
-    @dataclass(frozen=True)
-    class MyDense(Dense):
-        pass
-
-    @dataclass(frozen=True)
-    class MySGD(SGD):
-        pass
-
-    @dataclass(frozen=True)
-    class MyData(CIFAR10):
-        pass
-
-    for change in (
-        {"layers": (Flatten(), MyDense(10))},
-        {"optimizer": MySGD(0.1)},
-        {"data": MyData()},
-    ):
-        with pytest.raises(
-            SpecError, match="an unsupported layer, loss, optimizer or data source: My"
-        ):
-            make_spec(model=replace(lenet, **change))
+    mine = dataclass(frozen=True)(type("Mine", (known,), {}))(value)
+    model = replace(lenet, **{field: (Flatten(), mine) if field == "layers" else mine})
+    with pytest.raises(SpecError, match="an unsupported layer, loss, optimizer or data source: Mi"):
+        make_spec(model=model)
 
 
 @pytest.mark.parametrize(
@@ -229,19 +194,7 @@ def test_unsupported_parts_of_a_model_are_named(lenet):
             },
             "its weights and gradients",
         ),
-        (
-            {"data": Synthetic(), "input_shape": (3, 2**20, 2**20)},
-            "the data",
-        ),
-        (
-            {
-                "data": Synthetic(),
-                "input_shape": (2**31 - 1,),
-                "layers": (Dense(1),),
-                "loss": MeanSquaredError(),
-            },
-            "the data",
-        ),
+        ({"data": Synthetic(), "input_shape": (3, 2**20, 2**20)}, "the data"),
     ],
 )
 def test_a_model_too_large_for_the_memory_is_refused_before_it_is_built(lenet, change, message):

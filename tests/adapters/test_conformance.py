@@ -2,28 +2,29 @@
 runs them on a GPU too.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
 import pytest
-from array_faults import Remembers, ReturnsAtOnce, SameBuffer
-from small_models import DROPPED, SMALL_MODELS, make_inputs, make_labels
+from array_faults import Remembers, ReturnsAtOnce
+from small_models import DROPPED, PLAIN, SMALL_MODELS, make_inputs, make_labels
 
 from crossbench.adapters.reference import ReferenceWorkload
 from crossbench.data.sources import CIFAR10, Augmentation
-from crossbench.engine import parity, peak
+from crossbench.engine import dropout, parity, peak
 from crossbench.engine.batches import ArrayBatches, BatchList, StreamedBatches, draw_masks
 from crossbench.engine.checked import AdapterError
 from crossbench.engine.peak import PeakWork
 from crossbench.engine.tasks import Training
 from crossbench.engine.timing import finite_or_none, timed_epoch
-from crossbench.models import SGD, Dense, Dropout, Flatten, GivenGradient
+from crossbench.models import GivenGradient, Layer
 from crossbench.results.parity import FLOAT64_BOUND, FULL_FLOAT32_BOUND, worst
 from crossbench.workload import Batch, Job
 
 PEAK_WORK = {"cpu": PeakWork(1024, 2**27, 0.0), "gpu": PeakWork(8192, 2**27, 0.0)}
-pytestmark = pytest.mark.short(model_name=("residual", "speaking"))
+pytestmark = pytest.mark.short(model_name=("residual", "speaking"), adapter_name=("torch", "jax"))
+IN_TORCH = pytest.mark.short(adapter_name=("torch",))
 THREADS = 2  # of every job here; Julia starts with as many
 
 
@@ -52,6 +53,10 @@ def first_of(batches):
     return next(iter(batches))
 
 
+def assert_close(found, expected):
+    assert np.linalg.norm(found - expected) <= 1e-5 * np.linalg.norm(expected)
+
+
 @pytest.mark.parametrize("model_name", ["lenet", *SMALL_MODELS])
 def test_it_agrees_with_the_reference(adapter, device, model_name, lenet, expected):
     """With steps of the whole learning rate: the small models are not deep."""
@@ -69,6 +74,7 @@ def test_it_agrees_with_the_reference(adapter, device, model_name, lenet, expect
     assert len(proof.float64) == 4 + len(trained) + 2 * (1 + len(model.parameters))
 
 
+@IN_TORCH
 def test_one_convolution_and_one_product_are_full_float32(adapter, device):
     """Not TensorFloat-32: the proof asks for it on a GPU, where it is the default of some."""
     found = parity.single_deviations(adapter.build, Job(None, device, THREADS, "float32"))
@@ -77,6 +83,7 @@ def test_one_convolution_and_one_product_are_full_float32(adapter, device):
     assert min(found.values()) > 1e-9  # float64 in disguise would be nearer
 
 
+@IN_TORCH
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("model_name", SMALL_MODELS)
 def test_weights_come_back_as_they_went_in(adapter, device, model_name, random, dtype):
@@ -111,6 +118,7 @@ def test_training_again_from_the_same_weights_is_the_same(adapter, device, model
     np.testing.assert_allclose(in_pieces, first, rtol=1e-5)  # other batches change nothing
 
 
+@IN_TORCH
 @pytest.mark.parametrize("model_name", SMALL_MODELS)
 def test_gradients_and_predictions_change_nothing(adapter, device, model_name, random):
     """Neither the weights and running statistics, nor what the training then does."""
@@ -120,55 +128,38 @@ def test_gradients_and_predictions_change_nothing(adapter, device, model_name, r
     workload.load_weights(model.initial_weights(0))
     before = workload.weights()
     workload.loss_and_gradients(first_of(batches))
-    workload.predict(batches.inputs[0])
+    logits = workload.predict(batches.inputs[0])
+    assert logits.shape == (4, *model.output_shape)
+    assert_close(workload.predict(batches.inputs[0, :1]), logits[:1])  # any number of examples
     after = workload.weights()
     assert all((before[name] == after[name]).all() for name in before)
     np.testing.assert_allclose(workload.train_epoch(), expected, rtol=1e-5)
 
 
-def test_batch_norms_statistics_move_in_training_alone(adapter, device, random):
-    workload, _ = ready(adapter, device, SMALL_MODELS["normed"], random)
-    before = workload.weights()
-    workload.train_epoch()
-    after = workload.weights()
-    moved = {name for name in before if (before[name] != after[name]).any()}
-    assert {n for n in moved if "running" in n} == {n for n in before if "running" in n}
+@IN_TORCH
+def test_its_own_dropout_is_the_described_one(adapter, device):
+    """Its rate, its scale, and masks of their own for each value, example and step."""
+    found = dropout.probe(adapter.build, Job(DROPPED, device, 1, "float32"))
+    assert len(found) == 5
+    assert max(found.values()) < 1
+    assert dropout.probe(adapter.build, Job(PLAIN, device, 1, "float32")) == {}
 
 
-def test_a_dropout_drops_its_rate_and_scales_the_rest(adapter, device, random):
-    """The framework's own draws: over many values of 1, through a layer that adds them up."""
-    model = replace(DROPPED, layers=(Flatten(), Dropout(0.25), Dense(10)))
-    model = replace(model, optimizer=SGD(learning_rate=1.0))
-    workload, _ = ready(adapter, device, model, random, dtype="float64")
-    nothing = {n: np.zeros(p.shape) for n, p in model.parameters.items()}
-    workload.load_weights(nothing)
-    ones = ArrayBatches(np.ones((1, 1, *model.input_shape)), np.array([[3]]))
-    workload.place(ones)
-    workload.train_epoch()
-    # all logits were 0: softmax - label is 0.1 - 1, and each input's weight got 0.9 of the input
-    seen = workload.weights()["dense1.weight"][3] / 0.9
-    np.testing.assert_allclose(seen[seen > 0], 1 / 0.75, rtol=1e-6)
-    assert np.mean(seen == 0) == pytest.approx(0.25, abs=0.04)  # of 3,072, three deviations: 0.023
-    workload.load_weights(nothing | {"dense1.weight": np.ones((10, 3072))})
-    np.testing.assert_allclose(workload.predict(ones.inputs[0])[0], 3072.0)
-
-
-def test_a_dropout_draws_anew_in_each_step(adapter, device, random):
-    still = replace(DROPPED, optimizer=SGD(learning_rate=0.0))
-    workload, batches = ready(adapter, device, still, random, dtype="float64")
-    same = ArrayBatches(batches.inputs[[0, 0, 0]], batches.labels[[0, 0, 0]])
-    workload.place(same)
-    assert len(set(workload.train_epoch())) == 3
+def reference(model):
+    """Return the reference's workload with initial weights."""
+    workload = ReferenceWorkload(Job(model, "cpu", 1, "float64"))
+    workload.load_weights({k: v.astype("float64") for k, v in model.initial_weights(0).items()})
+    return workload
 
 
 def by_the_reference(model, batches):
-    """The losses and the weights after an epoch."""
-    workload = ReferenceWorkload(Job(model, "cpu", 1, "float64"))
-    workload.load_weights({k: v.astype("float64") for k, v in model.initial_weights(0).items()})
+    """Return the losses and the weights after an epoch."""
+    workload = reference(model)
     workload.place(batches)
     return workload.train_epoch(), workload.weights()
 
 
+@IN_TORCH
 @pytest.mark.parametrize("model_name", SMALL_MODELS)
 def test_batches_that_are_larger_than_the_proofs(adapter, device, model_name, random):
     """With given dropout masks."""
@@ -182,13 +173,6 @@ def test_batches_that_are_larger_than_the_proofs(adapter, device, model_name, ra
     np.testing.assert_allclose(workload.train_epoch(), losses, rtol=1e-9)
 
 
-def backward_by_the_reference(model, batch):
-    """The gradients of a batch, by name."""
-    workload = ReferenceWorkload(Job(model, "cpu", 1, "float64"))
-    workload.load_weights({k: v.astype("float64") for k, v in model.initial_weights(0).items()})
-    return workload.loss_and_gradients(batch)[1]
-
-
 def assert_near(found, expected):
     assert found.keys() == expected.keys()
     largest = max(np.linalg.norm(array) for array in expected.values())
@@ -196,9 +180,7 @@ def assert_near(found, expected):
         np.testing.assert_allclose(found[name], array, rtol=0, atol=1e-9 * largest, err_msg=name)
 
 
-@pytest.mark.parametrize(
-    ("model_name", "streamed"), [("normed", False), ("dropped", True), ("averaged", False)]
-)
+@pytest.mark.parametrize(("model_name", "streamed"), [("normed", False), ("dropped", True)])
 def test_a_backward_epoch_trains_nothing(adapter, device, model_name, streamed, random):
     """It returns the gradients of the last batch, and leaves the parameters as they are."""
     model = SMALL_MODELS[model_name]
@@ -209,11 +191,12 @@ def test_a_backward_epoch_trains_nothing(adapter, device, model_name, streamed, 
     workload.place(masked)
     before = workload.weights()
     gradients = workload.backward_epoch()()
-    assert_near(gradients, backward_by_the_reference(model, list(masked)[-1]))
+    assert_near(gradients, reference(model).loss_and_gradients(list(masked)[-1])[1])
     after = workload.weights()
     assert all((before[name] == after[name]).all() for name in gradients)
 
 
+@IN_TORCH
 @pytest.mark.parametrize("model_name", SMALL_MODELS)
 def test_a_given_gradient_of_the_output_is_pulled_back(adapter, device, model_name, random):
     """From the middle of a model, whatever shape its output has there."""
@@ -226,7 +209,7 @@ def test_a_given_gradient_of_the_output_is_pulled_back(adapter, device, model_na
     masked = with_masks(model, batches, random)
     workload.place(masked)
     gradients = workload.backward_epoch()()
-    assert_near(gradients, backward_by_the_reference(model, list(masked)[-1]))
+    assert_near(gradients, reference(model).loss_and_gradients(list(masked)[-1])[1])
 
 
 @pytest.mark.parametrize("model_name", ["averaged", "gated"])
@@ -271,6 +254,7 @@ def test_streamed_batches_train_as_placed_ones(adapter, device, small_model, ran
     assert (again != expected).any()
 
 
+@IN_TORCH
 def test_a_model_whose_batches_are_streamed_is_proved_with_streamed_ones(adapter, device, expected):
     model = replace(DROPPED, data=CIFAR10(augmentation=Augmentation(shift=0.1, flip=True)))
     streamed = []
@@ -287,8 +271,11 @@ def test_a_model_whose_batches_are_streamed_is_proved_with_streamed_ones(adapter
     assert streamed == [True, True, True]
 
 
+@IN_TORCH
 def test_weights_and_gradients_are_copies(adapter, device, small_model, random):
     workload, batches = ready(adapter, device, small_model, random)
+    given = small_model.initial_weights(0)
+    workload.load_weights(given)
     weights = workload.weights()
     kept = {name: array.copy() for name, array in weights.items()}
     _, gradients = workload.loss_and_gradients(first_of(batches))
@@ -297,8 +284,10 @@ def test_weights_and_gradients_are_copies(adapter, device, small_model, random):
     for name in kept:
         np.testing.assert_array_equal(weights[name], kept[name])
         np.testing.assert_array_equal(gradients[name], kept_gradients[name])
+        np.testing.assert_array_equal(given[name], kept[name])
 
 
+@IN_TORCH
 def test_placed_data_is_the_workloads_own(adapter, device, small_model, random):
     """The caller may let go of its arrays: what is read afterwards must not be theirs."""
     if adapter.title == "NumPy reference":
@@ -312,48 +301,23 @@ def test_placed_data_is_the_workloads_own(adapter, device, small_model, random):
     assert len(junk) == 20
 
 
-@pytest.mark.parametrize("model_name", SMALL_MODELS)
-def test_predict_takes_any_number_of_examples(adapter, device, model_name, random):
-    model = SMALL_MODELS[model_name]
-    workload, batches = ready(adapter, device, model, random)
-    whole = workload.predict(batches.inputs[0])
-    assert whole.shape == (4, *model.output_shape)
-    one = workload.predict(batches.inputs[0, :1])
-    assert np.linalg.norm(one - whole[:1]) < 1e-5 * np.linalg.norm(whole[:1])
-
-
-@pytest.mark.parametrize(
-    ("model_name", "streamed"), [("normed", False), ("normed", True), ("dropped", False)]
-)
-def test_an_epoch_is_predicted_in_one_call_and_batch_by_batch(
-    adapter, device, model_name, streamed, random
-):
-    """The proof compares them for every model."""
-    model = SMALL_MODELS[model_name]
-    workload, batches = ready(adapter, device, model, random)
-    if streamed:
-        workload.place(Streamed(batches.inputs, batches.labels))
-    workload.train_epoch()  # batch norms and dropouts must predict all the same
+@IN_TORCH
+def test_a_streamed_epoch_is_predicted_in_one_call_and_batch_by_batch(adapter, device, random):
+    """The proof compares them for every model, of batches on the device."""
+    workload, batches = ready(adapter, device, SMALL_MODELS["normed"], random)
+    workload.place(Streamed(batches.inputs, batches.labels))
+    workload.train_epoch()  # batch norms must predict all the same
     before = workload.weights()
     whole, single = workload.predict_epoch(), list(workload.predict_batches())
-    assert whole.shape == (3, 4, *model.output_shape)
+    assert whole.shape == (3, 4, 10)
     for step, inputs in enumerate(batches.inputs):
-        expected = workload.predict(inputs)
-        for found in (whole[step], single[step]):
-            assert np.linalg.norm(found - expected) <= 1e-5 * np.linalg.norm(expected)
+        assert_close(whole[step], workload.predict(inputs))
+        assert_close(single[step], workload.predict(inputs))
     for name, array in workload.weights().items():
         np.testing.assert_array_equal(array, before[name])
 
 
-def test_an_epoch_is_timed_and_its_losses_kept(adapter, device, small_model, random):
-    workload, batches = ready(adapter, device, small_model, random)
-    loss, _ = workload.loss_and_gradients(first_of(batches))
-    epoch, losses = timed_epoch(Training(workload), None, 1, 0)
-    assert epoch.wall_seconds > 0
-    assert len(losses) == 3
-    assert losses[0] == pytest.approx(loss, rel=1e-5)
-
-
+@IN_TORCH
 def test_a_loss_that_is_not_finite_is_kept_as_none(adapter, device, small_model, random):
     """From weights: TensorFlow's max-pool on a CPU makes a number of pictures without one."""
     workload, _ = ready(adapter, device, small_model, random)
@@ -361,6 +325,7 @@ def test_a_loss_that_is_not_finite_is_kept_as_none(adapter, device, small_model,
     assert finite_or_none(timed_epoch(Training(workload), None, 1, 0)[1]) == [None, None, None]
 
 
+@IN_TORCH
 def test_what_an_epoch_allocates(adapter, device, small_model, random):
     workload, _ = ready(adapter, device, small_model, random, steps=3)
     workload.train_epoch()
@@ -373,7 +338,7 @@ def test_what_an_epoch_allocates(adapter, device, small_model, random):
     assert workload.allocated() == pytest.approx(2 * three, rel=0.2)
 
 
-@pytest.mark.short(adapter_name=("torch",))
+@IN_TORCH
 def test_the_peaks_product_and_copy_are_real(adapter, device, small_model):
     """Right values, other memory, and not faster than the memory can be."""
     arrays = adapter.build(Job(small_model, device, THREADS, "float32")).arrays()
@@ -383,26 +348,24 @@ def test_the_peaks_product_and_copy_are_real(adapter, device, small_model):
         peak.check_copy(copied, peak.host_copy_gigabytes(PEAK_WORK[device], THREADS, copied))
 
 
-@pytest.mark.short(adapter_name=("torch",))
+@IN_TORCH
 @pytest.mark.parametrize("fault", [ReturnsAtOnce, Remembers])
-def test_a_product_that_is_not_computed_in_the_call_is_caught(adapter, device, small_model, fault):
-    arrays = adapter.build(Job(small_model, device, THREADS, "float32")).arrays()
+def test_a_product_or_a_copy_that_is_not_made_in_the_call_is_caught(
+    adapter, device, small_model, fault
+):
+    """By its values, the time of the next call, or its speed."""
+    arrays = fault(adapter.build(Job(small_model, device, THREADS, "float32")).arrays())
     with pytest.raises(AdapterError, match="multiply"):
-        peak.matrix_multiplication_gflops(fault(arrays), PEAK_WORK[device])
-
-
-@pytest.mark.short(adapter_name=("torch",))
-@pytest.mark.parametrize("fault", [SameBuffer, ReturnsAtOnce, Remembers])
-def test_a_copy_that_is_not_made_in_the_call_is_caught(adapter, device, small_model, fault):
-    """By its address, its values, the time of the next call, or its speed."""
-    arrays = adapter.build(Job(small_model, device, THREADS, "float32")).arrays()
+        peak.matrix_multiplication_gflops(arrays, PEAK_WORK[device])
+    arrays = fault(arrays.arrays)
     with pytest.raises(AdapterError, match="copy"):
         peak.check_copy(
-            peak.copy_gigabytes(fault(arrays), PEAK_WORK[device]),
+            peak.copy_gigabytes(arrays, PEAK_WORK[device]),
             peak.host_copy_gigabytes(PEAK_WORK[device], THREADS),
         )
 
 
+@IN_TORCH
 def test_details_are_words(adapter, device, small_model, random):
     workload, _ = ready(adapter, device, small_model, random)
     details = workload.details()
@@ -419,15 +382,12 @@ def test_details_are_words(adapter, device, small_model, random):
     assert adapter.installed()
 
 
+@IN_TORCH
 def test_a_layer_that_it_does_not_know_is_named(adapter, device, small_model):
-    import dataclasses
-
-    from crossbench.models import Layer
-
-    @dataclasses.dataclass(frozen=True)
+    @dataclass(frozen=True)
     class Wavelet(Layer):
         pass
 
-    model = dataclasses.replace(small_model, layers=(Wavelet(), *small_model.layers))
+    model = replace(small_model, layers=(Wavelet(), *small_model.layers))
     with pytest.raises(Exception, match="Wavelet"):
         parity.run_workload(adapter.build, Job(model, device, THREADS, "float32"))

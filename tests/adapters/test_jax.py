@@ -1,15 +1,13 @@
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from small_models import DROPPED, SMALL_MODELS, make_inputs
+from small_models import SMALL_MODELS, make_inputs
 
 import crossbench
 from crossbench import adapters, models
 from crossbench.engine.batches import ArrayBatches
 from crossbench.engine.parts import examples
-from crossbench.models import SGD
 from crossbench.models.parts import parts
 from crossbench.results.reference import STEADY_EPOCH
 from crossbench.workload import Job
@@ -22,48 +20,38 @@ def adapter(installed):
     return installed("jax")
 
 
-def workload(adapter, model, dtype="float32"):
+def workload(adapter, model):
     """With the same batch in every step."""
     random = np.random.default_rng(0)
-    inputs = make_inputs(model, (BATCH,), random, dtype)
+    inputs = make_inputs(model, (BATCH,), random)
     labels = random.integers(0, max(2, *model.output_shape), BATCH)
-    made = adapter.build(Job(model, "cpu", 2, dtype))
-    made.load_weights({k: v.astype(dtype) for k, v in model.initial_weights(0).items()})
+    made = adapter.build(Job(model, "cpu", 2, "float32"))
+    made.load_weights(model.initial_weights(0))
     made.place(ArrayBatches(np.stack(STEPS * [inputs]), np.stack(STEPS * [labels])))
     return made
 
 
-@pytest.mark.short(name=("normed", "bidirectional"), dtype=("float32",))
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.short(name=("normed",))
 @pytest.mark.parametrize("name", ["plain", "normed", "residual", "bidirectional", "gated"])
-def test_the_step_is_compiled_once(adapter, name, dtype):
+def test_the_step_is_compiled_once_in_the_first_epoch(adapter, name):
     """Twice would be in the first epoch: so it was, where the optimizer's state had no device."""
-    model = SMALL_MODELS[name]
-    made = workload(adapter, model, dtype)
-    made.train_epoch()
-    assert made.step._cache_size() == 1
-    made.predict(np.zeros((2, *model.input_shape), np.int32 if model.vocabulary else dtype))
-    made.load_weights({k: v.astype(dtype) for k, v in model.initial_weights(0).items()})
-    made.train_epoch()
-    assert made.step._cache_size() == 1
-
-
-def test_a_further_epoch_compiles_nothing(adapter):
     from jax import monitoring
 
-    model, compiled = SMALL_MODELS["plain"], []
+    model, compiled = SMALL_MODELS[name], []
     made = workload(adapter, model)
     listener = lambda event, seconds, **_: compiled.append(event)  # noqa: E731
     monitoring.register_event_duration_secs_listener(listener)
     try:
         made.train_epoch()
+        assert made.step._cache_size() == 1
         assert any("compile" in event for event in compiled)
-        compiled.clear()
+        made.predict(np.zeros((2, *model.input_shape), np.int32 if model.vocabulary else "f"))
         made.load_weights(model.initial_weights(0))
         compiled.clear()
         made.train_epoch()
     finally:
         monitoring.unregister_event_duration_listener(listener)
+    assert made.step._cache_size() == 1
     assert [event for event in compiled if "compile" in event] == []
 
 
@@ -84,14 +72,6 @@ def test_a_piece_without_a_loss_computes_its_outputs(adapter, lenet):
     backward = made.backward.lower(*made.split(), made.batches[0])
     flops = backward.compile().cost_analysis()["flops"]
     assert 0.9 < flops / (BATCH * piece.training_flops) < 1.2
-
-
-def test_the_draws_of_a_dropout_go_on_from_step_to_step_and_epoch_to_epoch(adapter):
-    """The key is state of the compiled step: kept as a constant, every step would drop the same."""
-    still = replace(DROPPED, optimizer=SGD(learning_rate=0.0))
-    made = workload(adapter, still)
-    losses = np.concatenate([made.train_epoch(), made.train_epoch()])
-    assert len(set(losses)) == 2 * STEPS
 
 
 def test_the_losses_of_an_epoch_come_back_at_once(adapter, monkeypatch):

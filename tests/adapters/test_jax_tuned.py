@@ -64,17 +64,9 @@ POOLED = replace(
 """Its max-pools, whose windows do not overlap, are computed with the convolutions before them."""
 
 
-@pytest.mark.short(model_name=("plain", "fitted"))
+@pytest.mark.short(model_name=("fitted",))
 @pytest.mark.parametrize(
-    "model_name",
-    [
-        "plain",
-        "pooled",
-        "dropped",
-        "averaged",
-        "fitted",
-        pytest.param("bidirectional", marks=pytest.mark.long),
-    ],
+    "model_name", ["plain", "pooled", "dropped", "averaged", "fitted", "bidirectional"]
 )
 def test_pieces_on_two_devices_agree_with_the_reference(
     adapter, tuned, monkeypatch, expected, model_name
@@ -97,10 +89,9 @@ def test_a_model_with_a_batch_norm_stays_as_it_is(adapter, tuned):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("size", [(12, 9), (11, 13)])
-@pytest.mark.parametrize("kernel", [(5, 5), (3, 3), (1, 4)])
-@pytest.mark.parametrize("window", [None, (2, 2), (3, 2), (1, 1)])
-def test_patches_give_what_the_convolution_and_the_pool_give(tuned, size, kernel, window):
+@pytest.mark.parametrize("kernel", [(5, 5), (1, 4)])
+@pytest.mark.parametrize("window", [None, (3, 2), (1, 1)])
+def test_patches_give_what_the_convolution_and_the_pool_give(tuned, kernel, window):
     import jax
     import jax.numpy as jnp
     from flax import nnx
@@ -109,7 +100,7 @@ def test_patches_give_what_the_convolution_and_the_pool_give(tuned, size, kernel
     options = {"padding": [(1, 1), (0, 0)], "strides": (1, 1) if window else (2, 1)}
     layer = tuned.PatchConv(3, 4, kernel, window=window, rngs=nnx.Rngs(0), **options)
     layer.bias.set_value(jnp.asarray(random.random(4, np.float32)))
-    x = jnp.asarray(random.random((2, *size, 3), np.float32))
+    x = jnp.asarray(random.random((2, 11, 13, 3), np.float32))
 
     def values_and_gradients():
         of_parameters = nnx.grad(lambda layer: (layer(x) ** 2).sum())(layer)
@@ -122,7 +113,8 @@ def test_patches_give_what_the_convolution_and_the_pool_give(tuned, size, kernel
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("pieces", [1, 3, 9])
+@pytest.mark.short(pieces=(3,))
+@pytest.mark.parametrize("pieces", [1, 3])
 def test_the_devices_shares_may_differ(adapter, tuned, monkeypatch, pieces):
     monkeypatch.setattr(tuned.TunedWorkload, "_fastest", lambda *_: pieces)
     model, random = SMALL_MODELS["plain"], np.random.default_rng(0)
@@ -174,8 +166,3 @@ def test_a_process_of_its_own_gets_its_devices_by_itself(adapter):
         command = [sys.executable, "-c", program.format(model=model, threads=threads)]
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
         assert done.stdout.split() == [devices, devices]
-
-
-def test_one_thread_has_one_device(adapter, tuned):
-    workload = adapter.build(Job(SMALL_MODELS["plain"], "cpu", 1, "float32", "tuned"))
-    assert len(workload.devices) == 1

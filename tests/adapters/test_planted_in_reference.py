@@ -243,6 +243,7 @@ VALUES = [
 ]
 
 
+@pytest.mark.short(part=(SGD, BatchNorm, Dropout, RMSprop, LayerNorm, SoftmaxCrossEntropy))
 @pytest.mark.parametrize(("name", "part", "values", "word"), VALUES)
 def test_every_value_of_the_description_counts(expected, name, part, values, word):
     model = SMALL_MODELS[name]
@@ -376,6 +377,7 @@ def test_another_precision_is_caught(expected, fault):
     assert words in found
 
 
+@pytest.mark.short(name=("bidirectional",))
 @pytest.mark.parametrize("name", ["residual", "dropped", "bidirectional", "unbiased"])
 def test_half_of_a_precision_is_caught_in_each_kind_of_model(name, expected):
     """With batch norms, dropouts, recurrence, and numbers; one with pools is above."""

@@ -53,16 +53,6 @@ UPDATES = 14
 """Of a program: one whose result is printed, three to warm up, and ten that are timed."""
 
 
-def kind(part):
-    """Return what tells a part from those that are tested already."""
-    model = part.whole.model
-    if part.name == LOSS:
-        return model.loss, model.output_shape
-    if part.name == OPTIMIZER:
-        return model.optimizer
-    return tuple((n.layer, n.input_shape) for n in part.layers), part.before is None
-
-
 def form(part):
     """Return what decides how the lines of a part are written."""
     model = part.whole.model
@@ -81,19 +71,16 @@ def form(part):
 
 
 def cases():
-    """Yield the parts of the small models, each kind once; one whose form was there is long."""
-    kinds, forms = set(), set()
+    """Return the parts of the small models, one of each form."""
+    found = {}
     for model in SMALL_MODELS.values():
         for part in parts(model):
-            if kind(part) in kinds:
-                continue
-            marks = [pytest.mark.long] if form(part) in forms else []
-            yield pytest.param(model, part, id=f"{model.name}-{part.name}", marks=marks)
-            kinds.add(kind(part))
-            forms.add(form(part))
+            name = f"{model.name}-{part.name}"
+            found.setdefault(form(part), pytest.param(model, part, id=name))
+    return list(found.values())
 
 
-CASES = list(cases())
+CASES = cases()
 OF_LAYERS = [case for case in CASES if case.values[1].layers]
 DROPPED = [c for c in OF_LAYERS if isinstance(c.values[1].layers[-1].layer, models.Dropout)]
 LAYERS = [case for case in OF_LAYERS if case not in DROPPED]
@@ -270,6 +257,7 @@ def of_workload(adapter, part, output_shape):
     return {name.split(".")[1]: array for name, array in workload.backward_epoch()().items()}
 
 
+@pytest.mark.short(adapter_name=("torch",))
 @pytest.mark.parametrize(("model", "part"), LAYERS)
 def test_a_layer_is_the_references_and_the_workloads(program, adapter, adapter_name, model, part):
     found, (output, expected) = program(model, part), reference(part)
@@ -318,6 +306,7 @@ def test_a_batch_norm_has_the_momentum_of_the_description(program, adapter_name)
     agrees(as_array(adapter_name, RUNNING_MEAN[adapter_name](found)), expected, 1e-6)
 
 
+@pytest.mark.short(adapter_name=("torch",))
 @pytest.mark.parametrize(("model", "part"), DROPPED)
 def test_a_dropout_is_one(program, adapter_name, model, part):
     """Its output and its gradient have the same values, each by a mask with the rate of zeros."""
@@ -349,6 +338,7 @@ def test_a_loss_is_the_references(program, adapter_name, model, part):
     agrees(as_array(adapter_name, own), gradient, BOUND)
 
 
+@pytest.mark.short(adapter_name=("torch",))
 @pytest.mark.parametrize(("model", "part"), OPTIMIZERS)
 def test_an_optimizer_is_the_references(program, adapter_name, model, part):
     if isinstance(model.optimizer, OWN_FORMULA.get(adapter_name, ())):
@@ -393,13 +383,6 @@ def test_a_loss_that_a_program_cannot_have_is_named(adapter):
         adapter.part_program(find_part(model, LOSS), model, BATCH, THREADS)
 
 
-def all_programs(adapter):
-    """Yield the model, the part and the text of each program, of the small models too."""
-    for model in (*map(models.get, models.names()), *SMALL_MODELS.values()):
-        for part in parts(model):
-            yield model, part, adapter.part_program(part, model, model.batch_size, THREADS)
-
-
 FRAMEWORKS = {
     "torch": {"torch"},
     "jax": {"jax", "flax", "optax"},
@@ -422,21 +405,21 @@ def imported(text, suffix):
     return {name.partition(".")[0] for name in names}
 
 
-def test_a_program_needs_its_framework_alone(adapter, adapter_name):
-    for model, part, text in all_programs(adapter):
-        found = imported(text, adapter.program_suffix)
-        assert found <= STANDARD | FRAMEWORKS[adapter_name], (model.name, part.name)
-        assert found & FRAMEWORKS[adapter_name]
-
-
-def test_a_program_is_formatted(adapter, tmp_path):
-    """As ruff does by default; Julia's lines fit into JuliaFormatter's 92 characters."""
-    for number, (model, part, text) in enumerate(all_programs(adapter)):
-        assert text.isascii() or isinstance(part.layers[0].layer, models.BatchNorm)  # γ and β
-        if adapter.program_suffix == ".jl":
-            assert max(map(len, text.splitlines())) <= 92, (model.name, part.name)
-        else:
-            (tmp_path / f"{model.name}_{number}.py").write_text(text)
+def test_programs_are_formatted_and_need_their_framework_alone(adapter, adapter_name, tmp_path):
+    """As ruff formats by default; Julia's lines fit into JuliaFormatter's 92 characters."""
+    catalogue = [models.get(name) for name in models.names()]
+    for model in (*catalogue, *SMALL_MODELS.values()):
+        for part in parts(model):
+            text = adapter.part_program(part, model, model.batch_size, THREADS)
+            name = f"{model.name}_{part.name}"
+            found = imported(text, adapter.program_suffix)
+            assert found <= STANDARD | FRAMEWORKS[adapter_name], name
+            assert found & FRAMEWORKS[adapter_name], name
+            assert text.isascii() or isinstance(part.layers[0].layer, models.BatchNorm)  # γ and β
+            if adapter.program_suffix == ".jl":
+                assert max(map(len, text.splitlines())) <= 92, name
+            else:
+                (tmp_path / f"{name}.py").write_text(text)
     command = ["ruff", "format", "--isolated", "--diff", str(tmp_path)]
     run = subprocess.run(command, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr

@@ -93,7 +93,7 @@ class Case:
     """Holds a training of a small model with its data, in a directory with its program."""
 
     def __init__(self, adapter, name, model, directory, variant="idiomatic"):
-        self.adapter, self.directory = adapter, directory
+        self.adapter = adapter
         path = published(model.data, directory)
         dataset = data.load(model.data, str(path or "synthetic"), SEED, model.example_shapes)
         fitted = model.with_vocabulary(dataset.vocabulary)
@@ -200,16 +200,18 @@ def forget_keras_settings():
         dtypes.BIT64_TO_BIT32_DTYPE["float64"] = "float64"
 
 
-def cases(*short):
-    """Return the models of the catalogue; all but the short ones are long tests."""
-    return [
-        pytest.param(name, marks=[] if name in short else [pytest.mark.long])
+SHORT = ("lenet", "mnist_cnn", "mlp7_bn", "text_lstm", "gpt_char")
+"""Models that are short tests of an adapter that is named by --adapters."""
+
+
+@pytest.mark.short(name=("lenet",))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in SHORT else [pytest.mark.long])
         for name in models.names()
-    ]
-
-
-@pytest.mark.short(name=("lenet", "gpt_char"))
-@pytest.mark.parametrize("name", cases("lenet", "mnist_cnn", "mlp7_bn", "text_lstm", "gpt_char"))
+    ],
+)
 def test_the_losses_in_float64_are_the_references(run, adapter, adapter_name, name, tmp_path):
     model = without_dropouts(small(models.get(name)))
     case = Case(adapter, adapter_name, model, tmp_path)
@@ -221,20 +223,20 @@ def test_the_losses_in_float64_are_the_references(run, adapter, adapter_name, na
     np.testing.assert_allclose(found, case.reference_losses(), rtol=BOUND, atol=0)
 
 
-@pytest.mark.short(name=("mnist_cnn",))
-@pytest.mark.parametrize("name", cases("lenet", "mnist_cnn"))  # the second has dropouts
+@pytest.mark.short(adapter_name=("torch",))
+@pytest.mark.parametrize("name", ["mnist_cnn", pytest.param("imdb_bilstm", marks=pytest.mark.long)])
 def test_the_losses_are_the_rows(run, adapter, adapter_name, name, tmp_path):
+    """Of models with dropouts, which the test above leaves out."""
     case = Case(adapter, adapter_name, small(models.get(name)), tmp_path)
     found = run(case.program, "--epochs", "1")
     np.testing.assert_allclose(found, case.row_losses(), rtol=ROW_BOUND, atol=0)
 
 
-def test_the_code_of_a_tuned_variant_is_named(adapter, adapter_name):
-    if "tuned" not in adapter.variants:
-        pytest.skip(f"{adapter_name} has no tuned variant")
+@pytest.mark.parametrize("framework", ["torch", "jax", "flux"])
+def test_the_code_of_a_tuned_variant_is_named(framework):
     training = Training(models.get("lenet5"), "tuned", "cpu", 2, 4, 4, 4, 0, None, True, "w", "d")
     with pytest.raises(NotImplementedError, match=r"the code of .*:tuned is in") as error:
-        adapter.training_program(training)
+        adapters.get(framework).training_program(training)
     root = Path(__file__).parents[2]
     assert (root / str(error.value).rpartition(" ")[2]).is_file()
 

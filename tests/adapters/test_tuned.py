@@ -43,7 +43,8 @@ def ready(adapter, model, threads=2):
     return workload
 
 
-@pytest.mark.parametrize("pieces", [3, *(pytest.param(n, marks=pytest.mark.long) for n in (2, 8))])
+@pytest.mark.short(model_name=("dropped", "speaking"), pieces=(3,))
+@pytest.mark.parametrize("pieces", [2, 3, 8])
 @pytest.mark.parametrize("model_name", CUT)
 def test_every_number_of_pieces_agrees_with_the_reference(
     adapter, tuned, monkeypatch, expected, model_name, pieces
@@ -55,6 +56,7 @@ def test_every_number_of_pieces_agrees_with_the_reference(
     assert proof.agrees, proof.disagreement
 
 
+@pytest.mark.short(model_name=("dropped",))
 @pytest.mark.parametrize("model_name", SMALL_MODELS)
 def test_trying_changes_nothing(adapter, tuned, monkeypatch, model_name):
     """Neither the weights, the running statistics nor the draws of the dropouts."""

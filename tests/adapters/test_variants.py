@@ -14,10 +14,10 @@ from crossbench.engine import parity
 from crossbench.engine.batches import ArrayBatches, StreamedBatches
 from crossbench.workload import Job
 
-COMPILED = pytest.param("torch:compile", marks=pytest.mark.long)  # by a C++ compiler
+LONG = [pytest.param(name, marks=pytest.mark.long) for name in ("torch:compile", "jax:tuned")]
 
 
-@pytest.fixture(params=[COMPILED, "jax:scan", "jax:tuned"])
+@pytest.fixture(params=[*LONG, "jax:scan"])
 def build(request, installed):
     """Return a function that builds the variant, whatever variant the job names."""
     framework, variant = adapters.split(request.param)
@@ -26,7 +26,7 @@ def build(request, installed):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("model_name", ["plain", pytest.param("dropped", marks=pytest.mark.long)])
+@pytest.mark.parametrize("model_name", ["plain", "dropped"])
 def test_it_agrees_with_the_reference(build, model_name, expected):
     """With pools, and with dropouts."""
     model = SMALL_MODELS[model_name]

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from caches import error_line
 
 from crossbench import data
 from crossbench.data import shakespeare, synthetic_text
@@ -56,15 +55,6 @@ def test_blocks_are_drawn_anywhere_and_by_the_seed_and_the_epoch(text):
         np.testing.assert_array_equal(x, again)
     assert any((x != y).any() for (x, _), (y, _) in zip(drawn(0, 0), drawn(0, 1), strict=True))
     assert any((x != y).any() for (x, _), (y, _) in zip(drawn(0, 0), drawn(1, 0), strict=True))
-
-
-def test_a_text_must_be_long_enough_for_a_block_in_each_split(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_text("ab" * 25)
-    assert len(data.load(SOURCE, str(path), 0).test) == 1
-    path.write_text(("ab" * 25)[:-1])
-    said = "is too short: 49 characters, where blocks of 4 need at least 50"
-    assert error_line(data.load, SOURCE, str(path), 0) == f"{path} {said}"
 
 
 def test_a_batch_may_have_more_blocks_than_the_text():

@@ -191,16 +191,6 @@ def count_ids(sequences, vocabulary):
     return rows
 
 
-def test_bigrams_of_reviews_repeat():
-    source = IMDB(words=2_000, length=400, bigrams=True)
-    dataset = synthetic_reviews.load(source, 0, 500, 300)
-    assert dataset.vocabulary > 10_000
-    pairs = dataset.test.inputs > 2_000
-    words = (dataset.test.inputs > 0) & ~pairs
-    short = words[:, 0] == 0  # these were not cut
-    assert pairs[short].sum() > 0.3 * words[short].sum()
-
-
 @pytest.mark.parametrize("source", [PIECES, TinyShakespeare(length=4)])
 def test_a_synthetic_text_is_cut_like_any_other(tmp_path, source):
     first, again, other = (synthetic_text.load(source, seed, 20_000) for seed in (0, 0, 1))
@@ -246,25 +236,3 @@ def test_examples_of_pictures_are_those_of_the_published_deviations():
     assert 0 < inputs.min() < inputs.max() < 1
     for axis in (2, 3):  # no two neighbours are equal: a max-pool would have a tie
         assert (np.diff(inputs, axis=axis) == 0).mean() < 1e-5
-
-
-@pytest.mark.parametrize(
-    ("of_model", "dtype", "label_dtype"),
-    [
-        (shapes((3, 48, 32), classes=4), np.float32, np.int64),
-        (shapes((40,), (), 2_000, 57), np.int32, np.int64),
-        (shapes((40,), (40,), 2_000, 57), np.int32, np.int64),
-        (shapes((3, 4), (2,)), np.float32, np.float32),
-        (shapes((3, 4), classes=5), np.float32, np.int64),
-        (shapes((3, 4), (3,), classes=5), np.float32, np.int64),
-    ],
-)
-def test_examples_have_the_models_shapes(of_model, dtype, label_dtype):
-    inputs, labels = synthetic.make_examples(of_model, 600, np.random.default_rng(0))
-    assert (inputs.shape, labels.shape) == ((600, *of_model.inputs), (600, *of_model.labels))
-    assert (inputs.dtype, labels.dtype) == (dtype, label_dtype)
-    if of_model.classes:
-        assert set(labels.ravel()) == set(range(of_model.classes))
-    if of_model.vocabulary:
-        assert inputs.min() >= 0
-        assert 1_980 <= inputs.max() < 2_000

@@ -47,7 +47,6 @@ def test_throttled_seconds_are_read_from_the_control_group(write, groups, files,
         ("0::/\n", {"cpu.max": "max 100000\n"}, None),
         (HYBRID, version_1("jobs", 250_000) | version_1("jobs/7", -1), 2.5),
         ("0::/\n", {"cpu.max": "many\n"}, None),
-        ("0::/\n", {}, None),
         (None, {"cpu.max": "400000 100000\n"}, None),
     ],
 )
@@ -57,44 +56,30 @@ def test_the_smallest_quota_counts(write, groups, files, quota):
 
 
 @pytest.mark.parametrize(
-    ("groups", "files", "limit"),
-    [
-        (
-            "0::/a/b\n",
-            {"a/b/memory.max": "max\n", "a/memory.max": "4096\n", "memory.max": "9\n"},
-            9,
-        ),
-        (HYBRID, {"memory/m/memory.limit_in_bytes": "2048\n"}, 2048),
-        ("0::/\n", {"memory.max": "max\n"}, None),
-    ],
-)
-def test_the_smallest_limit_of_memory_counts(write, groups, files, limit):
-    write(groups, files)
-    assert control_group.memory_limit() == limit
-
-
-@pytest.mark.parametrize(
-    ("groups", "files", "left"),
+    ("groups", "files", "limit", "left"),
     [
         (
             "0::/a\n",
             {"memory.max": "9000\n", "memory.current": "8500\n"}
             | {"a/memory.max": "4096\n", "a/memory.current": "4000\n"}
             | {"a/memory.stat": "anon 1000\ninactive_file 3000\n"},
-            500,  # the group's files can be dropped, what is above it cannot
+            *(4096, 500),  # the group's files can be dropped, what is above it cannot
         ),
         (
             HYBRID,
             {"memory/m/memory.limit_in_bytes": "2048\n"}
             | {"memory/m/memory.usage_in_bytes": "1024\n"}
             | {"memory/m/memory.stat": "inactive_file 9\ntotal_inactive_file 24\n"},
-            1048,
+            *(2048, 1048),
         ),
-        ("0::/\n", {"memory.max": "max\n", "memory.current": "7\n"}, None),
+        ("0::/\n", {"memory.max": "max\n", "memory.current": "7\n"}, None, None),
     ],
 )
-def test_what_is_left_of_a_limit_of_memory(write, groups, files, left):
+def test_the_smallest_limit_of_memory_counts_and_the_least_that_is_left(
+    write, groups, files, limit, left
+):
     write(groups, files)
+    assert control_group.memory_limit() == limit
     assert control_group.memory_left() == left
 
 

@@ -65,7 +65,6 @@ def test_all_cards_are_visible(monkeypatch):
         ("7", []),
         ("GPU-aa", []),  # ambiguous
         ("GPU-b", []),
-        ("G", []),  # an abbreviation begins with GPU-
         ("none", []),
     ],
 )
@@ -78,6 +77,13 @@ def test_hidden_gpus_are_not_found(monkeypatch, visible, expected):
         assert gpus.unavailable_reason(0).startswith(
             f"CUDA_VISIBLE_DEVICES={visible!r} shows no GPU"
         )
+
+
+@pytest.mark.parametrize(("visible", "expected"), [("G", []), ("GPU-a", [A.name])])
+def test_an_abbreviated_uuid_must_begin_with_gpu_dash(monkeypatch, visible, expected):
+    nvml.install(monkeypatch, A)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert names(find_gpus()) == expected
 
 
 def test_an_index_counts_visible_gpus_and_a_worker_finds_the_same_one(monkeypatch):

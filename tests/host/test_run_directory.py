@@ -53,14 +53,6 @@ def test_ctrl_c_during_removal_is_raised_after_it(folder, monkeypatch):
     assert list(folder.iterdir()) == []
 
 
-def test_the_directory_of_a_live_run_is_left_alone(folder):
-    with run_directory() as directory:
-        remove_abandoned_directories(folder, PREFIX)
-        with run_directory() as other:
-            assert other != directory
-        assert directory.is_dir()
-
-
 def test_the_directory_of_a_killed_run_is_removed_by_the_next(folder):
     program = (
         "import os; from crossbench.host.run_directory import run_directory\n"

@@ -83,7 +83,7 @@ def test_a_part_has_the_layers_that_it_adds_by_their_names_in_the_model(lenet):
     assert [(n.name, n.input_shape) for n in last.layers] == [("unembedding1", (64, 128))]
 
 
-@pytest.mark.short(model_name={"resnet_small", "text_lstm", "vit_cifar", *SMALL_MODELS})
+@pytest.mark.short(model_name={"resnet_small", "text_lstm", *SMALL_MODELS})
 @pytest.mark.parametrize("model_name", [*models.names(), *SMALL_MODELS])
 def test_the_parts_have_the_layers_and_the_flops_of_the_model(model_name):
     model = SMALL_MODELS.get(model_name) or models.get(model_name)
