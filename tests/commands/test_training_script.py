@@ -17,6 +17,7 @@ from small_models import named
 import crossbench
 from crossbench import models
 from crossbench.inputs.errors import DataError, ProgramError, ResultsError, SpecError
+from crossbench.programs import of_comparison
 
 FAST = {"model": "mlp7_relu", "batches": 3, "batch_size": 16}
 
@@ -79,6 +80,18 @@ def test_rows_without_programs_are_passed_over_with_a_line_each(capsys, run, tmp
         "crossbench: no program for reference cpu: the adapter of NumPy reference writes no "
         "programs\n"
     )
+
+
+def test_a_row_in_bfloat16_has_a_program_of_its_own_in_jax_alone(run):
+    comparison, _ = run
+    row = comparison.results[0]
+    cells = [replace(row.cell, framework=f, compute="bfloat16") for f in ("torch", "jax")]
+    rows = [replace(row, cell=cell) for cell in cells]
+    (program,) = of_comparison(replace(comparison, results=rows))
+    assert program.path.name == "train_jax_bfloat16.py"
+    assert "Train lenet in JAX on the CPU, in bfloat16." in program.source
+    assert program.source.count("dtype=jnp.bfloat16") == 5
+    assert "outputs = model(inputs).astype(jnp.float32)" in program.source
 
 
 @pytest.mark.long
