@@ -12,10 +12,14 @@ from crossbench.data import synthetic
 from crossbench.inputs.names import FLOAT32, IDIOMATIC, full_name
 from crossbench.results.cells import Cell, CellResult
 from crossbench.results.comparison import SCHEMA, Comparison
-from crossbench.results.epochs import TRAIN, Epoch, SystemActivity
-from crossbench.results.machine import Machine
-from crossbench.results.parity import Parity, PrecisionParity
+from crossbench.results.epochs import TRAIN, Epoch, SystemActivity, TargetEpoch, Usage
+from crossbench.results.machine import Machine, Peak
+from crossbench.results.parity import GradientParity, Parity, PrecisionParity
+from crossbench.results.parts import Part, PartResult, PartTime
+from crossbench.results.reference import Reference, ReferenceLosses
+from crossbench.results.replay import Replay
 from crossbench.results.settings import Data, Settings
+from crossbench.results.untimed import UntimedCalls
 
 AGREES = Parity({"loss": 1e-15}, {"loss": 1e-7}, {"loss": 1e-7})
 DISAGREES = Parity({"loss": 1e-15, "gradient of conv1.weight": 0.3}, {"loss": 0.1}, {"loss": 1e-7})
@@ -27,6 +31,8 @@ PRECISION = PrecisionParity(
     [],
 )
 
+FAST, SLOW = [9, *[2.0, 2.1] * 4], [9, *[4.2, 4.0] * 4]
+"""Seconds of a row in eight rounds, and of one that takes twice as long, for `result`."""
 EXAMPLES, STEPS = 1050, 10
 """Examples of an epoch, and its steps with batches of 100."""
 QUIET = SystemActivity(0.0, 0.0, 0.0, 0, None, None)
@@ -93,6 +99,16 @@ def result(
     )
 
 
+def sized(framework, size, seconds, **fields):
+    """Return the result of a cell with a batch size, which is in its name."""
+    return result(framework, seconds, batch_size=size, name=f"{framework} cpu, {size}", **fields)
+
+
+def two():
+    """Return a comparison of torch with jax, which takes twice as long."""
+    return comparison(result("torch", FAST), result("jax", SLOW))
+
+
 def comparison(*results, model=None, **settings):
     return Comparison(
         schema=SCHEMA,
@@ -116,6 +132,60 @@ def comparison(*results, model=None, **settings):
         settings=replace(SETTINGS, **settings),
         results=list(results),
     )
+
+
+def full_comparison():
+    """Return a comparison in which every optional field has a value."""
+    cpu, gpu = result("torch", [9, 2, 1, 3]), result("torch", [9, 1, 1], device="gpu:1")
+    one = result("torch", [9, 4, 2, 6], threads=1, name="torch cpu, 1 thread")
+    absent = result("flux", [], status="unavailable", parity=None)
+    mixed = result("torch", [9, 2, 1, 3], compute="bfloat16", name="torch cpu, bfloat16")
+    mixed.precision, mixed.test_loss, mixed.peak = PRECISION, 2.0, Peak(1.0, 2.0)
+    mixed.epochs.append(epoch(4, 0.5, steps=5))
+    gpu.peak, gpu.allocated, gpu.peak_problem = Peak(1.0, 2.0), 2**20, "out of memory"
+    gpu.start_seconds, gpu.threads_reported, gpu.cpus_allowed = 1.0, 2, 2
+    gpu.to_target = [TargetEpoch(1.0, 1.0, 0.5)]
+    gpu.usage = [Usage(1, 9, 0.01, 1.5, 2**30, 0.8, 2**31, 200.0, 1500.0, 1450.0, ["power cap"])]
+    metered = replace(QUIET, cpu_joules=1.0, gpu_joules=1.0)
+    gpu.epochs[1] = replace(
+        gpu.epochs[1], figures={"GC s": 0.1}, system_activity=metered, repeats=3
+    )
+    gpu.changes = cpu.changes = {10: {"conv1.weight": [1.0, None], "conv1.bias": [0.5, 0.25]}}
+    cpu.undropped_losses = [2.3, None]
+    cpu.loss_drift, cpu.change_drift = [1e-7, None], 1e-5
+    cpu.other_changes = {0: {10: {"dense1.weight": [1.0, None]}}}
+    cpu.replays = [Replay(1, 2, 1, 1, 10, 7, 2.3, None, 1e-7, None, 0.5)]
+    cpu.untimed = {"place": UntimedCalls(3, 0.1, 0.1, 2, 0.01)}
+    cpu.gradient = GradientParity({"gradient of w": 1e-7}, {"float32": {"gradient of w": None}})
+    c = comparison(
+        *(gpu, one, absent, mixed, cpu),
+        prices={"cpu": 0.1, "gpu": 1.0},
+        target_accuracy=0.5,
+        trace_memory=True,
+        baseline="torch",
+    )
+    dropout = {"type": "Dropout", "input_shape": [4]}
+    c.model["layers"] = [dropout | {"type": "Residual", "body": [dropout], "shortcut": []}]
+    losses = ReferenceLosses("train", 100, {"first epoch": [2.3]}, {"first epoch": [2.31]})
+    c.reference = Reference(["conv1.bias"], False, [losses])
+    c.resumed = ["2026-01-02T00:00:00+00:00"]
+    c.parts = [Part("conv1", 2, 10, 4.0, 8.0), Part("optimizer", 1, 0, 0.0, 0.0)]
+    for r, factor in ((gpu, 1), (cpu, 2)):
+        times = [PartTime(1, 0.1 * factor, 0.2 * factor, 1.5), PartTime(2, -0.01, 0.2, None)]
+        r.parts = {"conv1": PartResult(1e-15, times), "optimizer": PartResult(None, [], "why")}
+    return c
+
+
+def places(value, path=()):
+    """Yield the key path of every branch and leaf; of a list only of its first and last item."""
+    if path:
+        yield path
+    if isinstance(value, dict):
+        for key, part in list(value.items()):
+            yield from places(part, (*path, key))
+    elif isinstance(value, list):
+        for number in {0, len(value) - 1} if value else ():
+            yield from places(value[number], (*path, number))
 
 
 def write_cifar(directory: Path, per_file: int = 20, seed: int = 0) -> Path:

@@ -172,30 +172,23 @@ def test_the_blocks_of_a_page_run(page, tmp_path, example_on_path):
 
 @pytest.mark.parametrize("block", BLOCKS, ids=name)
 def test_a_block_names_its_language_and_is_tested_or_says_why_not(block):
-    assert block.language, f"{block.place}: name the language of the block"
+    assert block.language, "name the language of the block"
     if block.language == "sh":
-        assert block.code.startswith(INSTALLS), f"{block.place}: only what installs is ```sh"
-    assert block.language not in OTHER_NAMES, f"{block.place}: write ```python or ```console"
+        assert block.code.startswith(INSTALLS), "only what installs is ```sh"
+    assert block.language not in OTHER_NAMES, "write ```python or ```console"
     if block.language in ("python", "console"):
-        assert block.mark, f"{block.place}: mark the block with test, or with why it is not run"
+        assert block.mark, "mark the block with test, or with why it is not run"
     if block.language == "console" and block.mark == "test":
-        assert commands(block.code), f"{block.place}: a command begins with '$ '"
-
-
-@pytest.mark.parametrize("block", [b for b in BLOCKS if b.quoted_from], ids=name)
-def test_a_block_that_is_quoted_is_in_its_file(block):
-    assert block.code in block.quoted_from.read_text()
+        assert commands(block.code), "a command begins with '$ '"
+    if block.quoted_from:
+        assert block.code in block.quoted_from.read_text(), "it is not in its file"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_the_files_that_a_page_links_to_are_there(page):
+def test_the_files_that_a_page_links_to_and_the_paths_that_it_names_are_there(page):
     targets = [target.partition("#")[0] for target in LINK.findall(prose(page))]
     files = [target for target in targets if target and ":" not in target]
     assert [file for file in files if not (page.parent / file).exists()] == []
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_the_paths_that_a_page_names_are_there(page):
     folders = "crossbench|julia|tests|scripts|benchmarks|examples|docs"
     named = re.findall(rf"`((?:{folders})/[\w./-]*)`", prose(page))
     assert [path for path in named if "NAME" not in path and not (ROOT / path).exists()] == []

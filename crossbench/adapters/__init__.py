@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pkgutil
 import re
+import sys
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import cache
@@ -29,7 +30,17 @@ REFERENCE = "reference"
 def names() -> list[str]:
     """Return the name of every adapter, the built-in ones first."""
     built_in = [module.name for module in pkgutil.iter_modules(__path__)]
-    return built_in + sorted({e.name for e in metadata.entry_points(group=GROUP)} - set(built_in))
+    return built_in + sorted({entry.name for entry in _entries()} - set(built_in))
+
+
+def _entries() -> Collection[metadata.EntryPoint]:
+    return _entries_on(tuple(sys.path))
+
+
+@cache
+def _entries_on(path: tuple[str, ...]) -> Collection[metadata.EntryPoint]:
+    """Return the entry points of the packages on a path; finding them reads all their metadata."""
+    return tuple(metadata.entry_points(group=GROUP))
 
 
 def get(name: str, variant: str = IDIOMATIC) -> Adapter:
@@ -47,7 +58,9 @@ def _of_framework(name: str) -> Adapter:
     if name in (module.name for module in pkgutil.iter_modules(__path__)):
         adapter: Adapter = import_module(f"{__name__}.{name}").ADAPTER
         return adapter
-    for entry in metadata.entry_points(group=GROUP, name=name):
+    for entry in _entries():
+        if entry.name != name:
+            continue
         try:
             return entry.load()
         except (Exception, SystemExit) as error:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from samples import comparison, result
-from small_models import PLAIN, SPEAKING
+from small_models import FITTED, PLAIN, SPEAKING
 
 from crossbench import models
 from crossbench.adapters.reference import ReferenceWorkload, global_norm
@@ -64,6 +64,11 @@ def test_a_parameter_of_the_proof_stands_for_those_of_the_equal_layers_that_are_
         if named.name in proved:
             for name in in_whole_model(resnet, [f"{named.name}.weight"]):
                 assert whole[name.removesuffix(".weight")] == named.layer
+
+
+def test_a_large_model_of_numbers_is_proved_with_two_of_its_equal_blocks():
+    wide = replace(FITTED, input_shape=(20_000,), layers=(*5 * (Dense(20_000), ReLU()), Dense(3)))
+    assert left_out(wide) == ["5 of 11 layers (equal blocks repeat)"]
 
 
 def test_a_small_model_is_proved_as_it_is():

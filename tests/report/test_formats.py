@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
-from samples import DISAGREES, comparison, result
+from samples import DISAGREES, FAST, SLOW, comparison, result
 
 import crossbench
 from crossbench.report import FORMATS, formats
@@ -16,17 +16,16 @@ from crossbench.results.comparison import SCHEMA
 from crossbench.results.rows import Row
 
 KEPT = Path(__file__).parents[1] / "results" / "lenet.json"
-FAST, SLOW = [9, *[2.0, 2.1] * 4], [9, *[4.2, 4.0] * 4]
 
 
-def two():
+def three():
     return comparison(
         result("jax", SLOW), result("torch", FAST), result("flux", [], status="failed", parity=None)
     )
 
 
 def test_rows_hold_plain_figures_with_their_units():
-    fast, slow, failed = two().rows()
+    fast, slow, failed = three().rows()
     assert (fast["framework"], slow["framework"], failed["framework"]) == ("torch", "jax", "flux")
     assert slow["steady_epoch_seconds"] == pytest.approx(4.1)
     assert slow["steady_epoch_seconds_low"] == 4.0
@@ -47,25 +46,22 @@ def test_each_field_of_a_row_has_a_key():
 
 
 def test_csv_is_read_back_as_it_was():
-    c = two()
+    c = three()
     c.results[0].cell = replace(c.results[0].cell, title='a,"b"\nc')
     read = list(csv.DictReader(io.StringIO(crossbench.table(c, format="csv"))))
     expected = [{k: "" if v is None else str(v) for k, v in row.items()} for row in c.rows()]
     assert read == expected
 
 
-def test_json_is_read_back_as_it_was():
-    assert json.loads(crossbench.table(two(), format="json")) == two().rows()
-
-
-def test_several_comparisons_are_one_csv_or_json():
-    text = formats.tables([two(), two()], False, "csv")
+def test_json_is_read_back_as_it_was_and_of_several_comparisons_is_one_list():
+    assert json.loads(crossbench.table(three(), format="json")) == three().rows()
+    assert json.loads(formats.tables([three(), three()], False, "json")) == 2 * three().rows()
+    text = formats.tables([three(), three()], False, "csv")
     assert len(list(csv.DictReader(io.StringIO(text)))) == 6
-    assert len(json.loads(formats.tables([two(), two()], False, "json"))) == 6
 
 
 def test_markdown_has_the_table_and_the_sentences():
-    drawn = crossbench.table(two(), format="markdown")
+    drawn = crossbench.table(three(), format="markdown")
     header, rule, first, *_ = [line for line in drawn.splitlines() if line.startswith("|")]
     assert [cell.strip() for cell in header.strip("|").split("|")][:3] == [
         "framework",
@@ -79,22 +75,22 @@ def test_markdown_has_the_table_and_the_sentences():
 
 
 def test_details_have_their_tables_in_markdown_too():
-    plain = crossbench.table(two(), details=True)
-    drawn = crossbench.table(two(), details=True, format="markdown")
+    plain = crossbench.table(three(), details=True)
+    drawn = crossbench.table(three(), details=True, format="markdown")
     assert "GFLOP/s" in plain
     assert sum(line.startswith("|") for line in drawn.splitlines()) == 2 * (2 + 3)
 
 
 def test_a_notebook_shows_the_summary():
-    shown = two()._repr_html_()
+    shown = three()._repr_html_()
     assert "<table>" in shown
     assert "Torch is fastest on the CPU" in shown
-    assert str(two()) == crossbench.table(two())
+    assert str(three()) == crossbench.table(three())
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_changes_and_merged_runs_have_every_format(format):
-    base, other = two(), two()
+    base, other = three(), three()
     other.machine = replace(other.machine, label="the other")
     changed, merged = formats.changes([base, other], format), formats.merge([base, other], format)
     assert "torch" in changed
@@ -110,35 +106,26 @@ def test_changes_and_merged_runs_have_every_format(format):
 
 def test_a_row_that_is_not_ranked_has_no_ratio_in_a_merged_file():
     wrong = comparison(result("torch", FAST, parity=DISAGREES), result("jax", SLOW))
-    rows = json.loads(formats.merge([wrong, two()], "json"))
+    rows = json.loads(formats.merge([wrong, three()], "json"))
     assert (rows[0]["ratio"], rows[0]["relative_to"]) == (None, None)
     assert rows[1]["ratio"] is not None
 
 
-@pytest.fixture(scope="module")
-def kept():
-    """Return a run of three frameworks whose file has the present schema."""
-    return crossbench.load(KEPT)
-
-
-def test_a_file_of_the_present_schema_is_read_and_shown(kept):
+def test_a_file_of_the_present_schema_is_read_and_shown():
+    kept = crossbench.load(KEPT)
     assert kept.schema == SCHEMA, "make the file anew, as tests/results/README.md says"
     rows = kept.rows()
     assert [row["framework"] for row in rows] == ["torch", "jax", "reference"]
     assert all(row["ranked"] and row["rounds"] == 6 for row in rows)
     assert rows[0]["ratio"] == 1.0
     assert rows[1]["ratio"] == kept.ratio(kept.results[1]).median
-    assert "PyTorch is fastest on the CPU: " in str(kept)
+    drawn = str(kept)
+    assert "PyTorch is fastest on the CPU: " in drawn
+    for row in rows:  # each figure of the table
+        assert f"{row['examples_per_second']:,.0f}" in drawn
+        assert f"{row['test_accuracy']:.1%}" in drawn
     assert len(crossbench.table(kept, format="csv").splitlines()) == 4
     assert "BLAS" in crossbench.table(kept, details=True)
     names = [chart.name for chart in charts(kept)]
     first = ["ratios", "rounds", "first-epochs", "losses", "roofline", "activity", "memory"]
     assert names[: len(first)] == first
-
-
-def test_a_table_is_drawn_from_its_file_alone(kept):
-    """Each figure of the table is in the rows, too."""
-    drawn = str(kept)
-    for row in kept.rows():
-        assert f"{row['examples_per_second']:,.0f}" in drawn
-        assert f"{row['test_accuracy']:.1%}" in drawn

@@ -2,13 +2,12 @@
 
 import json
 import re
-import shutil
-from contextlib import contextmanager
 from dataclasses import replace
 
 import altair
 import pytest
-from samples import DISAGREES, QUIET, STEPS, comparison, epoch, result
+from browsing import WIDTH, opened
+from samples import DISAGREES, FAST, QUIET, SLOW, STEPS, comparison, epoch, result, two
 
 import crossbench
 from crossbench import models
@@ -21,16 +20,9 @@ from crossbench.results.machine import Peak
 from crossbench.results.roofline import intensity, training_bytes
 
 USAGE = Usage(1, 3, 0.001, 2.0, 2**30, None, None, None, None, None, [])
-FAST, SLOW = [9, *[2.0, 2.1] * 4], [9, *[4.2, 4.0] * 4]
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-TEXTS = ("h1", "p.soft", "p.answer", "p.warning", "summary", "th", "td", "figcaption p")
 MARKS = "svg .mark-symbol path, svg .mark-rect path, svg .mark-line path"
 MAX_BYTES = 2_000_000
 HOSTILE = "<script>alert(1)</script> & \"'</script>"
-
-
-def two():
-    return comparison(result("torch", FAST), result("jax", SLOW))
 
 
 def everything():
@@ -68,12 +60,9 @@ def missing_figures():
 
 
 RUNS = {
-    "two": two,
     "everything": everything,
     "one row": lambda: comparison(result("torch", FAST)),
-    "one failed": lambda: comparison(result("torch", FAST), result("jax", [], status="failed")),
     "all failed": lambda: comparison(result("torch", [], status="failed", parity=None)),
-    "not ranked": lambda: comparison(result("torch", FAST), result("jax", SLOW, parity=DISAGREES)),
     "thirty rows": lambda: comparison(*(result(f"f{i}", [9, *[i + 1.0] * 6]) for i in range(30))),
     "a gpu": lambda: comparison(
         *(
@@ -82,34 +71,21 @@ RUNS = {
             for d in ("cpu", "gpu")
         )
     ),
-    "one round": lambda: comparison(result("torch", [9, 2.0]), result("jax", [9, 3.0])),
     "missing figures": missing_figures,
     "hostile names": hostile,
 }
 
 
-@pytest.fixture(params=RUNS)
-def run(request):
-    return RUNS[request.param]()
-
-
-def test_a_page_is_small_and_names_no_address_to_load(run):
+@pytest.mark.short(kind=("everything", "all failed", "missing figures"))
+@pytest.mark.parametrize("kind", RUNS)
+def test_a_page_is_small_and_its_charts_are_data_with_a_title_that_answers(kind):
+    run = RUNS[kind]()
     drawn = page.page([run])
     assert len(drawn.encode()) < MAX_BYTES
     without_vega = drawn.replace(page.vega(), "")
     assert not re.search(r"(src|href)=\"(?!data:)", without_vega)
     addresses = set(re.findall(r"https?://[^\s\"\\]+", without_vega))
     assert all(a.startswith("https://vega.github.io/schema/") for a in addresses)
-
-
-def test_no_text_from_outside_becomes_a_tag():
-    drawn = page.page([hostile()]).replace(page.vega(), "")
-    assert "alert(1)</script" not in drawn
-    assert "<script>alert" not in drawn
-    assert drawn.count("</script>") == 4
-
-
-def test_the_charts_are_data_with_a_title_that_answers(run):
     for chart in charts(run):
         assert chart.question.endswith("?")
         assert chart.answer.endswith((".", "?"))
@@ -117,6 +93,13 @@ def test_the_charts_are_data_with_a_title_that_answers(run):
         assert chart.specification["width"] == "container"
         assert json.loads(json.dumps(chart.specification)) == chart.specification
         altair.Chart.from_dict(chart.specification, validate=True)
+
+
+def test_no_text_from_outside_becomes_a_tag():
+    drawn = page.page([hostile()]).replace(page.vega(), "")
+    assert "alert(1)</script" not in drawn
+    assert "<script>alert" not in drawn
+    assert drawn.count("</script>") == 4
 
 
 def test_each_chart_appears_where_it_has_figures():
@@ -133,12 +116,9 @@ def test_each_chart_appears_where_it_has_figures():
     assert [chart.name for chart in charts(missing_figures())] == ["rounds", "first-epochs"]
 
 
-def test_the_answer_is_from_figures_that_are_too_small_to_show():
-    run = everything()
-    for cell in run.results:
-        cell.epochs = [replace(epoch, cpu_seconds=1e-6) for epoch in cell.epochs]
-    (chart,) = [chart for chart in charts(run) if chart.name == "activity"]
-    assert chart.answer.endswith("keeps most cores at work: <0.0001 on average.")
+def chart_of(run, name):
+    """Return the chart of a run with a name, or None."""
+    return {chart.name: chart for chart in charts(run)}.get(name)
 
 
 def values(chart, layer=None):
@@ -149,7 +129,7 @@ def values(chart, layer=None):
 
 def test_the_ratios_are_those_of_the_table():
     c = two()
-    (chart,) = [chart for chart in charts(c) if chart.name == "ratios"]
+    chart = chart_of(c, "ratios")
     assert chart.answer == "Torch is fastest on the CPU: 2.00× (1.90–2.10) as fast as Jax."
     ratio = c.ratio(c.results[1])
     drawn = values(chart, 1)[1]
@@ -161,7 +141,6 @@ def test_the_bytes_of_a_step_are_counted_from_the_description():
     """Of the LeNet by hand: inputs of all layers but Flatten, five times; weights six times."""
     lenet = models.get("lenet").description()
     inputs = 3 * 32**2 + 2 * 16 * 28**2 + 16 * 14**2 + 2 * 8 * 10**2 + 200 + 120 + 84
-    assert training_bytes(lenet, 1000) == 4 * (5 * inputs + 6 * 39.558)
     for compute, moved in (("float32", 4), ("tf32", 4), ("bfloat16", 2)):
         expected = moved * 5 * inputs + 4 * 6 * 39.558
         assert training_bytes(lenet, 1000, compute) == expected
@@ -171,7 +150,7 @@ def test_the_bytes_of_a_step_are_counted_from_the_description():
 
 
 def test_the_roofline_has_the_measured_edges():
-    (chart,) = [chart for chart in charts(everything()) if chart.name == "roofline"]
+    chart = chart_of(everything(), "roofline")
     edges = values(chart, 0)
     assert {edge["GFLOP/s"] for edge in edges if edge["FLOP per byte"] >= 10} == {100.0}
     left = min(edges, key=lambda edge: edge["FLOP per byte"])
@@ -217,19 +196,18 @@ def test_the_batch_sizes_are_drawn_on_two_logarithmic_axes():
         for size in (10, 100)
         for name, seconds in (("torch", 2.1), ("jax", 4.2))
     ]
-    c = comparison(*cells)
-    (chart,) = [chart for chart in charts(c) if chart.name == "batch-sizes"]
+    chart = chart_of(comparison(*cells), "batch-sizes")
     layer = chart.specification["layer"][0]["encoding"]
     assert [layer[axis]["scale"]["type"] for axis in "xy"] == ["log", "log"]
     assert chart.cells[0] == ["Torch, train, batches of 10", "20.00"]  # 105 steps in 2.1 s
     assert [value["ms median"] for value in values(chart)][:2] == pytest.approx([20, 210])
     assert "Torch is fastest with every batch size" in chart.answer
-    assert not [chart for chart in charts(two()) if chart.name == "batch-sizes"]
+    assert chart_of(two(), "batch-sizes") is None
 
 
 def test_every_round_is_drawn_in_its_order():
     c = two()
-    (chart,) = [chart for chart in charts(c) if chart.name == "rounds"]
+    chart = chart_of(c, "rounds")
     torch = [v for v in values(chart, 1) if v["row"] == "Torch"]
     assert [v["round"] for v in torch] == list(range(1, 9))
     assert [v["position"] for v in torch] == sorted({v["position"] for v in torch})
@@ -239,7 +217,7 @@ def test_every_round_is_drawn_in_its_order():
 def test_long_epochs_are_thinned():
     cell = result("torch", FAST)
     cell.epochs = [replace(epoch(1, 2.0, at=0), losses=[1.0] * 799), *cell.epochs[1:]]
-    (chart,) = [chart for chart in charts(comparison(cell)) if chart.name == "losses"]
+    chart = chart_of(comparison(cell), "losses")
     assert len(values(chart)) <= 400
 
 
@@ -266,15 +244,13 @@ def test_a_page_is_never_overwritten(tmp_path):
     assert path.read_text() == "mine"
 
 
-def test_a_folder_that_does_not_exist_gets_one_line(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("none/page.html", "No such file or directory"), ("x" * 300, ""), ("a\0b", "")],
+)
+def test_a_name_that_no_file_can_have_gets_one_line(tmp_path, name, why):
     """Before anything is measured."""
-    with pytest.raises(ReportError, match="cannot be written: No such file or directory"):
-        page.check(tmp_path / "none" / "page.html")
-
-
-@pytest.mark.parametrize("name", ["x" * 300, "a\0b"])
-def test_a_name_that_no_file_can_have_gets_one_line(tmp_path, name):
-    with pytest.raises(ReportError, match="cannot be written: "):
+    with pytest.raises(ReportError, match=f"cannot be written: {why}"):
         page.check(tmp_path / name)
 
 
@@ -292,7 +268,7 @@ def test_no_answer_is_drawn_from_a_row_that_is_not_ranked():
 def test_the_energy_of_cpu_and_gpu_is_that_of_one_epoch():
     c = everything()
     c.results[3].epochs = [replace(e, repeats=5) for e in c.results[3].epochs]
-    (chart,) = [chart for chart in charts(c) if chart.name == "energy"]
+    chart = chart_of(c, "energy")
     assert [(v["row"], v["device"], v["joules"]) for v in values(chart)[2:]] == [
         ("Jax, 1 thread", "CPU", 50.0),
         ("Jax, 2 threads", "CPU", 10.0),
@@ -322,52 +298,19 @@ def test_losses_that_are_not_finite_are_the_answer():
     finite = [2.0] * (STEPS - 1)
     for row, last in zip(c.results, (None, 1.0), strict=True):
         row.epochs = [replace(epoch, losses=[*finite, last]) for epoch in row.epochs]
-    (chart,) = [chart for chart in charts(c) if chart.name == "losses"]
+    chart = chart_of(c, "losses")
     assert chart.answer == "Losses that are not finite: Torch."
     c.results[0].epochs = c.results[1].epochs
-    (chart,) = [chart for chart in charts(c) if chart.name == "losses"]
+    chart = chart_of(c, "losses")
     assert chart.answer == "The losses of the last step lie within 0.0% of one another."
 
 
-def test_a_package_that_lacks_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(page.NEEDED, "not_there", "the-package")
-    with pytest.raises(ReportError, match="a page needs more packages: pip install the-package"):
-        page.check(tmp_path / "page.html")
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    """Return a real browser."""
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on the PATH")
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@contextmanager
-def opened(chromium, path, width=1280, **options):
-    """Open the page and wait for its charts; fail for any error or request."""
-    problems = []
-    context = chromium.new_context(viewport={"width": width, "height": 900}, **options)
-    tab = context.new_page()
-    tab.on("console", lambda message: problems.append(message.text))
-    tab.on("pageerror", lambda error: problems.append(str(error)))
-    tab.on("request", lambda request: problems.append(request.url))
-    tab.goto(path.as_uri())
-    tab.wait_for_selector("html[data-drawn]", timeout=60_000, state="attached")
-    yield tab
-    context.close()
-    assert [p for p in problems if p != path.as_uri() and not p.startswith("data:")] == []
-
-
-@pytest.mark.parametrize("width", [360, pytest.param(1280, marks=pytest.mark.long)])
-def test_chromium_draws_every_chart_and_scrolls_down_alone(chromium, tmp_path, run, width):
-    path = tmp_path / "page.html"
+@pytest.mark.long
+@pytest.mark.parametrize("kind", RUNS)
+def test_chromium_draws_every_chart_and_scrolls_down_alone(tmp_path, kind):
+    run, path = RUNS[kind](), tmp_path / "page.html"
     page.write([run], path)
-    with opened(chromium, path, width) as tab:
+    with opened(path) as tab:
         names = [chart.name for chart in charts(run)]
         assert tab.locator("figure").count() == len(names)
         for name in names:
@@ -375,52 +318,14 @@ def test_chromium_draws_every_chart_and_scrolls_down_alone(chromium, tmp_path, r
             assert figure.get_by_role("img").first.get_attribute("aria-label").startswith("Chart: ")
             assert figure.locator(MARKS).count()
             assert figure.locator("details table tr").count() > 1
-        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+        assert tab.evaluate("document.documentElement.scrollWidth") <= WIDTH
 
 
-def test_chromium_draws_a_page_of_several_runs(chromium, tmp_path):
+@pytest.mark.long
+def test_chromium_draws_a_page_of_several_runs(tmp_path):
     path = tmp_path / "page.html"
     page.write([two(), everything()], path)
-    with opened(chromium, path, 360) as tab:
+    with opened(path) as tab:
         assert tab.locator("figure:has(#several)").locator(MARKS).count()
         assert tab.locator("figure:has(#run-2-ratios)").locator(MARKS).count()
-        assert tab.evaluate("document.documentElement.scrollWidth") <= 360
-
-
-def luminance(colour):
-    """Return the relative luminance of "rgb(r, g, b)" (WCAG 2.2)."""
-    channels = [int(n) / 255 for n in re.findall(r"\d+", colour)[:3]]
-    red, green, blue = [
-        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels
-    ]
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_has_contrast_in_light_and_dark(chromium, tmp_path, scheme):
-    path = tmp_path / "page.html"
-    c = two()
-    c.data = replace(c.data, note="a warning")
-    page.write([c], path)
-    with opened(chromium, path, color_scheme=scheme) as tab:
-        style = "(e, name) => getComputedStyle(e)[name]"
-        back = luminance(tab.locator("body").evaluate(style, "backgroundColor"))
-        assert (back > 0.5) == (scheme == "light")
-        raised = luminance(tab.locator("figure").first.evaluate(style, "backgroundColor"))
-        for selector in (
-            "h1",
-            "p.soft",
-            "p.answer",
-            "p.warning",
-            "summary",
-            "th",
-            "td",
-            "figcaption p",
-        ):
-            text = luminance(tab.locator(selector).first.evaluate(style, "color"))
-            for other in (back, raised):
-                light, dark = max(text, other), min(text, other)
-                assert (light + 0.05) / (dark + 0.05) >= 4.5, selector
-        fill = tab.locator("svg .role-axis-label text").first.evaluate(style, "fill")
-        light, dark = sorted((luminance(fill), raised), reverse=True)
-        assert (light + 0.05) / (dark + 0.05) >= 4.5
+        assert tab.evaluate("document.documentElement.scrollWidth") <= WIDTH

@@ -10,7 +10,7 @@ import crossbench
 from crossbench.inputs.errors import ResultsError
 from crossbench.results.comparison import SCHEMA
 from crossbench.results.epochs import Epoch
-from crossbench.results.parity import Parity, worst
+from crossbench.results.parity import Parity
 
 
 def test_the_first_epoch_is_not_a_steady_one():
@@ -52,14 +52,6 @@ def test_the_baseline_may_be_another_than_the_fastest():
     without = comparison(result("jax", [9, 4], status="failed"), fast, baseline="jax")
     assert without.base(fast) is None
     assert without.ratio(fast) is None
-
-
-def test_threads_are_ranked_apart():
-    one = result("torch", [9, 4, 4], threads=1, name="torch cpu, 1 thread")
-    two = result("torch", [9, 2, 2], name="torch cpu, 2 threads")
-    c = comparison(one, two)
-    assert c.base(one) is one
-    assert c.ratio(two).median == 1.0
 
 
 EVEN, UNEVEN = [9.0, *[2.0] * 8], [9.0, 2.0, 3.0, 2.0, 4.0, 2.0, 3.0, 2.0, 5.0]
@@ -144,7 +136,8 @@ def test_parity_says_where_it_disagrees():
         "loss differs by 2.0e-02 in float32 (at most 2e-06 is allowed)"
     )
     assert not Parity({"loss": 2e-9}, {"loss": 0.0}, small).agrees
-    assert Parity({"loss": 0.0, "logits": None}, {"loss": 0.0}, small).disagreement.startswith(
+    not_finite = {"loss": 3.0, "logits": None, "gradient of a": 4.0}  # which is the worst of all
+    assert Parity(not_finite, {"loss": 0.0}, small).disagreement.startswith(
         "logits is not finite in float64"
     )
 
@@ -176,36 +169,6 @@ def test_another_dropout_disagrees(value, words):
     assert words in found
 
 
-def test_the_worst_deviation():
-    assert worst({"a": 3.0, "b": None, "c": 4.0}) == ("b", None)
-
-
-def test_a_file_gives_the_same_comparison_back(tmp_path, lenet):
-    whole = comparison(result("torch", [9, 2, 1]), model=lenet.description())
-    whole.save(tmp_path / "r.json")
-    again = crossbench.load(tmp_path / "r.json")
-    assert again == whole
-    assert crossbench.table(again) == crossbench.table(whole)
-
-
-def test_a_file_is_never_overwritten(tmp_path):
-    file = tmp_path / "r.json"
-    file.write_text("precious")
-    with pytest.raises(ResultsError, match="exists already"):
-        comparison(result("torch", [9, 2])).save(file)
-    assert file.read_text() == "precious"
-
-
-def test_replacing_a_file_leaves_no_part_behind(tmp_path):
-    file = tmp_path / "r.json"
-    file.write_text("old")
-    comparison(result("torch", [9, 2])).replace(file)
-    assert crossbench.load(file).results[0].name == "torch cpu"
-    assert list(tmp_path.iterdir()) == [file]
-    with pytest.raises(ResultsError, match="cannot be written"):
-        comparison(result("torch", [9, 2])).replace(tmp_path / "none" / "r.json")
-
-
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -216,11 +179,10 @@ def test_replacing_a_file_leaves_no_part_behind(tmp_path):
         ),
         (lambda c: b"[]", "Expected `object`"),
         (lambda c: b"\xff\xfe", "not a crossbench results file"),
-        (lambda c: _change(c, schema=99), "has schema 99, this crossbench reads 15 and 16"),
-        (lambda c: _change(c, results=7), r"Expected `array`, got `int` - at `\$.results`"),
-        (lambda c: c.replace(b'"wall_seconds": 2.0', b'"wall_seconds": -2.0'), "wall_seconds"),
-        (lambda c: c.replace(b'"most_batches": null', b'"most_batches": 0'), "most_batches"),
-        (lambda c: c.replace(b'"loss": 1e-15', b'"loss": "small"'), "float64"),
+        (
+            lambda c: json.dumps(json.loads(c) | {"schema": 99}).encode(),
+            "has schema 99, this crossbench reads 15 and 16",
+        ),
     ],
 )
 def test_a_file_that_is_none_gets_one_line(tmp_path, spoil, message):
@@ -231,13 +193,6 @@ def test_a_file_that_is_none_gets_one_line(tmp_path, spoil, message):
         crossbench.load(tmp_path / "r.json")
     assert "\n" not in str(caught.value)
     assert "r.json" in str(caught.value)
-
-
-def _change(content, **values):
-    return json.dumps(json.loads(content) | values).encode()
-
-
-def test_no_file_gets_one_line(tmp_path):
     with pytest.raises(ResultsError, match="cannot be read: No such file"):
         crossbench.load(tmp_path / "none.json")
 

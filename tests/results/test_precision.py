@@ -44,9 +44,12 @@ def test_what_disagrees_is_named(change, words):
     assert found is None if words is None else words in found
 
 
-def test_an_unproved_precision_is_not_ranked():
+def test_a_precision_that_is_not_proved_or_is_wrong_is_not_ranked():
     r = result("torch", [1, 1.0], compute="bfloat16")
     assert comparison(r).doubt(r) == "it was not proved to compute in bfloat16"
+    r.precision = replace(PRECISION, rounded=["w", "b"])
+    words = "it does not compute in bfloat16 as it should: w and 1 more are kept in bfloat16"
+    assert comparison(r).doubt(r).startswith(words)
 
 
 def test_losses_of_the_timed_run_are_neither_too_far_nor_too_exact():

@@ -73,6 +73,12 @@ def test_a_published_file_has_every_figure():
     assert msgspec.to_builtins(again) == msgspec.to_builtins(found)
 
 
+def with_field(name, value):
+    c = made()
+    setattr(c.results[0], name, value)
+    return c
+
+
 WRONG = {
     "not proved": (
         lambda: made(result("torch", SECONDS, parity=None), result("jax", SECONDS)),
@@ -87,11 +93,16 @@ WRONG = {
         lambda: made(result("torch", SECONDS, status="pending")),
         "torch cpu: interrupted before its last round",
     ),
-    "too fast": (
-        lambda: made(result("torch", [9, *[1e-5, 1.1e-5] * 3])),
-        "torch cpu: ",
-    ),
+    "too fast": (lambda: made(result("torch", [9, *[1e-5, 1.1e-5] * 3])), "torch cpu: "),
     "all failed": (lambda: made(result("torch", [], status="failed")), "no row is ranked"),
+    "no versions": (
+        lambda: with_field("details", {}),
+        "torch cpu: its versions are missing",
+    ),
+    "no peak": (
+        lambda: with_field("peak", None),
+        "torch cpu: its peak was not measured, which its seconds are held to",
+    ),
 }
 
 
@@ -99,15 +110,6 @@ WRONG = {
 def test_what_is_wrong_is_said_of_each_row(kind):
     make, line = WRONG[kind]
     assert any(found.startswith(line) for found in problems(make())), problems(make())
-
-
-def test_versions_and_peaks_must_be_there():
-    c = made()
-    c.results[0].details, c.results[1].peak = {}, None
-    assert problems(c) == [
-        "torch cpu: its versions are missing",
-        "jax cpu: its peak was not measured, which its seconds are held to",
-    ]
 
 
 def test_the_command_checks_each_file_and_writes_copies(tmp_path, capsys):

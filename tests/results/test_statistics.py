@@ -14,11 +14,14 @@ from crossbench.results.statistics import (
 )
 
 
-def test_an_estimate_has_median_minimum_and_maximum():
+def test_an_estimate_has_median_minimum_and_maximum_and_may_have_another_unit():
     found = estimate([3.0, 1.0, 2.0])
     assert (found.median, found.minimum, found.maximum, found.count) == (2.0, 1.0, 3.0, 3)
     with pytest.raises(ValueError, match="median"):
         estimate([])
+    found = estimate([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).scaled(10)
+    assert (found.median, found.minimum, found.maximum) == (35.0, 10.0, 60.0)
+    assert (found.low, found.high) == (10.0, 60.0)
 
 
 def test_few_values_have_no_interval():
@@ -66,6 +69,7 @@ def test_a_drift_of_the_machine_cancels_in_the_paired_ratio():
 def test_only_rounds_that_both_have_are_paired():
     ratio = estimate(list(round_ratios({1: 2.0, 2: 8.0}, {2: 2.0, 3: 1.0}).values()))
     assert (ratio.median, ratio.count) == (4.0, 1)
+    assert round_ratios({1: 2.0}, {2: 2.0}) == {}
 
 
 def test_the_ratio_of_two_runs():
@@ -87,16 +91,6 @@ def test_two_equal_runs_are_called_different_as_seldom_as_the_interval_says():
         unpaired_ratio(*random.normal(1, 0.03, (2, 8)).tolist()).excludes(1) for _ in range(tries)
     )
     assert wrong / tries < 0.075  # 0.05, and two standard errors of 300 tries
-
-
-def test_an_estimate_is_scaled_to_another_unit():
-    found = estimate([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).scaled(10)
-    assert (found.median, found.minimum, found.maximum) == (35.0, 10.0, 60.0)
-    assert (found.low, found.high) == (10.0, 60.0)
-
-
-def test_no_round_in_common_gives_no_ratio():
-    assert round_ratios({1: 2.0}, {2: 2.0}) == {}
 
 
 @pytest.mark.parametrize("count", [8, 600])

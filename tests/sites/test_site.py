@@ -4,14 +4,14 @@ import csv
 import gzip
 import json
 import re
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
 from urllib.parse import unquote
 
 import pytest
-from samples import DISAGREES, comparison, result
+from browsing import WIDTH, opened
+from samples import DISAGREES, FAST, SLOW, comparison, result, sized
 
 from crossbench import cli, models
 from crossbench.inputs.errors import ReportError, ResultsError
@@ -22,7 +22,6 @@ from crossbench.sites.answers import answers, histories
 from crossbench.sites.build import MARK, site
 from crossbench.sites.pages import base
 
-FAST, SLOW = [9, *[2.0, 2.1] * 3], [9, *[4.2, 4.0] * 3]
 HOSTILE = "<script>alert(1)</script> & \"'../../x"
 PLACE = Place("cpu", 2, "float32", "train")
 MAX_BYTES = 1_500_000
@@ -42,33 +41,41 @@ def made(model="lenet", created="2026-01-01", machine="cpu", version="1.0", cell
     return c
 
 
-def write_runs(folder):
-    """Write six runs: of four models, one on two machines, and one measured again."""
+def saved(directory, *comparisons):
+    """Write these results files, and return their folder."""
+    folder = directory / "results"
     folder.mkdir()
-    for number, c in enumerate(
-        [
-            made(),
-            made("gpt_char"),
-            made("mlp7_relu", cells=[result("torch", SLOW), result("jax", FAST)]),
-            made("mlp7_gelu"),
-            made(machine="other", created="2026-02-01"),
-            made(created="2026-03-01", version="2.0"),
-        ]
-    ):
+    for number, c in enumerate(comparisons):
         c.save(folder / f"run {number}.json")
     return folder
 
 
+def runs_of(*comparisons):
+    return [runs.of_comparison(c, f"{number}.json") for number, c in enumerate(comparisons)]
+
+
 @pytest.fixture
 def folder(tmp_path):
-    return write_runs(tmp_path / "results")
+    return saved(tmp_path, made())
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """Return a site that no test changes; its results are beside it."""
+    """Return a site of six runs: of four models, one on two machines, and one measured again.
+
+    No test changes it; its results are beside it.
+    """
     directory = tmp_path_factory.mktemp("built")
-    site(write_runs(directory / "results"), directory / "site")
+    folder = saved(
+        directory,
+        made(),
+        made("gpt_char"),
+        made("mlp7_relu", cells=[result("torch", SLOW), result("jax", FAST)]),
+        made("mlp7_gelu"),
+        made(machine="other", created="2026-02-01"),
+        made(created="2026-03-01", version="2.0"),
+    )
+    site(folder, directory / "site")
     return directory / "site"
 
 
@@ -137,16 +144,11 @@ def test_a_run_page_has_the_programs_and_the_proof(built):
 
 
 def test_the_means_are_those_of_the_models_that_all_rows_have():
-    found = [
-        runs.of_comparison(c, f"{n}.json")
-        for n, c in enumerate(
-            [
-                made("mlp7_relu"),
-                made("mlp7_gelu", cells=[result("torch", SLOW), result("jax", SLOW)]),
-                made("mnist_mlp", cells=[result("torch", FAST), result("keras", SLOW)]),
-            ]
-        )
-    ]
+    found = runs_of(
+        made("mlp7_relu"),
+        made("mlp7_gelu", cells=[result("torch", SLOW), result("jax", SLOW)]),
+        made("mnist_mlp", cells=[result("torch", FAST), result("keras", SLOW)]),
+    )
     (answer,) = answers(found, PLACE)
     assert (answer.kind, answer.models) == ("dense", ["mlp7_gelu", "mlp7_relu"])
     assert answer.lacking == ["Keras"]  # a third of torch's models
@@ -157,28 +159,21 @@ def test_the_means_are_those_of_the_models_that_all_rows_have():
 
 def test_a_model_counts_once_however_many_batch_sizes_it_has():
     several = [
-        result(name, seconds, batch_size=size, name=f"{name} {size}")
+        sized(name, size, seconds)
         for size in (10, 100)
         for name, seconds in (("torch", FAST), ("jax", SLOW))
     ]
     equal = [result("torch", SLOW), result("jax", SLOW)]
-    found = [
-        runs.of_comparison(c, f"{n}.json")
-        for n, c in enumerate((made("mlp7_relu", cells=several), made("mlp7_gelu", cells=equal)))
-    ]
+    found = runs_of(made("mlp7_relu", cells=several), made("mlp7_gelu", cells=equal))
     (answer,) = answers(found, PLACE)
     assert len(answer.units) == 3
     assert answer.ratios["Jax"].median == pytest.approx((2.0 * 1.0) ** 0.5, abs=0.01)
 
 
 def test_a_row_with_too_few_models_is_named(tmp_path):
-    (tmp_path / "results").mkdir()
-    keras = [result("torch", FAST), result("jax", SLOW), result("keras", SLOW)]
-    for model in ("mlp7_relu", "mlp7_gelu", "mnist_mlp"):
-        made(model, cells=keras if model == "mnist_mlp" else None).save(
-            tmp_path / f"results/{model}.json"
-        )
-    site(tmp_path / "results", tmp_path / "site")
+    with_keras = [result("torch", FAST), result("jax", SLOW), result("keras", SLOW)]
+    others = made("mlp7_relu"), made("mlp7_gelu")
+    site(saved(tmp_path, *others, made("mnist_mlp", cells=with_keras)), tmp_path / "site")
     line = "Dense models: too few were measured in Keras."
     assert line in text_of(tmp_path / "site/index.html")
     (machine,) = (tmp_path / "site/machines").iterdir()
@@ -187,46 +182,37 @@ def test_a_row_with_too_few_models_is_named(tmp_path):
 
 def test_a_row_that_is_not_ranked_is_in_no_answer():
     wrong = made(cells=[result("torch", FAST), result("jax", FAST, parity=DISAGREES)])
-    assert answers([runs.of_comparison(wrong, "a.json")], PLACE) == []
+    assert answers(runs_of(wrong), PLACE) == []
 
 
 def test_ratios_are_to_the_fastest_whatever_the_baseline():
     c = made()
     c.settings = replace(c.settings, baseline="jax")
-    run = runs.of_comparison(c, "a.json")
+    (run,) = runs_of(c)
     assert [round(m.ratio.median, 2) for m in run.measured] == [1.0, 2.0]
     assert round(run.measured[0].row.ratio.median, 2) == 0.5
 
 
 def test_of_two_runs_of_the_same_work_that_with_more_rows_answers():
     wide = made(cells=[result(n, FAST) for n in ("torch", "jax", "keras")])
-    later = made(created="2026-02-01")
-    found = runs.current([runs.of_comparison(c, f"{n}.json") for n, c in enumerate((wide, later))])
+    found = runs.current(runs_of(wide, made(created="2026-02-01")))
     assert [run.file for run in found] == ["1.json", "0.json"]
     (answer,) = answers(found, PLACE)
     assert set(answer.ratios) == {"Torch", "Jax", "Keras"}
 
 
-def test_machines_are_never_mixed():
-    one = runs.of_comparison(made(machine="a"), "a.json")
-    two = runs.of_comparison(made(machine="b", created="2027-01-01"), "b.json")
-    assert [run.file for run in runs.current([one, two])] == ["b.json", "a.json"]
-
-
-def test_a_later_run_replaces_one_whose_rows_it_has():
+def test_a_later_run_replaces_one_of_the_same_machine_whose_rows_it_has():
     old, new = made(), made(created="2026-02-01")
     wider = made(created="2025-01-01", cells=[result(n, FAST) for n in ("torch", "jax", "keras")])
-    found = [runs.of_comparison(c, f"{n}.json") for n, c in enumerate((old, new, wider))]
-    assert [run.file for run in runs.current(found)] == ["1.json", "2.json"]
+    other = made(machine="b", created="2027-01-01")
+    found = runs.current(runs_of(old, new, wider, other))
+    assert [run.file for run in found] == ["3.json", "1.json", "2.json"]
 
 
 def test_runs_that_differ_in_the_length_of_their_epoch_are_told_apart(tmp_path):
     shorter = made(created="2026-02-01")
     shorter.data = replace(shorter.data, most_batches=3)
-    (tmp_path / "results").mkdir()
-    for number, c in enumerate((made(), shorter)):
-        c.save(tmp_path / f"results/{number}.json")
-    site(tmp_path / "results", tmp_path / "site")
+    site(saved(tmp_path, made(), shorter), tmp_path / "site")
     for page in ("models/lenet.html", f"frameworks/{runs.page_name('Jax')}.html"):
         shown = text_of(tmp_path / "site" / page)
         assert "10 × 100" in shown
@@ -237,7 +223,7 @@ def test_runs_that_differ_in_the_length_of_their_epoch_are_told_apart(tmp_path):
 def test_a_history_is_relative_to_what_the_runs_were_asked_for_first(names):
     c = made(cells=[result(name, FAST) for name in names])
     first, second, third = (name.title() for name in names)
-    found = [runs.of_comparison(c, "a.json")]
+    found = runs_of(c)
     assert [base(found, label) for label in (first, second, third)] == [second, first, first]
 
 
@@ -253,10 +239,8 @@ def test_without_the_packages_of_pages_one_line_says_so(folder):
 
 def test_the_history_of_a_framework_is_relative_to_another_of_the_same_run():
     old = made(version="1.0")
-    new = made(
-        version="2.0", created="2026-02-01", cells=[result("torch", FAST), result("jax", FAST)]
-    )
-    found = [runs.of_comparison(c, f"{n}.json") for n, c in enumerate((new, old))]
+    cells = [result("torch", FAST), result("jax", FAST)]
+    found = runs_of(made(version="2.0", created="2026-02-01", cells=cells), old)
     ((what, steps),) = histories(found, "Jax", "Torch").items()
     assert what == "lenet, batches of 100, train in float32 on the CPU with 2 threads; cpu, 2 CPUs"
     assert [(s.measured.versions, round(s.ratio.median, 1)) for s in steps] == [
@@ -266,48 +250,40 @@ def test_the_history_of_a_framework_is_relative_to_another_of_the_same_run():
     assert histories(found[:1], "Jax", "Torch") == {}
 
 
-@pytest.mark.parametrize("kind", ["damaged", "other schema", "twice", "packed and damaged"])
-def test_a_file_that_cannot_be_read_costs_no_other(folder, tmp_path, kind, capsys):
-    name = "z.json.gz" if "packed" in kind else "z.json"
+def test_a_file_that_cannot_be_read_costs_no_other(folder, tmp_path, capsys):
     content = (folder / "run 0.json").read_bytes()
-    (folder / name).write_bytes(
-        {
-            "damaged": content[:100],
-            "other schema": re.sub(rb'"schema": \d+', b'"schema": 3', content),
-            "twice": content,
-            "packed and damaged": gzip.compress(content)[:200],
-        }[kind]
-    )
+    bad = {
+        "damaged.json": (content[:100], "is not a crossbench results file"),
+        "old.json": (
+            re.sub(rb'"schema": \d+', b'"schema": 3', content),
+            "it has schema 3, this crossbench reads",
+        ),
+        "twice.json": (content, "it is the same run as run 0.json"),
+        "packed.json.gz": (gzip.compress(content)[:200], "what gzip packed is cut off"),
+    }
+    for name, (damaged, _) in bad.items():
+        (folder / name).write_bytes(damaged)
     assert cli.main(["site", str(folder), "--out", str(tmp_path / "site")]) == 1
     written = capsys.readouterr()
-    (line,) = [line for line in written.err.splitlines() if name in line]
-    reason = {
-        "damaged": "is not a crossbench results file",
-        "other schema": "it has schema 3, this crossbench reads",
-        "twice": "it is the same run as run 0.json",
-        "packed and damaged": "what gzip packed is cut off",
-    }[kind]
-    assert reason in line
-    assert "pages of 6 runs" in written.out
-    assert reason in text_of(tmp_path / "site/unread.html")
-    assert "1 file could not be read" in text_of(tmp_path / "site/index.html")
+    for name, (_, reason) in bad.items():
+        (line,) = [line for line in written.err.splitlines() if name in line]
+        assert reason in line
+        assert reason in text_of(tmp_path / "site/unread.html")
+    assert "pages of 1 runs" in written.out
+    assert "4 files could not be read" in text_of(tmp_path / "site/index.html")
 
 
-def test_a_file_that_gzip_packed_is_read(folder, tmp_path):
-    content = (folder / "run 1.json").read_bytes()
-    (folder / "run 1.json").unlink()
-    (folder / "run 1.json.gz").write_bytes(gzip.compress(content))
-    assert site(folder, tmp_path / "site").runs == 6
-
-
-def test_the_folder_may_be_a_url_and_have_folders(folder, tmp_path):
+def test_the_folder_may_be_a_url_and_have_folders_and_files_that_gzip_packed(folder, tmp_path):
     pytest.importorskip("upath")
     (folder / "2026-01").mkdir()
-    (folder / "run 1.json").rename(folder / "2026-01" / "a b.json")
-    site(folder.as_uri(), tmp_path / "site")
+    made("gpt_char").save(folder / "2026-01/a b.json")
+    content = (folder / "run 0.json").read_bytes()
+    (folder / "run 0.json").unlink()
+    (folder / "run 0.json.gz").write_bytes(gzip.compress(content))
+    assert site(folder.as_uri(), tmp_path / "site").runs == 2
     assert (tmp_path / "site/results/2026-01/a b.json").is_file()
-    content = (tmp_path / "site/models/gpt_char.html").read_text()
-    assert 'href="../results/2026-01/a%20b.json"' in content
+    page = (tmp_path / "site/models/gpt_char.html").read_text()
+    assert 'href="../results/2026-01/a%20b.json"' in page
 
 
 def test_a_folder_without_results_gets_one_line(tmp_path, folder):
@@ -369,58 +345,23 @@ def test_a_program_of_another_user_s_file_is_not_loaded(tmp_path):
     code.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     c = made()
     c.settings = replace(c.settings, model=f"{code}:MODEL")
-    (tmp_path / "results").mkdir()
-    c.save(tmp_path / "results/a.json")
-    site(tmp_path / "results", tmp_path / "site")
+    site(saved(tmp_path, c), tmp_path / "site")
     assert not (tmp_path / "ran").exists()
 
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on the PATH")
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as p:
-        found = p.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield found
-        found.close()
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_pages_work_from_a_disk_on_a_phone(browser, built, scheme):
-    context = browser.new_context(
-        viewport={"width": 390, "height": 800}, color_scheme=scheme, offline=True
-    )
-    problems = []
-    for name in ("index.html", "models/lenet.html", "everything.html"):
-        tab = context.new_page()
-        tab.on("console", lambda message: problems.append(message.text))
-        tab.on("pageerror", lambda error: problems.append(str(error)))
-        tab.goto((built / name).as_uri())
-        if name != "index.html":
-            tab.wait_for_selector("html[data-drawn=true]")
-        assert tab.evaluate("document.documentElement.scrollWidth") <= 390, name
-        background = tab.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert (background == "rgb(255, 255, 255)") == (scheme == "light")
-    assert problems == []
-    context.close()
-
-
-def test_charts_are_drawn_and_rows_are_filtered_by_the_keyboard(browser, built):
-    tab = browser.new_page()
-    tab.goto((built / "models/lenet.html").as_uri())
-    tab.wait_for_selector("html[data-drawn=true]")
-    assert tab.locator(".chart svg").count() == tab.locator(".chart").count() > 5
-    tab.goto((built / "everything.html").as_uri())
-    tab.wait_for_selector("html[data-drawn=true]")
-    assert tab.locator("#rows tr").count() == 12
-    tab.locator("select[name=model]").focus()
-    tab.keyboard.type("gpt")
-    assert tab.locator("#rows tr").count() == 2
-    assert "2 of 2 rows" in tab.locator("#shown").inner_text()
-    tab.locator("#rows a", has_text="page").first.click()
-    assert tab.locator("h1").first.inner_text().startswith("gpt_char")
-    tab.close()
+@pytest.mark.long
+def test_the_pages_work_from_a_disk_on_a_phone_and_rows_are_filtered(built):
+    with opened(built / "index.html", built, charts=False) as tab:
+        assert tab.evaluate("document.documentElement.scrollWidth") <= WIDTH
+    with opened(built / "models/lenet.html", built) as tab:
+        assert tab.evaluate("document.documentElement.scrollWidth") <= WIDTH
+        assert tab.locator(".chart svg").count() == tab.locator(".chart").count() > 5
+    with opened(built / "everything.html", built) as tab:
+        assert tab.evaluate("document.documentElement.scrollWidth") <= WIDTH
+        assert tab.locator("#rows tr").count() == 12
+        tab.locator("select[name=model]").focus()
+        tab.keyboard.type("gpt")
+        assert tab.locator("#rows tr").count() == 2
+        assert "2 of 2 rows" in tab.locator("#shown").inner_text()
+        tab.locator("#rows a", has_text="page").first.click()
+        assert tab.locator("h1").first.inner_text().startswith("gpt_char")

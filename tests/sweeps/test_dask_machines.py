@@ -125,7 +125,6 @@ def cluster(tmp_path_factory):
         yield found
 
 
-@pytest.mark.long
 def test_a_sweep_survives_a_killed_worker_and_a_restarted_scheduler(tmp_path):
     file = tmp_path / "sweep.toml"
     file.write_text(SLOW_TOML + "seed = [0, 1]\n")
@@ -151,7 +150,6 @@ def test_a_sweep_survives_a_killed_worker_and_a_restarted_scheduler(tmp_path):
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
 
 
-@pytest.mark.long
 def test_a_sweep_whose_workers_are_all_gone_waits_for_one_and_says_so(tmp_path):
     file = tmp_path / "sweep.toml"
     file.write_text(SLOW_TOML)
@@ -230,17 +228,6 @@ def test_a_filter_that_no_worker_passes_is_said(cluster, tmp_path, monkeypatch, 
         crossbench.sweep([QUICK], tmp_path, cluster.client(), **options)
 
 
-def test_a_scheduler_that_does_not_answer_is_said_in_a_line(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(dask_machines, "CONNECT_SECONDS", 1.0)
-    file = tmp_path / "sweep.toml"
-    file.write_text(QUICK_TOML)
-    words = ["sweep", str(file), "--out", str(tmp_path / "out"), "--dask", f"tcp://{HOST}:9"]
-    assert cli.main(words) == 2
-    error = capsys.readouterr().err
-    assert f"the Dask scheduler tcp://{HOST}:9 does not answer" in error
-    assert "Traceback" not in error
-
-
 def test_a_worker_with_several_threads_is_refused(tmp_path):
     with cluster_in(tmp_path) as cluster:
         cluster.start_worker("many", threads=2)
@@ -248,7 +235,6 @@ def test_a_worker_with_several_threads_is_refused(tmp_path):
             crossbench.sweep([QUICK], tmp_path / "out", cluster.client())
 
 
-@pytest.mark.long
 def test_every_machine_runs_every_job_or_it_is_said_that_it_is_gone(tmp_path, monkeypatch):
     other = other_host()
     monkeypatch.setattr(dask_machines, "GONE_SECONDS", 2.0)
@@ -277,7 +263,6 @@ def test_every_machine_runs_every_job_or_it_is_said_that_it_is_gone(tmp_path, mo
         assert states["other", True].reason == "other is gone"
 
 
-@pytest.mark.long
 def test_tls_is_passed_on(tmp_path, monkeypatch, capsys):
     pytest.importorskip("cryptography")
     temporary = distributed.Security.temporary()

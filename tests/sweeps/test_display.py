@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from crossbench.sweeps.display import SweepDisplay, counts, seconds_left, status
+from crossbench.sweeps.display import SweepDisplay, seconds_left, status
 from crossbench.sweeps.folder import Task
 
 TASKS = [
@@ -16,11 +14,6 @@ TASKS = [
 ]
 
 
-def test_the_tasks_are_counted_by_their_state():
-    assert counts(TASKS) == "5 jobs: 1 done, 1 failed, 1 running, 2 queued"
-    assert counts(TASKS[1:2]) == "1 job: 1 done"
-
-
 def test_the_time_left_follows_from_what_jobs_took():
     assert seconds_left(TASKS) == 3 * 60.0  # one runs at a time
     assert seconds_left([*TASKS, Task("other", "runs")]) == 4 * 60.0 / 2
@@ -28,19 +21,17 @@ def test_the_time_left_follows_from_what_jobs_took():
     assert seconds_left(TASKS[1:3]) is None
 
 
-def test_status_has_a_row_for_each_task_that_began():
+def test_status_has_a_row_for_each_task_that_began_and_says_who_runs_the_rest():
     shown = status(TASKS, goes_on=True)
     rows = [line.split()[0] for line in shown.splitlines()[2:5]]
     assert rows == ["first", "second", "slow"]
     assert "the disk is full" in shown
     assert "2026-01-02 03:04:05" in shown
     assert shown.endswith("5 jobs: 1 done, 1 failed, 1 running, 2 queued; about 3 min left.")
-
-
-def test_status_says_that_nobody_runs_the_rest():
     assert status(TASKS, goes_on=False).endswith("the same command goes on with it.")
     assert "No sweep" not in status(TASKS[1:3], goes_on=False)
     assert status(TASKS[3:], goes_on=None) == "2 jobs: 2 queued"
+    assert status(TASKS[3:4], goes_on=None) == "1 job: 1 queued"
 
 
 def test_without_a_terminal_each_event_gets_a_line(capsys):
@@ -50,14 +41,10 @@ def test_without_a_terminal_each_event_gets_a_line(capsys):
     assert capsys.readouterr().err == "crossbench: first done on node1\n"
 
 
-@pytest.fixture
-def terminal(monkeypatch):
+def test_a_terminal_shows_what_runs_and_keeps_the_failures(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes the standard error for a terminal
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
-
-
-def test_a_terminal_shows_what_runs_and_keeps_the_failures(terminal, capsys):
     with SweepDisplay() as display:
         display.begin("first done on node1")
         display.begin("second failed on node2: the disk is full")
