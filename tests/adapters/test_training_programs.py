@@ -224,9 +224,12 @@ def test_the_losses_in_float64_are_the_references(run, adapter, adapter_name, na
 
 
 @pytest.mark.short(adapter_name=("torch",))
-@pytest.mark.parametrize("name", ["mnist_cnn", pytest.param("imdb_bilstm", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "name",
+    ["mnist_cnn", *(pytest.param(m, marks=pytest.mark.long) for m in ("lenet", "imdb_bilstm"))],
+)
 def test_the_losses_are_the_rows(run, adapter, adapter_name, name, tmp_path):
-    """Of models with dropouts, which the test above leaves out."""
+    """Of models with dropouts too, which the test above leaves out."""
     case = Case(adapter, adapter_name, small(models.get(name)), tmp_path)
     found = run(case.program, "--epochs", "1")
     np.testing.assert_allclose(found, case.row_losses(), rtol=ROW_BOUND, atol=0)
