@@ -6,7 +6,6 @@ backend: pytest tests/adapters/test_conformance.py -n 0 --adapters keras:jax.
 
 import json
 import os
-import re
 import subprocess
 import sys
 from importlib import metadata
@@ -138,28 +137,6 @@ def rows(tmp_path_factory):
     assert run.returncode == 0, run.stderr
     assert json.loads((home / ".keras" / "keras.json").read_text())["floatx"] == "float16"
     return crossbench.load(file)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["keras", "keras:torch"])
-@pytest.mark.parametrize("model", ["lenet", "text_lstm", "gpt_char"])
-def test_the_row_and_its_program_have_the_same_optimizer(name, model, tmp_path):
-    available(name)
-    backend = name.partition(":")[2] or "tensorflow"
-    optimizer = python(
-        "from crossbench import models\n"
-        "from crossbench.workload import Job\n"
-        f"from crossbench.adapters.keras.{backend} import WORKLOAD\n"
-        f"job = Job(models.get({model!r}), 'cpu', 1, 'float32')\n"
-        "print(type(WORKLOAD(job).optimizer).__name__)\n",
-        KERAS_BACKEND=backend,
-    )
-    (program,) = crossbench.script(
-        model=model, frameworks=name, data="synthetic", batches=1, out=tmp_path
-    )
-    called = re.search(r"^optimizer = (?:keras\.optimizers\.)?(\w+)\(", program.source, re.M)
-    assert called[1] == optimizer
-    assert called[1].startswith("Dense") == ((name, model) == ("keras", "gpt_char"))
 
 
 @pytest.mark.long

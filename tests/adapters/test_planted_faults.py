@@ -4,7 +4,6 @@ there. The others are planted in the reference alone (test_planted_in_reference.
 A fault changes one translation of the adapter and leaves all else as it is.
 """
 
-import importlib
 from dataclasses import replace
 
 import numpy as np
@@ -150,47 +149,39 @@ def plant_in_jax(fault, plant):
 
 
 def plant_in_keras(fault, plant):
+    """Into the source code that the row runs, but for the masks, which Keras draws."""
     import keras
 
-    layers = importlib.import_module("crossbench.adapters.keras.layers")
-    keras_layers, learning_rate = plant.package.keras_layers, plant.package.learning_rate
-    draw = layers.Dropout.call
+    layer_source, schedule_source = plant.package.layer_source, plant.package.schedule_source
+    draw = keras.layers.Dropout.call
 
-    class OneStepAhead(keras.optimizers.schedules.LearningRateSchedule):
-        def __init__(self, schedule):
-            self.schedule = schedule
+    def wrong_flatten(named, *rest):
+        right = layer_source(named, *rest)
+        return replace(right, before=()) if isinstance(named.layer, Flatten) else right
 
-        def __call__(self, step):
-            return self.schedule(step + 1)
-
-    def wrong_flatten(named):
-        is_flatten = isinstance(named.layer, Flatten)
-        return [keras.layers.Flatten()] if is_flatten else keras_layers(named)
-
-    def summed(_):
-        return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
-
-    def nesterov(description, _):
-        return keras.optimizers.SGD(description.learning_rate, 0.9, nesterov=True)
-
-    def ahead(description, exact):
-        rate = learning_rate(description, exact)
-        return OneStepAhead(rate) if description.schedule else rate
+    def ahead(optimizer):
+        return [
+            f"{line}\nrate.__class__ = type('Ahead', (type(rate),), {{'__call__': "
+            "lambda self, step, call=type(rate).__call__: call(self, step + 1)})"
+            for line in schedule_source(optimizer)
+        ]
 
     def one_mask(self, x, training=False):
-        if self.given is not None or not training:
+        if not training:
             return draw(self, x, training)
         ones = keras.ops.ones_like(x[:1])
         return x * keras.random.dropout(ones, self.rate, seed=self.seed_generator)
 
     if fault == MASKS:
-        plant.method(layers.Dropout, "call", one_mask)
+        plant.method(keras.layers.Dropout, "call", one_mask)
         return
+    summed = call("keras.losses.SparseCategoricalCrossentropy", from_logits=True, reduction='"sum"')
+    nesterov = "optimizer = keras.optimizers.SGD(0.01, 0.9, nesterov=True)"
     wrong = {
-        FLATTEN: ("keras_layers", wrong_flatten),
-        SUM: ("loss_function", summed),
-        MOMENTUM: ("optimizer", nesterov),
-        SCHEDULE: ("learning_rate", ahead),
+        FLATTEN: ("layer_source", wrong_flatten),
+        SUM: ("loss_source", lambda _: summed),
+        MOMENTUM: ("optimizer_source", lambda *_: [nesterov]),
+        SCHEDULE: ("schedule_source", ahead),
     }
     plant.part(*wrong[fault])
 

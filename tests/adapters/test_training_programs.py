@@ -33,7 +33,7 @@ BOUND = 1e-9
 ROW_BOUND = 1e-5
 """How far those in float32 may be from the row's, which may round in another order."""
 
-FLOAT32_ALONE = ("jax",)
+FLOAT32_ALONE = ("jax", "keras")
 """Frameworks whose programs compute in float32 alone."""
 
 pytestmark = pytest.mark.training_programs

@@ -10,9 +10,10 @@ from dataclasses import replace
 from ... import models
 from ...models.model import NamedLayer
 from ...source.layers import MAX_NESTED, LayerSource
+from ...source.places import Place
 from ...source.statements import WIDTH, Call, indented
 from ...source.training_programs import Block, grouped
-from .parameters import Place, places
+from .parameters import places
 from .source import last_output, layer_source
 
 Source = Callable[[NamedLayer], LayerSource]

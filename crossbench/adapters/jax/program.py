@@ -190,7 +190,7 @@ NNX = "from flax import nnx, traverse_util"
 def initial_arrays(training: Training, weights: Weights) -> dict[str, np.ndarray]:
     """Return canonical weights by their path in the program's model, with Flax's axes."""
     places = Network(training.model.named_layers()).places()
-    return {place.path: place.to_flax(weights[name]) for name, place in places.items()}
+    return {place.path: place.to_framework(weights[name]) for name, place in places.items()}
 
 
 def _notes(training: Training) -> list[str]:

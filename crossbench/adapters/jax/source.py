@@ -347,7 +347,7 @@ def parameters(named: NamedLayer) -> dict[str, ParameterSource]:
     """Return a layer's trained parameters, with the values that the program of a part gives."""
     own = named.layer.parameters(named.input_shape)
     return {
-        name: ParameterSource(place.path, values(*place.shape, scale=SCALE) + place.methods)
+        name: ParameterSource(place.path, place.source(values(*place.shape, scale=SCALE)))
         for name, place in places(named).items()
         if own[name].trained
     }

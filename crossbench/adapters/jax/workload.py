@@ -8,12 +8,7 @@ convolution inside lax.scan takes a slow path (jax issue 12868).
 
 from __future__ import annotations
 
-import importlib.util
-import shutil
-import tempfile
-import weakref
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +17,7 @@ from ... import models
 from ...inputs.names import TF32
 from ...models.model import NamedLayer, Weights
 from ...source.layers import LayerSource
+from ...source.module import imported
 from ...workload import (
     Batch,
     Batches,
@@ -222,7 +218,7 @@ class JaxWorkload(JaxRuntime):
             if path not in self.places:
                 return seeds[path]
             name, place = self.places[path]
-            return variable.replace(place.to_flax(weights[name]).astype(self.dtype, order="C"))
+            return variable.replace(place.to_framework(weights[name]).astype(self.dtype, order="C"))
 
         state = self.nnx.from_flat_state([(p, loaded(dotted(p), v)) for p, v in given])
         # committed to the device, as the step's results are: otherwise the step compiles twice
@@ -308,7 +304,7 @@ class JaxWorkload(JaxRuntime):
         for path, variable in self._variables(state):
             if path in self.places:
                 name, place = self.places[path]
-                found[name] = place.from_flax(np.asarray(variable[...]))
+                found[name] = place.from_framework(np.asarray(variable[...]))
         return found
 
     def _variables(self, state: Any) -> Iterator[tuple[str, Any]]:
@@ -319,17 +315,3 @@ class JaxWorkload(JaxRuntime):
 
 def dotted(path: tuple[Any, ...]) -> str:
     return ".".join(map(str, path))
-
-
-def imported(text: str) -> Any:
-    """Return the module of a text, in a file of its own: so a traceback has its lines."""
-    folder = tempfile.mkdtemp(prefix="jax_")
-    file = Path(folder) / "training.py"
-    file.write_text(text, "utf-8")
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    weakref.finalize(module, shutil.rmtree, folder, ignore_errors=True)
-    spec.loader.exec_module(module)
-    return module

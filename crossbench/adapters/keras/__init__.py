@@ -10,7 +10,7 @@ import os
 from importlib import import_module
 from pathlib import Path
 
-from ...inputs.names import IDIOMATIC
+from ...inputs.names import BFLOAT16, FLOAT32, IDIOMATIC
 from ...workload import Adapter, Job, ProgramModules, Variant, VariantModules, missing, versions
 from ..jax import ADAPTER as JAX, GPU_PLUGINS, missing_plugin
 from ..torch import ADAPTER as TORCH
@@ -46,6 +46,7 @@ class KerasAdapter(Adapter):
 
 class KerasOnTensorFlow(KerasAdapter):
     title = "Keras (TensorFlow)"
+    program_computes = (FLOAT32, BFLOAT16)
     backend = "tensorflow"
     speed_variables = (
         *("TF_ENABLE_", "TF_DISABLE_", "TF_XLA_", "TF_NUM_", "TF_CPU_", "TF_GPU_", "TF_CUDNN_"),

@@ -19,7 +19,7 @@ class JaxWorkload(JaxRuntime, KerasWorkload):
     def prepare(self, job: Job) -> None:
         super().prepare(job)
         self.jax.config.update("jax_default_device", self.device)
-        self.value_and_gradient: Any = None
+        self.differentiated: dict[Any, Any] = {}
 
     def differentiate(self, inputs: Any, labels: Any) -> tuple[float, list[Any]]:
         (loss, _), gradients = self._differentiated(inputs, labels)
@@ -30,19 +30,20 @@ class JaxWorkload(JaxRuntime, KerasWorkload):
 
     def _differentiated(self, inputs: Any, labels: Any) -> Any:
         """Return ((loss, further results), gradients) of a batch, by one program."""
-        if self.value_and_gradient is None:
-            loss = self.model.compute_loss_and_updates
-            self.value_and_gradient = self.jax.jit(
-                self.jax.value_and_grad(loss, has_aux=True), static_argnames=("training",)
+        model = self.of(inputs)
+        if model not in self.differentiated:
+            self.differentiated[model] = self.jax.jit(
+                self.jax.value_and_grad(model.compute_loss_and_updates, has_aux=True),
+                static_argnames=("training",),
             )
         groups = (
-            self.model.trainable_variables,
-            self.model.non_trainable_variables,
-            self.model.metrics_variables,
+            model.trainable_variables,
+            model.non_trainable_variables,
+            model.metrics_variables,
         )
         state = ([variable.value for variable in group] for group in groups)
         scale = [variable.value for variable in self.optimizer.variables]
-        return self.value_and_gradient(
+        return self.differentiated[model](
             *state, inputs, labels, None, training=True, optimizer_variables=scale
         )
 

@@ -1,4 +1,4 @@
-"""Add what keras.layers lacks or computes differently, each on top of Keras' own.
+"""Add what keras.layers and keras.losses lack or compute differently, each on top of Keras' own.
 
 The programs that source.py writes hold those that they need, without annotations.
 """
@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-import numpy as np
-from keras import ops
+from keras import layers, ops
 
 
-class BatchNorm(keras.layers.BatchNormalization):
+class BatchNorm(layers.BatchNormalization):
     """Divide the running variance by n - 1, as the other frameworks do; Keras divides by n."""
 
     def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
@@ -27,32 +26,7 @@ class BatchNorm(keras.layers.BatchNormalization):
         return outputs
 
 
-class Dropout(keras.layers.Dropout):
-    """Apply the given mask, if there is one (in the proof of sameness); else be Keras' own."""
-
-    given: Any = None
-
-    def call(self, inputs: Any, training: bool = False) -> Any:
-        if self.given is None:
-            return super().call(inputs, training=training)
-        return inputs * ops.cast(self.given, inputs.dtype) / (1 - self.rate)
-
-
-def gelu(inputs: Any, tanh: bool = False) -> Any:
-    """Return Keras' own; on TensorFlow the formula, with constants of the inputs' dtype.
-
-    TensorFlow's constants are in float32, in a float64 job too: an error of 5e-9 (2.21).
-    """
-    if keras.config.backend() != "tensorflow":
-        return keras.activations.gelu(inputs, approximate=tanh)
-    if not tanh:
-        return inputs / 2 * (1 + ops.erf(inputs / ops.cast(np.sqrt(2), inputs.dtype)))
-    root = ops.cast(np.sqrt(2 / np.pi), inputs.dtype)
-    cubic = ops.cast(np.float64(0.044715), inputs.dtype)
-    return inputs / 2 * (1 + ops.tanh(root * (inputs + cubic * inputs**3)))
-
-
-class PositionEmbedding(keras.layers.Layer):
+class PositionEmbedding(layers.Layer):
     """Add a weight for each place of a sequence."""
 
     def build(self, input_shape: Any) -> None:
@@ -63,7 +37,7 @@ class PositionEmbedding(keras.layers.Layer):
         return sequences + self.weight
 
 
-class ClassToken(keras.layers.Layer):
+class ClassToken(layers.Layer):
     """Put the same weight before each sequence."""
 
     def build(self, input_shape: Any) -> None:
@@ -74,39 +48,6 @@ class ClassToken(keras.layers.Layer):
         size = ops.shape(sequences)[0]
         token = ops.broadcast_to(self.weight, (size, 1, sequences.shape[-1]))
         return ops.concatenate([token, sequences], axis=1)
-
-
-class SelfAttention(keras.layers.MultiHeadAttention):
-    """Attend with a causal mask, or with none.
-
-    The softmax of keras.ops.dot_product_attention is in float32 on TensorFlow and JAX, whatever the
-    tensors are: a float64 job, which is only ever proved, has the same formula written out.
-    """
-
-    def __init__(self, causal: bool, heads: int, width: int, **options: Any) -> None:
-        super().__init__(heads, width, **options)
-        self.causal = causal
-
-    def build(self, input_shape: Any) -> None:
-        super().build(input_shape, input_shape)
-
-    def call(self, sequences: Any) -> Any:
-        if self.compute_dtype == "float64":
-            return self._in_float64(sequences)
-        return super().call(sequences, sequences, use_causal_mask=self.causal)
-
-    def _in_float64(self, sequences: Any) -> Any:
-        denses = (self._query_dense, self._key_dense, self._value_dense)
-        query, key, value = (dense(sequences) for dense in denses)
-        scores = ops.einsum("nqhd,nkhd->nhqk", query, key) / np.sqrt(query.shape[-1])
-        if self.causal:
-            length = scores.shape[-1]
-            scores = ops.where(np.tri(length, dtype=bool), scores, -np.inf)
-        joined = ops.einsum("nhqk,nkhd->nqhd", ops.softmax(scores), value)
-        return self._output_dense(joined)
-
-    def compute_output_spec(self, sequences: Any) -> Any:
-        return keras.KerasTensor(sequences.shape, dtype=self.compute_dtype)
 
 
 class SmoothedCrossEntropy(keras.losses.CategoricalCrossentropy):
@@ -134,28 +75,3 @@ class OneBias(keras.constraints.Constraint):
 
     def __call__(self, bias: Any) -> Any:
         return ops.stack([bias[0], ops.zeros_like(bias[1])])
-
-
-class Network(keras.Model):
-    """Train a functional model, with dropout masks where they are given.
-
-    Its inputs are those of the functional model, or a dict of them ("inputs") and of the masks by
-    the name of their dropout.
-    """
-
-    def __init__(self, inputs: Any, outputs: Any, dropouts: dict[str, Dropout]) -> None:
-        super().__init__()
-        self.functional = keras.Model(inputs, outputs)
-        self.dropouts = dropouts
-        self.built = True  # the functional model has all variables
-
-    def call(self, inputs: Any, training: bool | None = None) -> Any:
-        if not isinstance(inputs, dict):
-            return self.functional(inputs, training=training)
-        try:
-            for name, dropout in self.dropouts.items():
-                dropout.given = inputs["masks"][name]
-            return self.functional(inputs["inputs"], training=training)
-        finally:
-            for dropout in self.dropouts.values():
-                dropout.given = None

@@ -87,9 +87,3 @@ class DenseAdamW(DenseGradients, AdamW):
 
 class DenseRMSprop(DenseGradients, RMSprop):
     """Make each gradient a dense one."""
-
-
-def optimizer_class(name: str, has_sparse: bool) -> Any:
-    """Return the optimizer of this name, for sparse gradients or for those that are all dense."""
-    name = f"Dense{name}" if has_sparse else name
-    return globals().get(name) or getattr(keras.optimizers, name)

@@ -4,8 +4,9 @@ optimizer, and the program of a part of a training step. Imports none of them.
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,13 +38,13 @@ from ...source.statements import (
     Call,
     bracketed,
     call,
-    code,
     indented,
     one_or_both,
     unless,
     unsupported,
 )
 from ..torch.channels_last import is_unsafe_for_onednn
+from .parameters import places, swapped
 
 OWN = tuple(map(Path(__file__).with_name, ("layers.py", "optimizers.py")))
 """Files with the classes and functions that programs may need."""
@@ -68,10 +69,9 @@ TOTAL = "np.abs({array}).sum(dtype=float)"
 def part_program(part: Part, model: Model, batch_size: int, threads: int) -> str:
     """Return the program of a part of a training step."""
     timed = {LOSS: _loss, OPTIMIZER: _optimizer}.get(part.name, _layers)(part, batch_size)
-    text = "\n".join([*timed.definitions, *timed.setup])
     return python_program(
         heading(part, model, "Keras on TensorFlow", batch_size),
-        f"{IMPORTS.strip()}\n{import_keras(text)}",
+        f"{IMPORTS.strip()}\n{import_keras([*timed.definitions, *timed.setup])}",
         [f"return {ARRAY}"],
         timed,
         version="keras {keras.__version__}",
@@ -80,8 +80,9 @@ def part_program(part: Part, model: Model, batch_size: int, threads: int) -> str
     )
 
 
-def import_keras(text: str) -> str:
-    """Return the import of the modules of Keras that a text names, or nothing."""
+def import_keras(texts: Sequence[str]) -> str:
+    """Return the import of the modules of Keras that texts name, or nothing."""
+    text = "\n".join(texts)
     names = [name for name in ("layers", "ops") if re.search(rf"(?<![.\w]){name}\.", text)]
     return f"from keras import {', '.join(names)}" if names else ""
 
@@ -110,14 +111,10 @@ def in_training(named: NamedLayer) -> LayerSource:
     """Return how a layer is written outside of a model, whose training it could tell."""
     source = layer_source(named)
     if isinstance(named.layer, models.GRU):
-        source = replace(source, definitions=(*source.definitions, SWAPPED))
+        source = replace(source, definitions=(*source.definitions, inspect.getsource(swapped)))
     if isinstance(named.layer, models.BatchNorm | models.Dropout):
         return replace(source, output="{layer}({x}, training=True)")
     return source
-
-
-def channels_last(shape: Shape) -> Shape:
-    return (*shape[1:], shape[0]) if len(shape) == 3 else shape
 
 
 def _step(part: Part, layers: list[LayerLines]) -> str:
@@ -150,7 +147,8 @@ def built(layer: LayerLines) -> list[str]:
     lines = [source.build.assigned_to(layer.name)] if source.build else []
     if source.parameters:
         shape = (None, *channels_last(named.input_shape))
-        lines.append(str(call(f"{layer.name}.build", shape)))
+        is_attention = isinstance(named.layer, models.MultiHeadAttention)
+        lines.append(str(call(f"{layer.name}.build", *[shape] * (2 if is_attention else 1))))
     for p in source.parameters.values():
         lines.append(bracketed(f"{layer.name}.{p.path}.assign(", [p.value], ")"))
     return lines
@@ -212,21 +210,28 @@ def _optimizer(part: Part, batch_size: int) -> Timed:
     )
 
 
-def layer_source(named: NamedLayer, backend: str = "tensorflow") -> LayerSource:
-    """Return how a layer is written."""
+def channels_last(shape: Shape) -> Shape:
+    return (*shape[1:], shape[0]) if len(shape) == 3 else shape
+
+
+def layer_source(
+    named: NamedLayer, backend: str = "tensorflow", activation: str | None = None
+) -> LayerSource:
+    """Return how a layer is written. activation: the one that it applies itself, if any."""
     shape, features = named.input_shape, named.input_shape[-1]
     own = parameters(named)
     match named.layer:
         case models.Conv():
-            return convolution(named, own, backend)
+            return convolution(named, own, backend, activation)
         case models.MaxPool(window, stride):
             strides = unless(one_or_both(window), one_or_both(stride))
             return layer(call("layers.MaxPooling2D", one_or_both(window), strides=strides))
         case models.ReLU():
             return layer(call("layers.ReLU"))
-        case models.GELU(tanh):
-            function = "lambda x: gelu(x, tanh=True)" if tanh else "gelu"
-            return layer(call("layers.Activation", function))
+        case models.GELU(tanh=True):
+            return LayerSource(None, "keras.activations.gelu({x}, approximate=True)")
+        case models.GELU():
+            return layer(call("layers.Activation", '"gelu"'))
         case models.Flatten() if len(shape) == 3:
             channels_first = call("layers.Permute", (3, 1, 2))  # the canonical order
             return LayerSource(call("layers.Flatten"), before=(channels_first,))
@@ -235,12 +240,13 @@ def layer_source(named: NamedLayer, backend: str = "tensorflow") -> LayerSource:
         case models.ToSequence():
             return layer(call("layers.Reshape", named.output_shape))
         case models.Dense(width, bias):
-            return layer(call("layers.Dense", width, use_bias=unless(True, bias)), own)
+            options = {"activation": activation, "use_bias": unless(True, bias)}
+            return layer(call("layers.Dense", width, **options), own)
         case models.BatchNorm(epsilon, momentum):
             return layer(call("BatchNorm", momentum=momentum, epsilon=epsilon), own)
         case models.LayerNorm(epsilon, bias):
-            options = {"epsilon": epsilon, "center": unless(True, bias)}
-            return layer(call("layers.LayerNormalization", **options), own)
+            center = unless(True, bias)
+            return layer(call("layers.LayerNormalization", epsilon=epsilon, center=center), own)
         case models.RMSNorm(epsilon):
             return layer(call("layers.RMSNormalization", epsilon=epsilon), own)
         case models.Dropout(rate):
@@ -265,8 +271,10 @@ def layer_source(named: NamedLayer, backend: str = "tensorflow") -> LayerSource:
         case models.FirstOfSequence():
             return LayerSource(None, "{x}[:, 0]")
         case models.MultiHeadAttention(heads, causal, bias):
-            given = (causal, heads, features // heads)
-            return layer(call("SelfAttention", *given, use_bias=unless(True, bias)), own)
+            given = (heads, features // heads)
+            build = call("layers.MultiHeadAttention", *given, use_bias=unless(True, bias))
+            mask = ", use_causal_mask=True" if causal else ""
+            return LayerSource(build, f"{{layer}}({{x}}, {{x}}{mask})", own)
         case models.LSTM(width, bidirectional):
             return recurrent(call("layers.LSTM", width), bidirectional, own)
         case models.GRU(width, bidirectional):
@@ -297,7 +305,9 @@ ANNOTATION = re.compile(r"\n\n    \w+: Any(?=\n)|: (Any|bool|int)\b| -> (Any|Non
 ANNOTATED_DEFAULT = re.compile(r": (Any|bool|int) = ")
 
 
-def convolution(named: NamedLayer, own: dict[str, ParameterSource], backend: str) -> LayerSource:
+def convolution(
+    named: NamedLayer, own: dict[str, ParameterSource], backend: str, activation: str | None
+) -> LayerSource:
     """Return how a convolution is written.
 
     Before it is a padding that Keras cannot do itself, and a stride that is unsafe.
@@ -313,6 +323,7 @@ def convolution(named: NamedLayer, own: dict[str, ParameterSource], backend: str
         one_or_both(layer.kernel),
         strides=None if is_sliced else unless(1, one_or_both(layer.stride)),
         padding='"same"' if is_same else None,
+        activation=activation,
         use_bias=unless(True, layer.bias),
     )
     down, right = layer.stride
@@ -322,14 +333,6 @@ def convolution(named: NamedLayer, own: dict[str, ParameterSource], backend: str
     return LayerSource(build, output, own, before=before)
 
 
-PATHS = {"weight": "kernel", "bias": "bias"}
-NORM = {
-    "weight": "gamma",
-    "bias": "beta",
-    "running_mean": "moving_mean",
-    "running_var": "moving_variance",
-}
-CELL = {"weight_ih": "kernel", "weight_hh": "recurrent_kernel", "bias": "bias"}
 TO_TENSOR = "tf.convert_to_tensor({gradient})"
 """An embedding's gradient has the rows of the tokens alone."""
 FIRST_ROW = "{gradient}[0]"
@@ -337,64 +340,18 @@ FIRST_ROW = "{gradient}[0]"
 
 
 def parameters(named: NamedLayer) -> dict[str, ParameterSource]:
-    """Return the trained parameters of a layer, with their axes in Keras' order.
+    """Return a layer's trained parameters, with the values that the program of a part gives.
 
     The index of one is the expression of its own gradient, where the variable's is not that.
     """
-    return {
-        name: parameter_source(named, name, values(*parameter.shape, scale=SCALE))
-        for name, parameter in named.layer.parameters(named.input_shape).items()
-        if parameter.trained
-    }
-
-
-def parameter_source(named: NamedLayer, name: str, value: str) -> ParameterSource:
-    """Return where Keras has a parameter of a layer. value: the expression of the canonical one."""
-    match named.layer:
-        case models.Conv() if name == "weight":
-            return ParameterSource("kernel", f"{value}.transpose(2, 3, 1, 0)")
-        case models.Dense() if name == "weight":
-            return ParameterSource("kernel", f"{value}.T")
-        case models.BatchNorm() | models.LayerNorm():
-            return ParameterSource(NORM[name], value)
-        case models.RMSNorm():
-            return ParameterSource("scale", value)
-        case models.Embedding():
-            return ParameterSource("embeddings", value, TO_TENSOR)
-        case models.PositionEmbedding() | models.ClassToken():
-            return ParameterSource("weight", value)
-        case models.MultiHeadAttention(heads):
-            return _of_attention(name, value, heads, named.input_shape[-1])
-        case models.LSTM(bidirectional=both) | models.GRU(bidirectional=both):
-            base = name.removesuffix("_reverse")
-            direction = "forward" if base == name else "backward"
-            path = f"{direction}_layer.cell.{CELL[base]}" if both else f"cell.{CELL[base]}"
-            return _of_cell(isinstance(named.layer, models.GRU), path, base, value)
-    return ParameterSource(PATHS[name], value)
-
-
-def _of_attention(name: str, value: str, heads: int, features: int) -> ParameterSource:
-    """Return a parameter of a MultiHeadAttention; its kernels have an axis for the heads."""
-    projection, kind = name.split("_")
-    split = (heads, features // heads)
-    match projection, kind:
-        case "output", "weight":
-            value = f"{value}.T.reshape{(*split, features)}"
-        case _, "weight":
-            value = f"{value}.T.reshape{(features, *split)}"
-        case (("query" | "key" | "value"), "bias"):
-            value = f"{value}.reshape{split}"
-    return ParameterSource(f"{projection}_dense.{PATHS[kind]}", value)
-
-
-def _of_cell(is_gru: bool, path: str, name: str, value: str) -> ParameterSource:
-    """Return a parameter of a recurrent cell; the order of a GRU's gates is another one."""
-    value = f"swapped({value})" if is_gru else value
-    if name != "bias":
-        return ParameterSource(path, f"{value}.T")
-    if is_gru:
-        return ParameterSource(path, f"np.outer([1, 0], {value})", FIRST_ROW)
-    return ParameterSource(path, value)
+    own, found = named.layer.parameters(named.input_shape), {}
+    for name, place in places(named).items():
+        if own[name].trained:
+            is_row = isinstance(named.layer, models.GRU) and name.startswith("bias")
+            index = TO_TENSOR if isinstance(named.layer, models.Embedding) else ""
+            value = place.source(values(*place.shape, scale=SCALE))
+            found[name] = ParameterSource(place.path, value, FIRST_ROW if is_row else index)
+    return found
 
 
 def loss_source(loss: models.Loss) -> Call:
@@ -420,29 +377,25 @@ def has_sparse_gradients(model: Model, backend: str) -> bool:
 def optimizer_source(
     optimizer: Optimizer,
     not_decaying: str,
-    number: Callable[[float], str] = code,
     has_sparse: bool = False,
 ) -> list[str]:
     """Return the statements that make the `optimizer`, with the schedule `rate` if it has one.
 
     not_decaying: the expression of the variables without weight decay, where it is for matrices
-    only. number: writes a number that TensorFlow would round to float32, in float64 too.
-    has_sparse: see has_sparse_gradients.
+    only. has_sparse: see has_sparse_gradients.
     """
     rate: Any = "rate" if optimizer.schedule else optimizer.learning_rate
-    clip = optimizer.clip_norm
-    clipped = {"global_clipnorm": None if clip is None else number(clip)}
+    clipped = {"global_clipnorm": optimizer.clip_norm}
     own, kept = ("Dense", "Dense") if has_sparse else ("", "keras.optimizers.")
     match optimizer:
         case models.SGD(_, momentum):
-            used = number(momentum) if momentum else None
-            made = call(f"{kept}SGD", rate, momentum=used, **clipped)
+            made = call(f"{kept}SGD", rate, momentum=unless(0, momentum), **clipped)
         case models.Adam(_, beta1, beta2, epsilon):
-            betas = {"beta_1": number(beta1), "beta_2": number(beta2)}
+            betas = {"beta_1": beta1, "beta_2": beta2}
             made = call(f"{own}Adam", rate, **betas, epsilon=epsilon, **clipped)
         case models.AdamW(_, beta1, beta2, epsilon, decay):
-            given = {"weight_decay": number(decay), "epsilon": epsilon}
-            betas = {"beta_1": number(beta1), "beta_2": number(beta2)}
+            given = {"weight_decay": decay, "epsilon": epsilon}
+            betas = {"beta_1": beta1, "beta_2": beta2}
             made = call(f"{own}AdamW", rate, **betas, **given, **clipped)
         case models.RMSprop(_, rho, epsilon):
             made = call(f"{own}RMSprop", rate, rho=rho, epsilon=epsilon, **clipped)
@@ -450,37 +403,29 @@ def optimizer_source(
             made = call(f"{kept}Adadelta", rate, rho=rho, epsilon=epsilon, **clipped)
         case _:
             raise unsupported("optimizer", optimizer, "Keras")
-    lines = [*schedule_source(optimizer, number), made.assigned_to("optimizer")]
+    lines = [*schedule_source(optimizer), made.assigned_to("optimizer")]
     if isinstance(optimizer, models.AdamW) and optimizer.matrices_only:
         lines.append(bracketed("optimizer.exclude_from_weight_decay(", [not_decaying], ")"))
     return lines
 
 
-def schedule_source(optimizer: Optimizer, number: Callable[[float], str]) -> list[str]:
+def schedule_source(optimizer: Optimizer) -> list[str]:
     """Return the statement that makes the schedule `rate`, or none for a constant learning rate."""
     peak, schedules = optimizer.learning_rate, "keras.optimizers.schedules"
     match optimizer.schedule:
         case None:
             return []
         case models.InverseTimeDecay(decay):
-            schedule = call(f"{schedules}.InverseTimeDecay", number(peak), 1, number(decay))
+            schedule = call(f"{schedules}.InverseTimeDecay", peak, 1, decay)
         case models.WarmupCosine(warmup, steps, minimum):
             schedule = call(
                 f"{schedules}.CosineDecay",
-                number(peak / (warmup + 1)),
+                peak / (warmup + 1),
                 steps - warmup,
-                alpha=number(minimum),
-                warmup_target=number(peak),
+                alpha=minimum,
+                warmup_target=peak,
                 warmup_steps=warmup,
             )
         case other:
             raise unsupported("schedule", other, "Keras")
     return [schedule.assigned_to("rate")]
-
-
-SWAPPED = '''
-def swapped(array):
-    """Exchange the first two of three gates: Keras' order is update, reset, new."""
-    reset, update, new = np.split(array, 3)
-    return np.concatenate([update, reset, new])
-'''

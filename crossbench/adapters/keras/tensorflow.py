@@ -57,7 +57,7 @@ class TensorFlowWorkload(KerasWorkload):
     def _differentiated(self, inputs: Any, labels: Any) -> tuple[Any, list[Any], Any]:
         """Return the loss, the gradients, and the logits, which no graph then leaves out."""
         with self.tf.GradientTape() as tape:
-            logits = self.model(inputs, training=True)
+            logits = self.of(inputs)(inputs, training=True)
             loss = self.model.compute_loss(x=inputs, y=labels, y_pred=logits)
         gradients = tape.gradient(loss, [v.value for v in self.model.trainable_variables])
         # an embedding's gradient is a sparse one

@@ -8,7 +8,8 @@ import numpy as np
 
 from ...models import Weights
 from ..torch.workload import TorchRuntime
-from .workload import SEED, KerasWorkload
+from .program import SEED
+from .workload import KerasWorkload
 
 
 class TorchWorkload(TorchRuntime, KerasWorkload):
@@ -23,7 +24,7 @@ class TorchWorkload(TorchRuntime, KerasWorkload):
     def differentiate(self, inputs: Any, labels: Any) -> tuple[float, list[Any]]:
         self.model.zero_grad()
         with self.torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-            logits = self.model(inputs, training=True)
+            logits = self.of(inputs)(inputs, training=True)
         loss = self.model.compute_loss(x=inputs, y=labels, y_pred=logits)
         loss.backward()
         gradients = self._gradients()
@@ -32,7 +33,7 @@ class TorchWorkload(TorchRuntime, KerasWorkload):
 
     def backward(self, inputs: Any, labels: Any) -> list[Any]:
         self.model.zero_grad()
-        logits = self.model(inputs, training=True)
+        logits = self.of(inputs)(inputs, training=True)
         self.model.compute_loss(x=inputs, y=labels, y_pred=logits).backward()
         return self._gradients()
 

@@ -1,21 +1,21 @@
-"""Train a model in Keras on any of its backends; what differs by backend is a subclass of each."""
+"""Train a model in Keras by the module that program.py writes, on any of its backends; what differs
+by backend is a subclass of each.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from ... import models
-from ...models.model import Model, Weights
+from ...models.model import Weights
+from ...source.module import imported
 from ...workload import Batch, Batches, Job, Unavailable, Workload, batches_on_device, versions
-from .model import loss_function, network, optimizer, variables
-from .source import has_sparse_gradients
-
-SEED = 0
-"""Seed of the dropout masks."""
+from .program import training_source
 
 
 class KerasWorkload(Workload):
@@ -29,53 +29,60 @@ class KerasWorkload(Workload):
 
     backend: str
     """Name of Keras' backend."""
-    jit_compile: Any = "auto"
-    """As Model.compile takes it; "auto" is what Keras itself chooses."""
+    jit_compile = False
+    """Whether XLA compiles the step where Keras itself would not have it do so."""
 
     def __init__(self, job: Job) -> None:
         # before the backend is imported: the libraries of two may not live in one process
         self._require_backend(os.environ.get("KERAS_BACKEND", self.backend))
         self.prepare(job)
         import keras
-        from keras.src.backend.common import dtypes
+
+        from . import float64
 
         self._require_backend(keras.config.backend())
-        # on JAX and PyTorch the result of an operation on float64 is float32 by Keras' rules: the
-        # proof in float64 needs other ones. This and what follows holds for the whole process,
-        # which uses one workload at a time
-        dtypes.BIT64_TO_BIT32_DTYPE["float64"] = job.dtype
+        # this and what follows holds for the whole process, which uses one workload at a time
+        float64.set_results(job.dtype)
         keras.config.set_floatx(job.dtype)
         keras.config.set_dtype_policy("mixed_bfloat16" if job.is_mixed else job.dtype)
         keras.config.set_epsilon(1e-7)
         keras.config.set_image_data_format("channels_last")
-        # of the seeds that the dropouts draw for themselves; with a seed of its own a dropout on
-        # PyTorch is a slower one, and draws what the next seed's dropout drew a step before
-        keras.utils.set_random_seed(SEED)
+        keras.utils.clear_session()  # the numbers in the names of layers
         self.keras, self.job = keras, job
-        self.model, layers = network(job.model)
-        has_sparse = has_sparse_gradients(job.model, self.backend)
-        self.optimizer = optimizer(job.model.optimizer, has_sparse)
-        loss = loss_function(job.model.loss)
-        self.model.compile(self.optimizer, loss, jit_compile=self.jit_compile)
-        self.variables = {
-            name: mapped
-            for named in job.model.all_layers()
-            if named.name in layers
-            for name, mapped in variables(named, layers[named.name]).items()
-        }
-        if isinstance(job.model.optimizer, models.AdamW):
-            self.optimizer.exclude_from_weight_decay(self._not_decaying(job.model))
+        written = training_source(job.model, self.backend, self.jit_compile)
+        with drawing_nothing():
+            module = imported(written.module)
+        self.model, self.optimizer = module.model, module.optimizer
+        if job.dtype == "float64":
+            float64.install()
+            float64.set_exact(self.optimizer)
         self.optimizer.build(self.model.trainable_variables)
-        self.dropouts = self.model.dropouts
+        of_paths = {variable.path: variable for variable in self.model.weights}
+        self.variables = {
+            name: (of_paths[place.path], place) for name, place in written.network.places().items()
+        }
+        self.dropouts = dict(zip(self._dropouts(), self._names_of_dropouts(), strict=True))
+        self.masked = self._masked() if self.dropouts else None
         self.seeds = [np.array(seed) for seed in self._seeds()]
 
-    def _not_decaying(self, model: Model) -> list[Any]:
-        """Return the variables that have no weight decay."""
-        return [
-            self.variables[name][0]
-            for name, parameter in model.parameters.items()
-            if not model.optimizer.weight_decay_of(parameter)
-        ]
+    def _masked(self) -> Any:
+        """Return the model that takes masks too, compiled as the model is."""
+        from .masked import Masked
+
+        model = Masked(self.model, {id(layer): name for layer, name in self.dropouts.items()})
+        how = {"loss": self.model.loss, "jit_compile": self.model.jit_compile}
+        model.compile(self.optimizer, **how)
+        return model
+
+    def _dropouts(self) -> list[Any]:
+        """Return the model's own dropouts, in the order in which they were made."""
+        kind = self.keras.layers.Dropout
+        own = [layer for layer in self.model.layers if isinstance(layer, kind)]
+        return sorted(own, key=lambda layer: int(layer.name.partition("_")[2] or 0))
+
+    def _names_of_dropouts(self) -> list[str]:
+        layers = self.job.model.all_layers()
+        return [named.name for named in layers if isinstance(named.layer, models.Dropout)]
 
     def _require_backend(self, found: str) -> None:
         if found != self.backend:
@@ -89,8 +96,9 @@ class KerasWorkload(Workload):
         raise NotImplementedError
 
     def load_weights(self, weights: Weights) -> None:
-        for name, (variable, to_keras, _) in self.variables.items():
-            variable.assign(np.ascontiguousarray(to_keras(weights[name]), self.job.dtype))
+        for name, (variable, place) in self.variables.items():
+            value = place.to_framework(weights[name])
+            variable.assign(np.ascontiguousarray(value, self.job.dtype))
         for variable in self.optimizer.variables:
             if variable is not self.optimizer._learning_rate:
                 variable.assign(np.zeros(variable.shape, variable.dtype))
@@ -103,9 +111,13 @@ class KerasWorkload(Workload):
         self.wait()
 
     def train_epoch(self) -> np.ndarray:
-        losses = [self.model.train_on_batch(*batch) for batch in self.batches]
+        losses = [self.of(inputs).train_on_batch(inputs, labels) for inputs, labels in self.batches]
         self.wait()  # the losses are there before the last update has ended
         return np.array(losses, np.float64)
+
+    def of(self, inputs: Any) -> Any:
+        """Return the model that takes such inputs: with dropout masks it is another one."""
+        return self.masked if isinstance(inputs, dict) else self.model
 
     def backward_epoch(self) -> Callable[[], Weights]:
         for batch in self.batches:
@@ -149,7 +161,7 @@ class KerasWorkload(Workload):
         return np.asarray(self.model.predict_on_batch(inputs), self.job.dtype)
 
     def weights(self) -> Weights:
-        found = self._canonical({id(v): v for v, *_ in self.variables.values()})
+        found = self._canonical({id(v): v for v, _ in self.variables.values()})
         return {name: found[name] for name in self.job.model.parameters}
 
     def details(self) -> dict[str, str]:
@@ -182,7 +194,7 @@ class KerasWorkload(Workload):
 
     def _seeds(self) -> list[Any]:
         """Return the states of the dropouts' random number generators."""
-        return [dropout.seed_generator.state for dropout in self.dropouts.values() if dropout.rate]
+        return [dropout.seed_generator.state for dropout in self.dropouts if dropout.rate]
 
     def _by_variable(self, gradients: list[Any]) -> Weights:
         """Return the gradients of the trainable variables, in their order, as canonical arrays."""
@@ -194,7 +206,37 @@ class KerasWorkload(Workload):
         to_numpy = self.keras.ops.convert_to_numpy
         return {
             # a copy where it is not one already: a second one would take the time of an epoch's end
-            name: np.require(back(to_numpy(values[id(variable)])), requirements=["C", "W", "O"])
-            for name, (variable, _, back) in self.variables.items()
+            name: np.require(
+                place.from_framework(to_numpy(values[id(variable)])), requirements=["C", "W", "O"]
+            )
+            for name, (variable, place) in self.variables.items()
             if id(variable) in values
         }
+
+
+@contextmanager
+def drawing_nothing() -> Iterator[None]:
+    """Have Keras' initializers return zeros: `load_weights` sets every parameter, and random values
+    would cost seconds of compilation.
+    """
+    from keras.src.initializers import random_initializers
+
+    random = random_initializers.RandomInitializer
+    kinds: list[Any] = [
+        kind
+        for kind in vars(random_initializers).values()
+        if isinstance(kind, type) and issubclass(kind, random) and "__call__" in vars(kind)
+    ]
+    drawn = [kind.__call__ for kind in kinds]
+    zeros = random_initializers.ops.zeros
+
+    def draw(self: Any, shape: Any, dtype: Any = None, **unused: Any) -> Any:
+        return zeros(shape, dtype)
+
+    for kind in kinds:
+        kind.__call__ = draw
+    try:
+        yield
+    finally:
+        for kind, own in zip(kinds, drawn, strict=True):
+            kind.__call__ = own

@@ -1,0 +1,57 @@
+"""Have Keras compute in float64 what it computes in float32 whatever the arrays are: for the proof.
+
+What is set here holds for the process, and changes nothing in float32.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+from keras.src import backend
+from keras.src.backend.common import dtypes
+
+
+def set_results(dtype: str) -> None:
+    """Set the dtype of results of float64: on JAX and PyTorch it is float32 by Keras' rules."""
+    dtypes.BIT64_TO_BIT32_DTYPE["float64"] = dtype
+
+
+@cache
+def install() -> None:
+    """Give Keras an attention and a GELU that compute in float64."""
+    kind: Any = keras.layers.MultiHeadAttention
+    attend, gelu = kind._compute_attention, backend.nn.gelu
+
+    def attend_in_float64(self: Any, *given: Any, **how: Any) -> Any:
+        *arrays, scores = given
+        if self.compute_dtype == "float64":
+            scores = True  # with them it is Keras' own formula, not a kernel's softmax in float32
+            self._inverse_sqrt_key_dim = np.float64(self._inverse_sqrt_key_dim)
+        return attend(self, *arrays, scores, **how)
+
+    def gelu_in_float64(x: Any, approximate: bool = True) -> Any:
+        # TensorFlow's constants are in float32: an error of 5e-9 (2.21)
+        if keras.backend.standardize_dtype(x.dtype) != "float64":
+            return gelu(x, approximate)
+        if not approximate:
+            return x / 2 * (1 + ops.erf(x / np.sqrt(2)))
+        return x / 2 * (1 + ops.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+    kind._compute_attention = attend_in_float64
+    if backend.backend() == "tensorflow":
+        backend.nn.gelu = gelu_in_float64
+
+
+def set_exact(optimizer: Any) -> None:
+    """Have TensorFlow make float64 of an optimizer's numbers, as of its schedule's: it makes
+    float32 of a Python float, but not of NumPy's.
+    """
+    for holder in (optimizer, optimizer._learning_rate):
+        for name, value in list(vars(holder).items()):
+            # rho stands before a variable, which NumPy's number would take for an array
+            if type(value) is float and name != "rho":
+                setattr(holder, name, np.float64(value))

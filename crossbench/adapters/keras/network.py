@@ -1,0 +1,174 @@
+"""Write a model as its layers in Keras, and say which variables of it are the parameters. Imports
+no Keras.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+
+from ... import models
+from ...models.model import Model, NamedLayer
+from ...source.layers import LayerSource
+from ...source.places import Place
+from ...source.statements import WIDTH, Call, bracketed, code, indented
+from ...source.training_programs import Block, grouped
+from .parameters import places
+from .source import channels_last, layer_source
+
+ACTIVATIONS = {models.ReLU(): '"relu"', models.GELU(): '"gelu"'}
+"""Those that a convolution or a dense layer can apply itself."""
+
+
+class Network:
+    """Writes a model: a keras.Sequential, or where layers branch or are no objects, by the
+    functional API.
+
+    lines: the statements that make the `model`. functions: those that apply equal blocks of it.
+    """
+
+    def __init__(self, model: Model, backend: str) -> None:
+        self.model = model
+        self.is_tied = any(isinstance(n.layer, models.Unembedding) for n in model.all_layers())
+        layers = list(model.named_layers())
+        self.applied = dict(_applied(layers))
+        self.sources = dict(self._sources(backend))
+        self.functions: list[str] = []
+        self.is_sequential = all(map(self._is_item, self._kept(layers)))
+        given = [code(channels_last(model.input_shape))]
+        inputs = Call("keras.Input", (*given, *['dtype="int32"'] * (model.vocabulary is not None)))
+        if self.is_sequential:
+            sources = [self.sources[named.name] for named in self._kept(layers)]
+            calls = [inputs, *(c for source in sources for c in (*source.before, source.call))]
+            items = [bracketed(f"{c.function}(", c.arguments, "),", WIDTH - 8) for c in calls]
+            items = indented(["[", *indented(items), "]"])
+            self.lines = ["model = keras.Sequential(", *items, ")"]
+        else:
+            self.lines = [inputs.assigned_to("inputs"), *self._chain(layers, "inputs", "x")]
+            outputs = self.lines[-1].removeprefix("x = ")
+            self.lines[-1:] = [f"outputs = {outputs}", "model = keras.Model(inputs, outputs)"]
+
+    def places(self) -> dict[str, Place]:
+        """Return where the model holds each parameter, by its full canonical name: the path is that
+        of Keras' variable.
+        """
+        start = "sequential/" if self.is_sequential else ""
+        names, found = Counter[str](), {}
+        for named in self.model.all_layers():
+            if not named.parameters:
+                continue
+            build = self.sources[named.name].call
+            layer = _next_name(build.function, names)
+            inner = build.arguments[0] if build.arguments else None
+            cell = _next_name(inner.function, names) if isinstance(inner, Call) else layer
+            for name, place in places(named).items():
+                path = f"{start}{layer}/{_variable_path(place.path, cell)}"
+                found[f"{named.name}.{name}"] = replace(place, path=path)
+        return found
+
+    def _sources(self, backend: str) -> Iterator[tuple[str, LayerSource]]:
+        """Yield how each layer is written that no other one applies, by its canonical name."""
+        skipped = {name for name, _ in self.applied.values()}
+        for named in self.model.all_layers():
+            if isinstance(named.layer, models.Residual) or named.name in skipped:
+                continue
+            _, activation = self.applied.get(named.name, (None, None))
+            source = layer_source(named, backend, activation)
+            if self.is_tied and isinstance(named.layer, models.Embedding):
+                build = replace(source.call, function="layers.ReversibleEmbedding")
+                source = replace(source, build=build)
+            yield named.name, source
+
+    def _is_item(self, named: NamedLayer) -> bool:
+        """Return whether a keras.Sequential can hold a layer."""
+        source = self.sources.get(named.name)
+        return source is not None and bool(source.build) and source.output == LayerSource.output
+
+    def _kept(self, layers: Sequence[NamedLayer]) -> Iterator[NamedLayer]:
+        """Yield the layers that no other one applies."""
+        skipped = {name for name, _ in self.applied.values()}
+        return (named for named in layers if named.name not in skipped)
+
+    def _chain(self, layers: Sequence[NamedLayer], x: str, to: str, room: int = WIDTH) -> list[str]:
+        """Return the statements that apply layers to the variable x, with the result in another."""
+        lines = []
+        applied = {name: activation for name, (_, activation) in self.applied.items()}
+        for part in grouped(list(self._kept(layers)), applied):
+            if isinstance(part, Block):
+                lines += [] if x == to else [f"{to} = {x}"]
+                lines.append(f"for _ in range({part.count}):")
+                lines.append(f"    {to} = {self._block(part)}({to})")
+            elif isinstance(part.layer, models.Residual):
+                lines += self._residual(part, x, to, room)
+            else:
+                lines += self._layer(part, x, to, room)
+            x = to
+        return lines
+
+    def _layer(self, named: NamedLayer, x: str, to: str, room: int) -> list[str]:
+        source, lines = self.sources[named.name], []
+        for before in source.before:
+            lines.append(f"{to} = {before}({x})")
+            x = to
+        if isinstance(named.layer, models.Unembedding):
+            return [*lines, f"{to} = embedding({x}, reverse=True)"]
+        if self.is_tied and isinstance(named.layer, models.Embedding):
+            return [*lines, source.call.assigned_to("embedding"), f"{to} = embedding({x})"]
+        if source.build is None:
+            return [*lines, f"{to} = {source.output.format(x=x)}"]
+        _, _, applied = source.output.format(layer="()", x=x).partition("()")
+        start = f"{to} = {source.build.function}("
+        return [*lines, bracketed(start, source.build.arguments, f"){applied}", room)]
+
+    def _residual(self, named: NamedLayer, x: str, to: str, room: int) -> list[str]:
+        """Return the statements of two branches, in variables that no branch around them has."""
+        names = ("y", "shortcut") if to == "x" else (f"{to}_y", f"{to}_shortcut")
+        body, shortcut = (
+            self._chain(branch, x, name, room)
+            for branch, name in zip((named.body, named.shortcut), names, strict=True)
+        )
+        ends = [names[0] if body else x, names[1] if shortcut else x]
+        return [*body, *shortcut, f"{to} = layers.Add()([{', '.join(ends)}])"]
+
+    def _block(self, block: Block) -> str:
+        """Write the function that applies a block, and return its name."""
+        number = len(self.functions) + 1
+        name = f"block{number}" if number > 1 else "block"
+        self.functions.append("")
+        *body, last = self._chain(block.layers, "x", "x", WIDTH - 4)
+        body.append(f"return {last.removeprefix('x = ')}")
+        self.functions[number - 1] = "\n".join([f"def {name}(x):", *indented(body)])
+        return name
+
+
+def _applied(layers: Sequence[NamedLayer]) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield the layers that apply the activation that follows them: their name, with that of the
+    activation and what Keras calls it.
+    """
+    for named, following in zip_longest(layers, layers[1:]):
+        yield from _applied(named.body)
+        yield from _applied(named.shortcut)
+        activation = following and ACTIVATIONS.get(following.layer)
+        if following and activation and isinstance(named.layer, models.Conv | models.Dense):
+            yield named.name, (following.name, activation)
+
+
+def _next_name(function: str, names: Counter[str]) -> str:
+    """Return the name that Keras gives a layer: that of its class, with a number after the first.
+
+    names: how often each was given.
+    """
+    words = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", function.removeprefix("layers."))
+    name = re.sub(r"([a-z])([A-Z])", r"\1_\2", words).lower()
+    names[name] += 1
+    return name if names[name] == 1 else f"{name}_{names[name] - 1}"
+
+
+def _variable_path(attributes: str, layer: str) -> str:
+    """Return the path of a variable in its layer. layer: the name of a recurrent one."""
+    path = attributes.replace("output_dense", "attention_output").replace("_dense.", "/")
+    path = path.replace("cell.", f"{re.sub('_[0-9]+$', '', layer)}_cell/")
+    return path.replace("_layer.", f"_{layer}/").replace(".", "/")

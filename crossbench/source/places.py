@@ -1,0 +1,78 @@
+"""Says where a framework that has channels last holds a parameter, and with which axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..models import MultiHeadAttention, NamedLayer
+from ..models.parameters import Shape
+
+KERNEL_AXES = {2: (1, 0), 4: (2, 3, 1, 0)}
+"""Axes of a weight by their number: dense ones are (in, out), convolutions' (H, W, I, O)."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Says where a framework holds a canonical parameter, and how.
+
+    path: what leads to it. shape: the canonical one. axes: the canonical axes in the framework's
+    order. own_shape: the framework's, where it has split an axis.
+    """
+
+    path: str
+    shape: Shape
+    axes: tuple[int, ...]
+    own_shape: Shape
+
+    def to_framework(self, array: np.ndarray) -> np.ndarray:
+        """Return the canonical array as the framework has it."""
+        return array.transpose(self.axes).reshape(self.own_shape)
+
+    def from_framework(self, array: np.ndarray) -> np.ndarray:
+        """Return the canonical form of the framework's array, or of its gradient."""
+        return array.reshape(self._transposed).transpose(np.argsort(self.axes))
+
+    def source(self, canonical: str) -> str:
+        """Return the source code of `to_framework`. canonical: the expression of the array."""
+        moves = self.axes != tuple(range(len(self.axes)))
+        transposed = (".T" if len(self.axes) == 2 else f".transpose{self.axes}") if moves else ""
+        is_split = self.own_shape != self._transposed
+        return canonical + transposed + (f".reshape{self.own_shape}" if is_split else "")
+
+    @property
+    def _transposed(self) -> Shape:
+        return tuple(self.shape[axis] for axis in self.axes)
+
+
+def places(named: NamedLayer, path: Callable[[NamedLayer, str], str]) -> dict[str, Place]:
+    """Return where a framework holds each parameter of a layer, by canonical name.
+
+    path: says what leads to one, from the layer; that of a weight in KERNEL_AXES ends in "kernel".
+    """
+    own = named.layer.parameters(named.input_shape)
+    found = {}
+    for name, parameter in own.items():
+        to, shape = path(named, name), parameter.shape
+        is_kernel = to.endswith("kernel")
+        axes = KERNEL_AXES[len(shape)] if is_kernel else tuple(range(len(shape)))
+        found[name] = Place(to, shape, axes, _own_shape(named, name, shape, axes))
+    return found
+
+
+def _own_shape(named: NamedLayer, name: str, shape: Shape, axes: tuple[int, ...]) -> Shape:
+    """Return the framework's shape: an attention's features are split by the head."""
+    if not isinstance(named.layer, MultiHeadAttention):
+        return tuple(shape[axis] for axis in axes)
+    heads, features = named.layer.heads, named.input_shape[-1]
+    by_head = (heads, features // heads)
+    match name.split("_"):
+        case "output", "weight":
+            return (*by_head, features)
+        case "output", _:
+            return (features,)
+        case _, "weight":
+            return (features, *by_head)
+    return by_head
