@@ -42,12 +42,12 @@ class KerasWorkload(Workload):
 
         self._require_backend(keras.config.backend())
         # this and what follows holds for the whole process, which uses one workload at a time
+        keras.utils.clear_session()  # the numbers in the names of layers, and a policy
         float64.set_results(job.dtype)
         keras.config.set_floatx(job.dtype)
         keras.config.set_dtype_policy("mixed_bfloat16" if job.is_mixed else job.dtype)
         keras.config.set_epsilon(1e-7)
         keras.config.set_image_data_format("channels_last")
-        keras.utils.clear_session()  # the numbers in the names of layers
         self.keras, self.job = keras, job
         written = training_source(job.model, self.backend, self.jit_compile)
         with drawing_nothing():
