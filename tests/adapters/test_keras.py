@@ -42,10 +42,6 @@ def suite(name, *words):
     assert " passed" in run.stdout
 
 
-ALIKE = ("bignet", "gpt2_small", "lenet5", "mlp7_relu", "mnist_mlp", "resnet63", "rosetta_cnn")
-"""Models whose layers and optimizers other models of the catalogue have too."""
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("file", "words"),
@@ -54,7 +50,7 @@ ALIKE = ("bignet", "gpt2_small", "lenet5", "mlp7_relu", "mnist_mlp", "resnet63",
         ("test_planted_faults.py", ()),
         ("test_timed_faults.py", ("-m", "", "-k", "of_the_timed_run")),
         ("test_programs.py", ("-m", "not long")),
-        ("test_training_programs.py", ("-m", "", "-k", f"not ({' or '.join(ALIKE)})")),
+        ("test_training_programs.py", ("-m", "")),
     ],
 )
 def test_the_suite_of_every_adapter(file, words):
