@@ -22,10 +22,9 @@ from crossbench.adapters.jax import JaxAdapter
 from crossbench.adapters.jax.source import OWN_LAYERS
 from crossbench.adapters.jax.workload import JaxWorkload
 from crossbench.adapters.torch import TorchAdapter
-from crossbench.adapters.torch.model import optimizer
 from crossbench.adapters.torch.workload import TorchWorkload
 from crossbench.inputs.names import IDIOMATIC, MALLOC
-from crossbench.models import SGD, Adam, AdamW, MaxPool
+from crossbench.models import MaxPool
 from crossbench.models.reordered import pool_before_relu
 from crossbench.source.layers import LayerSource
 from crossbench.workload import KEEP_FREED_MEMORY, MALLOC_VARIANT, Job, Variant
@@ -68,10 +67,7 @@ def tuned(framework: str) -> Build:
 class FusedWorkload(TorchWorkload):
     """Train as the idiomatic workload does, with the fused optimizer."""
 
-    def new_optimizer(self) -> Any:
-        if isinstance(self.description, SGD | Adam | AdamW):
-            return optimizer(self.description, self.trained, fused=True)
-        return super().new_optimizer()
+    is_fused = True
 
 
 def channels_last(job: Job) -> Any:

@@ -93,8 +93,7 @@ def torch_workload(fault, job):
         if fault == "pool" and isinstance(module, torch.nn.MaxPool2d):
             module.register_forward_hook(lambda *_: wait(POOL_SECONDS))
     if fault == "optimizer":
-        update = workload.update
-        workload.update = lambda: (update(), wait(optimizer_seconds()))
+        workload.optimizer.register_step_post_hook(lambda *_: wait(optimizer_seconds()))
     return workload
 
 

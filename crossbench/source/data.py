@@ -69,10 +69,8 @@ def example_arrays(training: Training, dataset: Dataset) -> dict[str, np.ndarray
     }
 
 
-def python_data(
-    training: Training, channels_last: bool = False, dtype: str = "options.dtype"
-) -> PythonData:
-    """Return the code for the data of a training. dtype: the expression of the numbers' dtype."""
+def python_data(training: Training, channels_last: bool = False) -> PythonData:
+    """Return the code for the data of a training."""
     imports: list[str] = []
     path: str | None = json.dumps(training.data, ensure_ascii=False)
     if needs_arrays(training):
@@ -82,7 +80,7 @@ def python_data(
     else:
         load = _published(training.model.data)
         imports = ["gzip"] if isinstance(training.model.data, MNIST) else []
-    return PythonData(imports, [load, *_batches(training.model, channels_last, dtype)], path)
+    return PythonData(imports, [load, *_batches(training.model, channels_last)], path)
 
 
 def _published(source: Source) -> str:
@@ -110,9 +108,9 @@ def _formula(training: Training) -> str:
     return MAKE_PICTURES.format(channels=channels, size=size, **given)
 
 
-def _batches(model: Model, channels_last: bool, dtype: str) -> list[str]:
+def _batches(model: Model, channels_last: bool) -> list[str]:
     """Return the functions that yield batches as NumPy arrays."""
-    as_arrays = partial(_as_arrays, model, channels_last, dtype)
+    as_arrays = partial(_as_arrays, model, channels_last)
     match model.data.augmentation:
         case RandomPositions():
             made = as_arrays("yield", "tokens[places]", "tokens[places + 1]")
@@ -137,10 +135,8 @@ def _with(last: list[str], text: str) -> str:
     return "\n".join([text.strip(), *indented(indented(last))])
 
 
-def _as_arrays(
-    model: Model, channels_last: bool, dtype: str, verb: str, inputs: str, labels: str
-) -> list[str]:
-    """Return the statements that give a batch of examples in the dtype of the program.
+def _as_arrays(model: Model, channels_last: bool, verb: str, inputs: str, labels: str) -> list[str]:
+    """Return the statements that give a batch of examples.
 
     verb: return or yield. inputs, labels: expressions of the examples.
     """
@@ -150,10 +146,9 @@ def _as_arrays(
         made = f"{moved}.astype(np.int32)"
     elif model.example_shapes.are_pictures:
         made = f"{moved} / np.float32(255)"
-        made = made if dtype == "np.float32" else f"({made}).astype({dtype})"
     else:
-        made = f"{moved}.astype({dtype})"
-    of_labels = f"{labels}.astype({'np.int64' if model.classes else dtype})"
+        made = f"{moved}.astype(np.float32)"
+    of_labels = f"{labels}.astype({'np.int64' if model.classes else 'np.float32'})"
     line = f"{verb} {made}, {of_labels}"
     if len(line) <= WIDTH - 8:
         return [line]

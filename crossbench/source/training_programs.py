@@ -153,8 +153,7 @@ class PythonProgram:
     packages. definitions: classes and functions. setup: after the arguments are parsed. model:
     statements that make the model, with its initial weights. epoch: those of an epoch, which find
     `losses`, a list of floats. evaluation: those after the last epoch, which find how many
-    are `right`. functions: those that use the model. takes_dtype: whether the program has an
-    argument for its dtype; it computes in float32 otherwise.
+    are `right`. functions: those that use the model.
     """
 
     title: str
@@ -167,7 +166,6 @@ class PythonProgram:
     functions: Sequence[str] = ()
     notes: Sequence[str] = ()
     before_imports: Sequence[str] = ()
-    takes_dtype: bool = True
 
 
 def python_training_program(training: Training, data: PythonData, program: PythonProgram) -> str:
@@ -185,7 +183,7 @@ def python_training_program(training: Training, data: PythonData, program: Pytho
         "\n".join([*(f"import {name}" for name in sorted(standard)), "from pathlib import Path"]),
         "\n".join(sorted(["import numpy as np", *program.imports], key=import_order)),
         "\n".join(constants(training, data)),
-        "\n".join([*arguments(training, data, program.takes_dtype), *program.setup]),
+        "\n".join([*arguments(training, data), *program.setup]),
         *program.definitions,
         *data.functions,
         "\n".join(program.model),
@@ -266,15 +264,13 @@ def constants(training: Training, data: PythonData) -> list[str]:
     return lines
 
 
-def arguments(training: Training, data: PythonData, takes_dtype: bool) -> list[str]:
+def arguments(training: Training, data: PythonData) -> list[str]:
     """Return the statements that read the words of the command line."""
     weights = f'Path(__file__).with_name("{training.weights}")'
     add = "parser.add_argument"
-    dtype = {"choices": '("float32", "float64")', "default": '"float32"'}
     given: list[tuple[str, dict[str, Any]]] = [
         *([('"--data"', {"type": "Path", "default": data.path})] if data.path is not None else []),
         ('"--initial"', {"default": weights}),
-        *([('"--dtype"', dtype)] if takes_dtype else []),
         ('"--epochs"', {"type": "int", "default": EPOCHS}),
     ]
     lines = [str(call(add, name, **options)) for name, options in given]

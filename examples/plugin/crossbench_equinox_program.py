@@ -30,7 +30,6 @@ def training_program(training: Training) -> str:
         imports=["import equinox as eqx", "import jax", "import jax.numpy as jnp", "import optax"],
         setup=[
             f'jax.config.update("jax_platforms", "{"cuda" if place == "gpu" else place}")',
-            'jax.config.update("jax_enable_x64", options.dtype == "float64")',
         ],
         definitions=[],
         model=[
@@ -107,7 +106,7 @@ def initial_arrays(training: Training, weights: Weights) -> dict[str, np.ndarray
 
 LOAD_WEIGHTS = (
     "weights = np.load(options.initial)",
-    "leaves = [jnp.asarray(weights[name], options.dtype) for name in weights]",
+    "leaves = [jnp.asarray(weights[name]) for name in weights]",
     "structure = jax.tree.structure(eqx.filter(model, eqx.is_inexact_array))",
     "model = eqx.combine(jax.tree.unflatten(structure, leaves), model)",
 )

@@ -72,38 +72,33 @@ def plant_in_reference(fault, plant):
 
 
 def plant_in_torch(fault, plant):
+    """Into the source code that the row runs, but for the masks, which PyTorch draws."""
     import torch
     from torch import nn
 
-    module = plant.package.module
+    layer_source, schedule_source = plant.package.layer_source, plant.package.schedule_source
+    draw = nn.Dropout.forward
+    nesterov = "optimizer = torch.optim.SGD(model.parameters(), 0.01, 0.9, nesterov=True)"
 
-    class WrongFlatten(nn.Module):
-        def forward(self, x):
-            return x.permute(0, 2, 3, 1).flatten(1)
+    def wrong_flatten(named):
+        right, wrong = layer_source(named), call("nn.Sequential", "ToSequence()", "nn.Flatten()")
+        return replace(right, build=wrong) if isinstance(named.layer, Flatten) else right
 
-    class OneMask(nn.Dropout):
-        def forward(self, x):
-            return x * super().forward(torch.ones_like(x[:1])) if self.training else x
+    def ahead(optimizer):
+        definitions, statements = schedule_source(optimizer)
+        return definitions, [text.replace("* step", "* (step + 1)") for text in statements]
 
-    def nesterov(description, parameters, **options):
-        rate = description.learning_rate
-        return torch.optim.SGD(parameters, lr=rate, momentum=0.9, nesterov=True, **options)
+    def one_mask(self, x):
+        return x * draw(self, torch.ones_like(x[:1])) if self.training else x
 
-    def ahead(description, optimizer):
-        if description.schedule is None:
-            return None
-        factor = description.schedule.factor
-        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: factor(step + 1))
-
-    def in_place_of(kind, wrong):
-        return lambda named: wrong(named.layer) if isinstance(named.layer, kind) else module(named)
-
+    if fault == MASKS:
+        plant.method(nn.Dropout, "forward", one_mask)
+        return
     wrong = {
-        FLATTEN: ("module", in_place_of(Flatten, lambda _: WrongFlatten())),
-        SUM: ("criterion", lambda *_: nn.CrossEntropyLoss(reduction="sum")),
-        MOMENTUM: ("optimizer", nesterov),
-        SCHEDULE: ("schedule", ahead),
-        MASKS: ("module", in_place_of(Dropout, lambda layer: OneMask(layer.rate))),
+        FLATTEN: ("layer_source", wrong_flatten),
+        SUM: ("loss_source", lambda *_: call("nn.CrossEntropyLoss", reduction='"sum"')),
+        MOMENTUM: ("optimizer_source", lambda *_, **options: [nesterov]),
+        SCHEDULE: ("schedule_source", ahead),
     }
     plant.part(*wrong[fault])
 

@@ -50,7 +50,7 @@ def test_after_the_proof_a_dropout_is_torchs_own_again(adapter):
     import torch
 
     workload = built(adapter, Dropout(0.5))
-    dropout = workload.module.dropout1
+    dropout = workload.dropouts["dropout1"]
     assert type(dropout) is torch.nn.Dropout
     all_kept = batches({"dropout1": np.ones((1, BATCH, *SHAPE), bool)})
     workload.place(all_kept)

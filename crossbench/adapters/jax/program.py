@@ -178,9 +178,8 @@ def training_program(training: Training) -> str:
             f"    right += ({predicted(model, 'predict(weights, inputs)')} == labels).sum()",
         ],
         notes=_notes(training),
-        takes_dtype=False,
     )
-    data = python_data(training, channels_last=True, dtype="np.float32")
+    data = python_data(training, channels_last=True)
     return python_training_program(training, data, program)
 
 

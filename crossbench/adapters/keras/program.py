@@ -102,9 +102,8 @@ def training_program(training: Training) -> str:
         epoch=_epoch(training, backend),
         evaluation=_evaluation(training.model),
         notes=_notes(training, backend),
-        takes_dtype=False,
     )
-    data = python_data(training, channels_last=True, dtype="np.float32")
+    data = python_data(training, channels_last=True)
     return python_training_program(training, data, program)
 
 

@@ -43,7 +43,7 @@ from ...source.statements import (
     unless,
     unsupported,
 )
-from ..torch.channels_last import is_unsafe_for_onednn
+from ..torch.source import is_unsafe_for_onednn
 from .parameters import places, swapped
 
 OWN = tuple(map(Path(__file__).with_name, ("layers.py", "optimizers.py")))

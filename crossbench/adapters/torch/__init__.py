@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...inputs.names import IDIOMATIC, MALLOC
+from ...inputs.names import BFLOAT16, FLOAT32, IDIOMATIC, MALLOC
 from ...workload import (
     KEEP_FREED_MEMORY,
     MALLOC_VARIANT,
@@ -21,6 +21,7 @@ class TorchAdapter(Adapter):
     """Build models in PyTorch as its tutorials do; a base for adapters of a loop of one's own."""
 
     title = "PyTorch"
+    program_computes = (FLOAT32, BFLOAT16)
     speed_variables = ("TORCH_", "TORCHINDUCTOR_", "PYTORCH_", "ATEN_")
 
     def available(self, device: str) -> str | None:

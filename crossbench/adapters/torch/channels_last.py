@@ -13,10 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...workload import Batch, Job
+from .source import is_unsafe_for_onednn
 from .workload import TorchWorkload
-
-UNSAFE_BELOW = 8
-"""With fewer input channels than this oneDNN's gradients were wrong on a CPU with AVX2."""
 
 
 class ChannelsLastWorkload(TorchWorkload):
@@ -48,11 +46,6 @@ def is_unsafe(module: Any) -> bool:
     return isinstance(module, nn.Conv2d) and is_unsafe_for_onednn(
         module.kernel_size, module.stride, module.in_channels
     )
-
-
-def is_unsafe_for_onednn(kernel: tuple[int, ...], stride: tuple[int, ...], channels: int) -> bool:
-    """Return whether oneDNN may compute a convolution's gradients wrongly in this format."""
-    return kernel == (1, 1) and max(stride) > 1 and channels < UNSAFE_BELOW
 
 
 WORKLOAD = ChannelsLastWorkload

@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from ... import models
 from ...workload import Job
 from .workload import TorchWorkload
 
@@ -20,23 +19,18 @@ class CompiledWorkload(TorchWorkload):
     predict with one from inputs to logits.
     """
 
+    variant = "compile"
     mode: str | None = None
 
     def __init__(self, job: Job) -> None:
-        super().__init__(job)
         # every process compiles anew: another one's kernels would hide what the first epoch costs
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp(prefix="inductor")
-        self.compiled = self.torch.compile(super().loss, mode=self.mode)
-        self.compiled_logits = self.torch.compile(super()._logits, mode=self.mode)
-        self.has_loss = not isinstance(job.model.loss, models.GivenGradient)
+        super().__init__(job)
         self.compiled_inference = self.torch.compile(super().infer, mode=self.mode)
+        self.masked = self.torch.compile(super().loss, mode=self.mode)
 
     def loss(self, inputs: Any, labels: Any, masks: Mapping[str, Any]) -> Any:
-        if self.has_loss:
-            return self.compiled(inputs, labels, masks)
-        # without a loss of their own: a compiler leaves out what does not change the loss
-        with self.autocast():
-            return self.criterion(self.compiled_logits(inputs, masks), labels)
+        return self.masked(inputs, labels, masks) if masks else super().loss(inputs, labels, masks)
 
     def infer(self, inputs: Any) -> Any:
         return self.compiled_inference(inputs)

@@ -6,7 +6,6 @@ The programs that source.py writes hold those that they need, word for word.
 # mypy: disallow-subclassing-any=False
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -165,8 +164,3 @@ def clip(parameters: list[nn.Parameter], max_norm: float) -> None:
     """
     norm = nn.utils.get_total_norm([parameter.grad for parameter in parameters])
     nn.utils.clip_grads_with_norm_(parameters, max_norm, norm - 1e-6)
-
-
-def apply_mask(mask: Tensor) -> Callable[[nn.Dropout, tuple[Tensor], Tensor], Tensor]:
-    """Return a forward hook that has a dropout apply this mask and scale the kept values."""
-    return lambda dropout, inputs, _: inputs[0] * mask / (1 - dropout.p)

@@ -1,50 +1,46 @@
-"""Write the program in PyTorch that trains a model, and its initial weights. Imports no PyTorch."""
+"""Write the training of a model in PyTorch: the module that a row runs, and the program that is
+this module with arguments, data, initial weights and a loop. Imports no PyTorch.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from ... import models
-from ...inputs.names import IDIOMATIC, MALLOC
-from ...models.model import Model, NamedLayer, Weights
+from ...inputs.names import BFLOAT16, IDIOMATIC, MALLOC
+from ...models.model import Model, Weights
 from ...source.data import example_arrays, python_data
-from ...source.statements import WIDTH, Call, indented, unsupported
+from ...source.statements import indented, join_blocks, unsupported
 from ...source.training_programs import (
-    Block,
     PythonProgram,
     Training,
     batches_of_epoch,
     check_variant,
     environment_note,
-    grouped,
     predicted,
     prepared,
     python_training_program,
-    shared_blocks,
 )
 from ...workload import MALLOC_VARIANT
-from .channels_last import is_unsafe_for_onednn
+from .network import Network
 from .source import (
     definitions,
     import_nn,
-    layer_source,
+    is_unsafe_for_onednn,
     loss_source,
     optimizer_source,
     schedule_source,
     update_source,
 )
-from .workload import SEED
 
 __all__ = ["example_arrays", "initial_arrays", "training_program"]
 
-COMPILED = """
-@torch.compile{mode}
-def compute_loss(inputs, labels):
-    return loss_function(model(inputs), labels)
-"""
+SEED = 0
+"""Seed of the dropout masks."""
 COMPILED_MODES = {"compile": "", "graphs": '(mode="reduce-overhead")'}
 """The arguments of torch.compile by variant."""
 VARIANTS = (IDIOMATIC, MALLOC, "channels_last", *COMPILED_MODES)
@@ -54,114 +50,136 @@ FLOAT32_ALONE = (
 )
 
 
+@dataclass(frozen=True)
+class TrainingSource:
+    """Holds the source code of a model's training.
+
+    network: its layers. definitions: the classes and functions that the statements need. made: the
+    statements that make the `model`. trained: those that make its `loss_function`, `optimizer`
+    and, where the learning rate changes, `schedule`. functions: `compute_loss` and `train_step`.
+    """
+
+    network: Network
+    definitions: Sequence[str]
+    made: Sequence[str]
+    trained: Sequence[str]
+    functions: Sequence[str]
+
+    @property
+    def module(self) -> str:
+        """Return the Python module of the training."""
+        text = "\n".join([*self.definitions, *self.trained])
+        typing = ["from typing import Any\n"] * ("Any" in text)
+        numpy = ["import numpy as np"] * ("np." in text)
+        imports = "\n".join([*typing, *numpy, "import torch", import_nn(self.definitions)])
+        statements = "\n".join([*self.made, *self.trained])
+        return join_blocks([imports, *self.definitions, statements, *self.functions])
+
+
+def training_source(
+    model: Model, variant: str = IDIOMATIC, autocast: str | None = None, is_fused: bool = False
+) -> TrainingSource:
+    """Return the source code of a model's training.
+
+    autocast: the type of the device on which it computes in bfloat16, beside float32 weights.
+    is_fused: whether an optimizer that PyTorch has a fused kernel of takes that.
+    """
+    network, rule = Network(list(model.named_layers())), model.optimizer
+    is_given = isinstance(model.loss, models.GivenGradient)
+    loss = "GivenGradient.apply" if is_given else str(loss_source(model.loss, model.output_shape))
+    factor, schedule = schedule_source(rule)
+    functions = [_compute_loss(variant, autocast, is_given), _train_step(rule, variant)]
+    used = definitions("\n".join([*network.lines, *network.functions, loss, *functions]))
+    trained = [f"loss_function = {loss}", *_optimizer(model, is_fused), *schedule]
+    own = [text.strip() for text in (*used, *network.functions, *factor)]
+    return TrainingSource(network, own, network.lines, trained, functions)
+
+
+def _compute_loss(variant: str, autocast: str | None, is_given: bool) -> str:
+    """Return the function of a batch's loss, which a variant has compiled.
+
+    is_given: whether it is 0: a compiler leaves out what does not change a loss, so it compiles the
+    model alone.
+    """
+    compiled = [f"@torch.compile{COMPILED_MODES[variant]}"] if variant in COMPILED_MODES else []
+    outputs = "model(inputs)"
+    before = []
+    if compiled and is_given:
+        before = [*compiled, "def predict(inputs):", "    return model(inputs)", "", ""]
+        compiled, outputs = [], "predict(inputs)"
+    body = [f"return loss_function({outputs}, labels)"]
+    if autocast is not None:
+        body = [f'with torch.autocast("{autocast}", torch.bfloat16):', *indented(body)]
+    return "\n".join([*before, *compiled, "def compute_loss(inputs, labels):", *indented(body)])
+
+
+def _train_step(rule: models.Optimizer, variant: str) -> str:
+    """Return the function of a step."""
+    kept = "loss.detach().clone()  # the next replay overwrites it"
+    body = [
+        "optimizer.zero_grad()",
+        "loss = compute_loss(inputs, labels)",
+        "loss.backward()",
+        *update_source(rule),
+        f"return {kept if variant == 'graphs' else 'loss.detach()'}",
+    ]
+    return "\n".join(["def train_step(inputs, labels):", *indented(body)])
+
+
 def training_program(training: Training) -> str:
     """Return the program that trains a model.
 
     Raises NotImplementedError for a variant or a part that it cannot have.
     """
     check_variant(training, VARIANTS, "torch", "crossbench/adapters/torch/{variant}.py")
-    chain = Chain(list(training.model.named_layers()))
-    loss = loss_source(training.model.loss, training.model.output_shape)
-    factor, schedule = schedule_source(training.model.optimizer)
-    update = update_source(training.model.optimizer)
-    used = definitions("\n".join([*chain.lines, *chain.functions, str(loss), *update]))
-    own = [*used, *chain.functions, *factor, _to_device(training)]
+    autocast = AUTOCAST[training.device] if training.compute == BFLOAT16 else None
+    written = training_source(training.model, training.variant, autocast)
+    own = [*written.definitions, _to_device(training)]
     program = PythonProgram(
         title="PyTorch",
         imports=["import torch", import_nn(own)],
         setup=[
             f"torch.set_num_threads({training.threads})",
             *(FLOAT32_ALONE if training.device == "gpu" else ()),
-            "dtype = getattr(torch, options.dtype)",
         ],
         definitions=own,
         model=[
             *prepared(training),
             "",
-            *chain.lines,
-            f"model.to({_place(training)})",
+            *written.made,
+            *_placed(training),
             *LOAD_WEIGHTS,
-            loss.assigned_to("loss_function"),
-            *_optimizer(training.model),
-            *schedule,
+            *written.trained,
             *([f"torch.manual_seed({SEED})  # of the dropout masks"] * training.has_dropout),
         ],
-        functions=_compiled(training.variant),
-        epoch=_epoch(training, update),
+        functions=written.functions,
+        epoch=[
+            "losses = []",
+            f"for inputs, labels in {batches_of_epoch(training)}:",
+            "    losses.append(train_step(inputs, labels))",
+            "losses = torch.stack(losses).tolist()",
+        ],
         evaluation=_evaluation(training),
         notes=[environment_note(MALLOC_VARIANT.environment)] * (training.variant == MALLOC),
     )
     return python_training_program(training, python_data(training), program)
 
 
-class Chain:
-    """Writes an nn.Sequential of layers.
-
-    lines: the statements that make the `model`. functions: those that make equal blocks of it.
-    paths: of each layer in the model, with the layer.
-    """
-
-    def __init__(self, layers: Sequence[NamedLayer]) -> None:
-        self.blocks: dict[str, tuple[str, int]] = {}
-        self.paths: list[tuple[str, NamedLayer]] = []
-        made = Call("nn.Sequential", self._items(layers, "")).assigned_to("model")
-        self.functions, self.lines = shared_blocks(self.blocks, [made])
-        for path, named in self.paths:
-            if isinstance(named.layer, models.Unembedding):
-                is_last = named.name == layers[-1].name
-                self.lines.append(f"model[{-1 if is_last else path}].weight = model[0].weight")
-
-    def _items(self, layers: Sequence[NamedLayer], start: str) -> tuple[str | Call, ...]:
-        """Return the arguments of an nn.Sequential, whose layers' paths begin so."""
-        items: list[str | Call] = []
-        place = 0
-        for part in grouped(layers):
-            if isinstance(part, Block):
-                items.append(f"*({self._block(part, start, place)}() for _ in range({part.count}))")
-                place += part.count
-            else:
-                items.append(self._layer(part, f"{start}{place}"))
-                place += 1
-        return tuple(items)
-
-    def _layer(self, named: NamedLayer, path: str) -> Call:
-        if isinstance(named.layer, models.Residual):
-            branches = [("body", named.body), ("shortcut", named.shortcut)]
-            chains = [
-                Call("nn.Sequential", self._items(branch, f"{path}.{name}."))
-                for name, branch in branches
-                if branch
-            ]
-            return Call("Residual", tuple(chains))
-        self.paths.append((path, named))
-        return layer_source(named).call
-
-    def _block(self, block: Block, start: str, place: int) -> str:
-        """Write the function that makes a block, and return its name."""
-        name = f"block{len(self.blocks) + 1}" if self.blocks else "block"
-        for number, layers in enumerate((block.layers, *block.repeated), start=place):
-            items = self._items(layers, f"{start}{number}.")
-        made = "\n".join(indented([Call("nn.Sequential", items).after("return ", WIDTH - 4)]))
-        width = block.layers[0].output_shape
-        self.blocks[name] = f"def {name}():\n{made}", width[0 if len(width) == 3 else -1]
-        return name
+AUTOCAST = {"cpu": "cpu", "gpu": "cuda"}
+"""What torch.autocast calls a device, by our name."""
 
 
 def initial_arrays(training: Training, weights: Weights) -> dict[str, np.ndarray]:
     """Return canonical weights as a state_dict of the program's model has them."""
-    found: dict[str, np.ndarray] = {}
-    for path, named in Chain(list(training.model.named_layers())).paths:
-        parts = defaultdict(list)
-        for name, source in layer_source(named).parameters.items():
-            full_name = f"{named.name}.{name}"
-            if isinstance(named.layer, models.Unembedding):
-                full_name = "embedding1.weight"
-            parts[f"{path}.{source.path}"].append(weights[full_name])
-        found |= {name: np.concatenate(arrays) for name, arrays in parts.items()}
+    network, parts = Network(list(training.model.named_layers())), defaultdict(list)
+    for name, place in network.places():
+        parts[place.path].append(weights[name])
+    found = {path: np.concatenate(arrays) for path, arrays in parts.items()}
+    for path, named in network.paths:
         match named.layer:
+            case models.Unembedding():
+                found[f"{path}.weight"] = weights["embedding1.weight"]
             case models.BatchNorm():
-                for name in ("running_mean", "running_var"):
-                    found[f"{path}.{name}"] = weights[f"{named.name}.{name}"]
                 found[f"{path}.num_batches_tracked"] = np.zeros((), np.int64)
             case models.LSTM() | models.GRU():
                 for name in list(found):
@@ -176,28 +194,31 @@ LOAD_WEIGHTS = (
 )
 
 
-def _optimizer(model: Model) -> list[str]:
+def _optimizer(model: Model, is_fused: bool) -> list[str]:
     """Return the statements that make the optimizer of the model's trained parameters."""
     rule = model.optimizer
+    has_fused = isinstance(rule, models.SGD | models.Adam | models.AdamW)
+    fused = True if is_fused and has_fused else None
     frozen = any(isinstance(named.layer, models.LSTM | models.GRU) for named in model.all_layers())
     has_groups = isinstance(rule, models.AdamW) and rule.matrices_only
     if not (frozen or has_groups or rule.clip_norm is not None):
-        return optimizer_source(rule, "model.parameters()")
-    trained = " if p.requires_grad" if frozen else ""
-    return [f"parameters = [p for p in model.parameters(){trained}]", *optimizer_source(rule)]
+        return optimizer_source(rule, "model.parameters()", fused=fused)
+    trained = "[p for p in model.parameters() if p.requires_grad]"
+    made = optimizer_source(rule, fused=fused)
+    return [f"parameters = {trained if frozen else 'list(model.parameters())'}", *made]
 
 
-def _place(training: Training) -> str:
-    """Return the arguments of a `to` that moves a module, in its dtype and memory format."""
-    device = '"cuda", ' if training.device == "gpu" else ""
-    if training.variant != "channels_last":
-        return f"{device}dtype"
-    for named in training.model.all_layers():
-        match named.layer:
-            case models.Conv(_, kernel, stride):
-                if is_unsafe_for_onednn(kernel, stride, named.input_shape[0]):
-                    raise unsupported("layer of torch:channels_last", named.layer, "PyTorch")
-    return f"{device}dtype, memory_format=torch.channels_last"
+def _placed(training: Training) -> list[str]:
+    """Return the statement that moves the model to its device, in its memory format."""
+    given = ['"cuda"'] * (training.device == "gpu")
+    if training.variant == "channels_last":
+        given.append("memory_format=torch.channels_last")
+        for named in training.model.all_layers():
+            match named.layer:
+                case models.Conv(_, kernel, stride):
+                    if is_unsafe_for_onednn(kernel, stride, named.input_shape[0]):
+                        raise unsupported("layer of torch:channels_last", named.layer, "PyTorch")
+    return [f"model.to({', '.join(given)})"] if given else []
 
 
 def _to_device(training: Training) -> str:
@@ -212,33 +233,6 @@ def _to_device(training: Training) -> str:
     else:
         lines.append(f"    return {tensors}")
     return "\n".join(lines)
-
-
-def _compiled(variant: str) -> list[str]:
-    """Return the function that is compiled, the model with its loss, if the variant compiles."""
-    if variant not in COMPILED_MODES:
-        return []
-    return [COMPILED.format(mode=COMPILED_MODES[variant])]
-
-
-def _epoch(training: Training, update: Sequence[str]) -> list[str]:
-    is_compiled = training.variant in COMPILED_MODES
-    loss = "compute_loss(inputs, labels)" if is_compiled else "loss_function(model(inputs), labels)"
-    kept = "loss.detach().clone()" if training.variant == "graphs" else "loss.detach()"
-    return [
-        "losses = []",
-        f"for inputs, labels in {batches_of_epoch(training)}:",
-        *indented(
-            [
-                "optimizer.zero_grad()",
-                f"loss = {loss}",
-                "loss.backward()",
-                *update,
-                f"losses.append({kept})",
-            ]
-        ),
-        "losses = torch.stack(losses).tolist()",
-    ]
 
 
 def _evaluation(training: Training) -> list[str]:

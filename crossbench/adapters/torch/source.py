@@ -1,7 +1,5 @@
 """Write programs in PyTorch, as its users do: the line of each layer, loss and optimizer, and the
 program of a part of a training step. Imports no PyTorch.
-
-The adapter builds its modules, losses and optimizers from these lines.
 """
 
 from __future__ import annotations
@@ -42,6 +40,8 @@ from ...source.statements import (
     unsupported,
 )
 
+UNSAFE_BELOW = 8
+"""With fewer input channels than this oneDNN's gradients were wrong on a CPU with AVX2."""
 LAYERS = Path(__file__).with_name("layers.py")
 IMPORTS = "import time\n\nimport numpy as np\nimport torch"
 VALUES = (
@@ -160,7 +160,7 @@ def update_source(optimizer: Optimizer) -> list[str]:
 
 
 def layer_source(named: NamedLayer) -> LayerSource:
-    """Return how a layer is written. The adapter builds it from the same line: see model.py."""
+    """Return how a layer is written."""
     shape = named.input_shape
     features = shape[-1]
     own = parameters(named)
@@ -223,6 +223,11 @@ def layer_source(named: NamedLayer) -> LayerSource:
         case models.LSTM(width, bidirectional) | models.GRU(width, bidirectional):
             return recurrent(named, width, bidirectional)
     raise unsupported("layer", named.layer, "PyTorch")
+
+
+def is_unsafe_for_onednn(kernel: tuple[int, ...], stride: tuple[int, ...], channels: int) -> bool:
+    """Return whether oneDNN may compute a convolution's gradients wrongly in this format."""
+    return kernel == (1, 1) and max(stride) > 1 and channels < UNSAFE_BELOW
 
 
 def layer(build: Call, parameters: Mapping[str, ParameterSource] | None = None) -> LayerSource:

@@ -56,8 +56,8 @@ from ...models.model import Weights
 from ...models.reordered import pool_before_relu
 from ...workload import Batches, Job
 from .channels_last import ChannelsLastWorkload, is_unsafe
-from .model import optimizer
-from .workload import SEED
+from .layers import clip
+from .program import SEED
 
 PIECES_PER_THREAD = (1, 4)
 """Numbers of pieces that are tried, beside the whole batch."""
@@ -74,6 +74,8 @@ SMALL_MODEL = 1_000_000
 class TunedWorkload(ChannelsLastWorkload):
     """Train by pieces on several threads, with the fastest form of the optimizer."""
 
+    is_fused = True
+
     def __init__(self, job: Job) -> None:
         super().__init__(replace(job, model=pool_before_relu(job.model)))
         self.threads_of_job = job.threads
@@ -86,11 +88,6 @@ class TunedWorkload(ChannelsLastWorkload):
         self.batch_size = 0
         self.pieces: int | None = None
 
-    def new_optimizer(self) -> torch.optim.Optimizer:
-        if isinstance(self.description, models.SGD | models.Adam | models.AdamW):
-            return optimizer(self.description, self.trained, fused=True)
-        return super().new_optimizer()
-
     def load_weights(self, weights: Weights) -> None:
         super().load_weights(weights)
         for replica in self.replicas:
@@ -100,6 +97,12 @@ class TunedWorkload(ChannelsLastWorkload):
         super().place(batches)
         if batches.batch_size != self.batch_size:
             self.batch_size, self.pieces = batches.batch_size, None
+
+    def step(self, inputs: Any, labels: Any, masks: Mapping[str, Any]) -> Tensor:
+        self.optimizer.zero_grad()
+        loss = self.backward(inputs, labels, masks)
+        self.update()
+        return loss
 
     def backward(self, inputs: Tensor, labels: Tensor, masks: Mapping[str, Tensor]) -> Tensor:
         if self.pieces is None:
@@ -114,12 +117,17 @@ class TunedWorkload(ChannelsLastWorkload):
 
         A second one would wait busily afterwards, in the time of the pieces' threads.
         """
-        if self.pieces == 1 or sum(p.numel() for p in self.trained) > SMALL_MODEL:
-            super().update()
-            return
-        torch.set_num_threads(1)
-        super().update()
-        torch.set_num_threads(self.threads_of_job)
+        is_small = sum(p.numel() for p in self.trained) <= SMALL_MODEL
+        one_thread = is_small and self.pieces != 1
+        if one_thread:
+            torch.set_num_threads(1)
+        if self.description.clip_norm is not None:
+            clip(self.trained, self.description.clip_norm)
+        self.optimizer.step()
+        if self.schedule:
+            self.schedule.step()
+        if one_thread:
+            torch.set_num_threads(self.threads_of_job)
 
     def details(self) -> dict[str, str]:
         if self.pieces is None:
@@ -201,7 +209,7 @@ class Replica:
     def __init__(self, workload: TunedWorkload, seed: int) -> None:
         self.seed, self.generator = seed, torch.Generator(workload.device)
         self.parameters = workload.trained
-        self.criterion, self.autocast = workload.criterion, workload.autocast
+        self.criterion, self.autocast = workload.training.loss_function, workload.autocast
         tensors = [*workload.module.parameters(), *workload.module.buffers()]
         self.module = copy.deepcopy(workload.module, {id(tensor): tensor for tensor in tensors})
         # oneDNN has no float64, and none of its own layout in bfloat16: there the same modules
@@ -209,11 +217,11 @@ class Replica:
         if workload.dtype == torch.float32 and not workload.is_mixed:
             use_blocked_layout(self.module)
         self.dropouts: dict[str, PieceDropout] = {}
-        for path, module in list(self.module.named_modules()):
-            if isinstance(module, nn.Dropout):
-                parent, _, name = path.rpartition(".")
-                self.dropouts[name] = PieceDropout(module.p, self.generator)
-                setattr(self.module.get_submodule(parent), name, self.dropouts[name])
+        names = {id(module): name for name, module in workload.dropouts.items()}
+        for path, module in list(workload.module.named_modules()):
+            if id(module) in names:
+                own = self.dropouts[names[id(module)]] = PieceDropout(module.p, self.generator)
+                self.module.set_submodule(path, own)
 
     def gradients(self, pieces: Sequence[Any], size: int) -> tuple[Any, list[Any]]:
         """Return what the pieces, of inputs, labels and masks, add to the loss of a batch of this

@@ -1,25 +1,27 @@
-"""Train a model in PyTorch: an nn.Sequential in an ordinary eager loop."""
+"""Train a model in PyTorch by the module that program.py writes: an nn.Sequential in an ordinary
+eager loop.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...inputs.names import TF32
+from ... import models
+from ...inputs.names import IDIOMATIC, TF32
 from ...models.model import Weights
+from ...source.module import imported
 from ...workload import Batch, Batches, DeviceArrays, Job, Workload, batches_on_device
-from .model import canonical_parts, criterion, optimizer, schedule, sequential, tie
+from .program import AUTOCAST, SEED, training_source
 
 if TYPE_CHECKING:
     import torch
-
-SEED = 0
-"""Seed of the dropout masks."""
 
 
 class TorchArrays(DeviceArrays):
@@ -95,38 +97,54 @@ class TorchRuntime(Workload):
 
 
 class TorchWorkload(TorchRuntime):
+    """Drive the module of a model's training.
+
+    module: the model, an nn.Module. training: the Python module with `train_step`.
+    """
+
+    variant = IDIOMATIC
+    """Which code is written, as `training_source` has it."""
+    is_fused = False
+    """Whether an optimizer that PyTorch has a fused kernel of takes that."""
+
     def __init__(self, job: Job) -> None:
         self.prepare(job)
         torch = self.torch
         self.dtype = getattr(torch, job.dtype)
-        from . import layers  # needs PyTorch
-
-        described = list(job.model.named_layers())
-        self.module = tie(sequential(described), described)
+        autocast = AUTOCAST[job.device] if job.is_mixed else None
+        written = training_source(job.model, self.variant, autocast, self.is_fused)
+        self.training = imported(written.module)
+        self.module = self.training.model
         self.module.to(self.device, self.dtype).train()
-        modules = self.module.named_modules()
-        self.dropouts = {p.split(".")[-1]: m for p, m in modules if isinstance(m, torch.nn.Dropout)}
-        parts: dict[str, tuple[Any, slice]] = {}
-        for path, tensor in self.module.state_dict(keep_vars=True).items():
-            parts |= canonical_parts(path, tensor)
-        self.tensors = {name: parts[name] for name in job.model.parameters}
+        self.optimizer = self.training.optimizer
+        self.schedule = getattr(self.training, "schedule", None)
+        self.compute_loss = self.training.compute_loss
+        self.new = [deepcopy(part.state_dict()) for part in self._stateful()]
+        self.dropouts = {
+            named.name: self.module.get_submodule(path)
+            for path, named in written.network.paths
+            if isinstance(named.layer, models.Dropout)
+        }
+        state = self.module.state_dict(keep_vars=True)
+        places = dict(written.network.places())
+        self.tensors = {
+            name: (state[places[name].path], places[name].rows) for name in job.model.parameters
+        }
         tensors = {id(t): t for t, _ in self.tensors.values() if t.requires_grad}
         self.trained = list(tensors.values())
-        self.criterion = criterion(job.model.loss, job.model.output_shape)
         self.description = job.model.optimizer
-        self.layers = layers
+
+    def _stateful(self) -> list[Any]:
+        """Return what a step changes beside the model: the optimizer, and the schedule if any."""
+        return [self.optimizer, *([self.schedule] if self.schedule else [])]
 
     def load_weights(self, weights: Weights) -> None:
         with self.torch.no_grad():
             for name, (tensor, rows) in self.tensors.items():
                 tensor[rows].copy_(self.torch.from_numpy(weights[name]))
-        self.optimizer = self.new_optimizer()
-        self.schedule = schedule(self.description, self.optimizer)
+        for part, state in zip(self._stateful(), self.new, strict=True):
+            part.load_state_dict(state)
         self.torch.manual_seed(SEED)
-
-    def new_optimizer(self) -> torch.optim.Optimizer:
-        """Build the optimizer, with no state."""
-        return optimizer(self.description, self.trained)
 
     def place(self, batches: Batches) -> None:
         to_device = partial(self._to_device, streamed=batches.streamed)
@@ -140,18 +158,13 @@ class TorchWorkload(TorchRuntime):
 
     def step(self, inputs: Any, labels: Any, masks: Mapping[str, Any]) -> torch.Tensor:
         """Train on one batch, which is on the device, and return its loss, also there."""
-        self.optimizer.zero_grad()
-        loss = self.backward(inputs, labels, masks)
-        self.update()
-        return loss
-
-    def update(self) -> None:
-        """Change the weights by their gradients."""
-        if self.description.clip_norm is not None:
-            self.layers.clip(self.trained, self.description.clip_norm)
-        self.optimizer.step()
-        if self.schedule:
-            self.schedule.step()
+        if not masks:
+            return self.training.train_step(inputs, labels)
+        self.training.compute_loss = lambda inputs, labels: self.loss(inputs, labels, masks)
+        try:
+            return self.training.train_step(inputs, labels)
+        finally:
+            self.training.compute_loss = self.compute_loss
 
     def backward_epoch(self) -> Callable[[], Weights]:
         for batch in self.batches:
@@ -223,26 +236,19 @@ class TorchWorkload(TorchRuntime):
         return details | self.gpu_details()
 
     def loss(self, inputs: Any, labels: Any, masks: Mapping[str, Any]) -> torch.Tensor:
-        """Return the loss of a batch in training."""
-        with self.autocast():
-            return self.criterion(self._logits(inputs, masks), labels)
+        """Return the loss of a batch in training; without masks each dropout draws its own."""
+        if not masks:
+            return self.compute_loss(inputs, labels)
+        with ExitStack() as hooks:
+            for name, mask in masks.items():
+                hooks.enter_context(self.dropouts[name].register_forward_hook(apply_mask(mask)))
+            return self.compute_loss(inputs, labels)
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Return torch.autocast to bfloat16, if the job asks for it; else no context."""
         if not self.is_mixed:
             return nullcontext()
         return self.torch.autocast(self.device.type, self.torch.bfloat16)
-
-    def _logits(self, inputs: torch.Tensor, masks: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Return the logits in training; without masks each dropout draws its own."""
-        if not masks:
-            return self.module(inputs)
-        from .layers import apply_mask
-
-        with ExitStack() as hooks:
-            for name, mask in masks.items():
-                hooks.enter_context(self.dropouts[name].register_forward_hook(apply_mask(mask)))
-            return self.module(inputs)
 
     @contextmanager
     def _inference(self) -> Iterator[None]:
@@ -279,3 +285,8 @@ class TorchWorkload(TorchRuntime):
         if streamed and self.device.type == "cuda":
             return tensor.pin_memory().to(self.device, non_blocking=True)
         return tensor.to(self.device)
+
+
+def apply_mask(mask: Any) -> Callable[[Any, Any, Any], Any]:
+    """Return a forward hook that has a dropout apply this mask and scale the kept values."""
+    return lambda dropout, inputs, _: inputs[0] * mask / (1 - dropout.p)
