@@ -82,16 +82,23 @@ def test_rows_without_programs_are_passed_over_with_a_line_each(capsys, run, tmp
     )
 
 
-def test_a_row_in_bfloat16_has_a_program_of_its_own_in_jax_alone(run):
+def test_a_row_in_bfloat16_has_a_program_of_its_own(run):
     comparison, _ = run
-    row = comparison.results[0]
-    cells = [replace(row.cell, framework=f, compute="bfloat16") for f in ("torch", "jax")]
+    row, words = (
+        comparison.results[0],
+        {
+            "torch": 'with torch.autocast("cpu", torch.bfloat16):',
+            "jax": "outputs = model(inputs).astype(jnp.float32)",
+            "keras": 'keras.config.set_dtype_policy("mixed_bfloat16")',
+        },
+    )
+    cells = [replace(row.cell, framework=f, compute="bfloat16") for f in words]
     rows = [replace(row, cell=cell) for cell in cells]
-    (program,) = of_comparison(replace(comparison, results=rows))
-    assert program.path.name == "train_jax_bfloat16.py"
-    assert "Train lenet in JAX on the CPU, in bfloat16." in program.source
-    assert program.source.count("dtype=jnp.bfloat16") == 5
-    assert "outputs = model(inputs).astype(jnp.float32)" in program.source
+    programs = of_comparison(replace(comparison, results=rows))
+    for program, (framework, word) in zip(programs, words.items(), strict=True):
+        assert program.path.name == f"train_{framework}_bfloat16.py"
+        assert " on the CPU, in bfloat16." in program.source
+        assert word in program.source
 
 
 @pytest.mark.long
