@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from small_models import SMALL_MODELS
 
-from crossbench import models
+from crossbench import adapters, models
 from crossbench.adapters.reference import Pass, loss_and_gradient
 from crossbench.adapters.reference.passes import forward_all
 from crossbench.adapters.reference.sequences import TIED_WEIGHT
@@ -405,16 +405,18 @@ def imported(text, suffix):
     return {name.partition(".")[0] for name in names}
 
 
-def test_programs_are_formatted_and_need_their_framework_alone(adapter, adapter_name, tmp_path):
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_programs_are_formatted_and_need_their_framework_alone(framework, tmp_path):
     """As ruff formats by default; Julia's lines fit into JuliaFormatter's 92 characters."""
+    adapter = adapters.get(framework)
     catalogue = [models.get(name) for name in models.names()]
     for model in (*catalogue, *SMALL_MODELS.values()):
         for part in parts(model):
             text = adapter.part_program(part, model, model.batch_size, THREADS)
             name = f"{model.name}_{part.name}"
             found = imported(text, adapter.program_suffix)
-            assert found <= STANDARD | FRAMEWORKS[adapter_name], name
-            assert found & FRAMEWORKS[adapter_name], name
+            assert found <= STANDARD | FRAMEWORKS[framework], name
+            assert found & FRAMEWORKS[framework], name
             assert text.isascii() or isinstance(part.layers[0].layer, models.BatchNorm)  # γ and β
             if adapter.program_suffix == ".jl":
                 assert max(map(len, text.splitlines())) <= 92, name

@@ -242,8 +242,10 @@ def loss_source(model: Model, first: int = 0) -> LossSource:
 
 
 EPS_FOR = '''
-"""Return the eps with which a LayerNorm adds epsilon to the variance: Flux before 0.16.11 adds the
-square of eps."""
+"""
+Return the eps with which a LayerNorm adds epsilon to the variance: Flux before 0.16.11
+adds the square of eps.
+"""
 eps_for(epsilon) = Flux.normalise([-1.0, 1.0]; eps = 3.0)[2] < 0.4 ? sqrt(epsilon) : epsilon
 '''
 LAYER_NORM = '''
