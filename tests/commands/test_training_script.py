@@ -87,7 +87,7 @@ def test_a_row_in_bfloat16_has_a_program_of_its_own(run):
     row, words = (
         comparison.results[0],
         {
-            "torch": 'with torch.autocast("cpu", torch.bfloat16):',
+            "torch": 'with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):',
             "jax": "outputs = model(inputs).astype(jnp.float32)",
             "keras": 'keras.config.set_dtype_policy("mixed_bfloat16")',
         },
@@ -99,6 +99,7 @@ def test_a_row_in_bfloat16_has_a_program_of_its_own(run):
         assert program.path.name == f"train_{framework}_bfloat16.py"
         assert " on the CPU, in bfloat16." in program.source
         assert word in program.source
+    assert programs[0].source.count("torch.autocast") == 2  # of the training too
 
 
 @pytest.mark.long

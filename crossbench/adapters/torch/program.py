@@ -237,10 +237,13 @@ def _to_device(training: Training) -> str:
 
 def _evaluation(training: Training) -> list[str]:
     """Return the statements that find the share of the test examples that are right."""
+    is_mixed = training.compute == BFLOAT16
+    autocast = f'torch.autocast("{AUTOCAST[training.device]}", torch.bfloat16)'
+    precision = f", {autocast}" if is_mixed else ""
     return [
         "model.eval()",
         "right = 0",
-        "with torch.inference_mode():",
+        f"with torch.inference_mode(){precision}:",
         "    for inputs, labels in map(to_device, batches(*test, TEST)):",
         f"        right += ({predicted(training.model, 'model(inputs)')} == labels).sum().item()",
     ]
