@@ -20,7 +20,7 @@ import numpy as np
 from .data import Dataset
 from .inputs.names import BFLOAT16, DEVICES, FLOAT32, IDIOMATIC, MALLOC, Compute
 from .models.model import Model, Weights
-from .models.parts import Part
+from .source.part_programs import PartTraining
 from .source.training_programs import Training
 
 
@@ -417,13 +417,12 @@ class Adapter(ABC):
         """
         raise NotImplementedError
 
-    def part_program(self, part: Part, model: Model, batch_size: int, threads: int) -> str:
-        """Return a program that times a part of the model's training step in the framework alone.
+    def part_program(self, training: PartTraining) -> str:
+        """Return a program that times a piece of work of a training step in the framework alone.
 
         It needs the framework and NumPy, is written as the framework's users do, and computes what
-        the idiomatic variant does. Its inputs and weights follow from a formula; it prints sums of
-        the output and the gradients, which are the same in any framework. Raises
-        NotImplementedError, with the reason in a line, where there is none.
+        the idiomatic variant does. Raises NotImplementedError, with the reason in a line, where
+        there is none.
         """
         raise NotImplementedError(self._no_programs())
 
@@ -449,24 +448,22 @@ class Adapter(ABC):
 
 
 class ProgramModules(Adapter):
-    """Mixed into an adapter, writes its programs by two modules of the adapter's package: source,
-    which has part_program, and program, which has the other functions.
-    """
+    """Mixed into an adapter, writes its programs by the module `program` of its package."""
 
-    def part_program(self, part: Part, model: Model, batch_size: int, threads: int) -> str:
-        return self._module("source").part_program(part, model, batch_size, threads)
+    def part_program(self, training: PartTraining) -> str:
+        return self._module().part_program(training)
 
     def training_program(self, training: Training) -> str:
-        return self._module("program").training_program(training)
+        return self._module().training_program(training)
 
     def initial_arrays(self, training: Training, weights: Weights) -> Mapping[str, np.ndarray]:
-        return self._module("program").initial_arrays(training, weights)
+        return self._module().initial_arrays(training, weights)
 
     def example_arrays(self, training: Training, dataset: Dataset) -> Mapping[str, np.ndarray]:
-        return self._module("program").example_arrays(training, dataset)
+        return self._module().example_arrays(training, dataset)
 
-    def _module(self, name: str) -> Any:
-        return import_module(f".{name}", type(self).__module__)
+    def _module(self) -> Any:
+        return import_module(".program", type(self).__module__)
 
 
 class VariantModules(Adapter):

@@ -34,13 +34,14 @@ def _line(program: Program) -> str:
         batches = f"{program.batches:,} batches of {program.batch_size:,}"
         lines = len(program.source.splitlines())
         return f"{program.path}: {program.model} in {program.title}, {batches}; {lines} lines"
+    what = f"what is before {program.part}" if program.without_part else program.part
     line = (
-        f"{program.path}: {program.part} of {program.model} in {program.title}, batch size "
+        f"{program.path}: {what} of {program.model} in {program.title}, batch size "
         f"{program.batch_size:,}"
     )
     if program.seconds is None:
         return line
-    return f"{line}; {number(1e3 * program.seconds)} ms in the run"
+    return f"{line}; it added {number(1e3 * program.seconds)} ms in the run"
 
 
 def _size(path: Path) -> str:

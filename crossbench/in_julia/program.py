@@ -1,4 +1,4 @@
-"""Write the program, in Julia, that trains a model. Needs no Julia.
+"""Write the programs, in Julia, that train a model, or time a part of its step. Needs no Julia.
 
 How a framework makes the model, takes a step and predicts is in its adapter.
 """
@@ -6,12 +6,13 @@ How a framework makes the model, takes a step and predicts is in its adapter.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from .. import models
 from ..inputs.names import MALLOC
+from ..models.parameters import Shape
+from ..source.part_programs import CALLS, WARM_UP, PartTraining, summary
 from ..source.statements import indented, unsupported
 from ..source.training_programs import EPOCHS, SHOWN, Training, docstring
 from ..workload import MALLOC_VARIANT
@@ -42,6 +43,8 @@ class TrainingDialect(DataDialect):
     """Says how a framework in Julia writes what is its own in the program of a training."""
 
     title: ClassVar[str]
+    package: ClassVar[str]
+    """The framework's package, whose version a program prints."""
     onecold: ClassVar[str]
     """The function that returns the classes with the largest outputs."""
 
@@ -68,9 +71,21 @@ class TrainingDialect(DataDialect):
     def epoch(self) -> EpochSource:
         """Return how an epoch is written."""
 
+    def made(self) -> list[str]:
+        """Return statements behind those that make the model, where its weights are its own."""
+        return []
+
+    @abstractmethod
+    def load_weights(self) -> list[str]:
+        """Return the statements that load the weights, and move them to the device."""
+
     @abstractmethod
     def initial_state(self) -> list[str]:
-        """Return the statements that load the weights, and make the optimizer's state."""
+        """Return the statements that make the optimizer's state."""
+
+    @abstractmethod
+    def gradients(self) -> tuple[str, str]:
+        """Return the function of a batch's gradients, without an update, and its call."""
 
     @abstractmethod
     def outputs(self) -> tuple[list[str], str]:
@@ -101,19 +116,78 @@ def training_program(dialect: TrainingDialect) -> str:
         "\n".join([_blas_threads(training), *_gpu(training)]),
         *(text.strip() for text in [*own, *data.functions, dialect.loss(), _train_epoch(dialect)]),
         "\n".join([*data.train, *_batches(dialect)]),
-        "\n".join([*model, *dialect.initial_state()]),
+        "\n".join([*model, *dialect.load_weights(), *dialect.initial_state()]),
         "\n".join(_epochs(dialect, data)),
         "\n".join(_evaluation(dialect, data)),
     ]
     text = "\n\n".join(block for block in blocks if block) + "\n"
     needed = dialect.imports()
     notes = dialect.notes("\n".join([*own, *model]))
-    comment = _heading(dialect, needed.installed(text), notes)
+    start = _start(dialect, needed.installed(text))
+    comment = _comment(docstring(training, dialect.title, start, *notes))
     return "\n\n".join([comment, "\n".join(needed.statements(text)), text])
 
 
-def _heading(dialect: TrainingDialect, installed: str, notes: Sequence[str]) -> str:
-    """Return the comment that says what the program does, and how it is started."""
+def part_program(dialect: TrainingDialect, training: PartTraining) -> str:
+    """Return the program that times a piece of work.
+
+    Raises NotImplementedError for a part that it cannot have.
+    """
+    model, chain = training.model, dialect.chain()
+    made = [*chain.statements(list(model.named_layers())), *dialect.made()]
+    own = [*chain.definitions, *chain.functions]
+    function, call = dialect.gradients()
+    if training.trains:
+        own += _rate_and_clip(dialect)
+        function, call = _train_epoch(dialect), _call_of_epoch(dialect, "[(x, y)]", "1")
+    if needs_state := "state" in call:
+        made += dialect.initial_state()
+    sizes = {"BATCH_SIZE": training.batch_size, "WARM_UP": WARM_UP, "CALLS": CALLS}
+    names = ", ".join(["T", *sizes, *["BATCHES"] * training.trains])
+    numbers = ", ".join(["Float32", *map(str, sizes.values()), *["1"] * training.trains])
+    blocks = [
+        f"const {names} = {numbers}",
+        _blas_threads(training),
+        *(text.strip() for text in [*own, dialect.loss() if needs_state else "", function]),
+        "\n".join(_examples(dialect)),
+        "\n".join(made),
+        f"seconds = [@elapsed {call} for _ = 1:WARM_UP+CALLS]",
+        PRINT_TIME.format(package=dialect.package),
+    ]
+    text = "\n\n".join(block for block in blocks if block) + "\n"
+    needed = dialect.imports()
+    notes = [_start(dialect, needed.installed(text)), *dialect.notes("\n".join([*own, *made]))]
+    comment = _comment(summary(training, dialect.title, *notes))
+    return "\n\n".join([comment, "\n".join(needed.statements(text)), text])
+
+
+PRINT_TIME = (
+    '@printf("%.3f ms, {package} %s\\n", 1000 * median(seconds[WARM_UP+1:end]), '
+    "pkgversion({package}))"
+)
+
+
+def _examples(dialect: TrainingDialect) -> list[str]:
+    """Return the statements that draw a batch `x` and `y`; token ids count from 1."""
+    model = dialect.training.model
+    tokens = f"Int32(1):Int32({model.vocabulary})" if model.vocabulary else None
+    classes = f"0:{model.classes - 1}" if model.classes else None
+    labels, targets = _drawn(model.label_shape, classes), dialect.targets(model)
+    return [
+        "rng = Xoshiro(0)",
+        f"x = {_drawn(model.input_shape, tokens)}",
+        *([f"y = {labels}"] if targets == "labels" else [f"labels = {labels}", f"y = {targets}"]),
+    ]
+
+
+def _drawn(shape: Shape, numbers: str | None) -> str:
+    """Return the array of random numbers for a batch. numbers: the range of whole ones."""
+    sizes = ", ".join([*map(str, shape[::-1]), "BATCH_SIZE"])
+    return f"rand(rng, {numbers}, {sizes})" if numbers else f"rand(rng, T, {sizes}) .- T(0.5)"
+
+
+def _start(dialect: TrainingDialect, installed: str) -> str:
+    """Return the sentence on how the program is started."""
     training = dialect.training
     variables = []
     if training.variant == MALLOC:
@@ -123,8 +197,11 @@ def _heading(dialect: TrainingDialect, installed: str, notes: Sequence[str]) -> 
     start = f"Start it by `julia --threads {training.threads}`, where {installed} installed"
     if variables:
         start += f", in the environment {' '.join(variables)}"
-    lines = docstring(training, dialect.title, f"{start}.", *notes).split("\n")
-    return "\n".join(f"# {line}".rstrip() for line in lines)
+    return f"{start}."
+
+
+def _comment(text: str) -> str:
+    return "\n".join(f"# {line}".rstrip() for line in text.split("\n"))
 
 
 def _sizes(training: Training) -> str:
@@ -213,19 +290,23 @@ def _batches(dialect: TrainingDialect) -> list[str]:
 
 def _epochs(dialect: TrainingDialect, data: JuliaData) -> list[str]:
     """Return the statements that train, and print the time and the losses."""
-    source = dialect.epoch()
-    given = [*source.given, "batches"]
-    if dialect.training.model.optimizer.schedule:
-        given.append("epoch")
-    train = f"{source.function}({', '.join(given)})"
+    results, train = dialect.epoch().results, _call_of_epoch(dialect)
     return [
         "for epoch = 1:EPOCHS",
         *indented(data.epoch_batches),
-        f"    seconds = @elapsed global {source.results} = {train}",
+        f"    seconds = @elapsed global {results} = {train}",
         f'    shown = [@sprintf("%.8g", loss) for loss in [first(losses, {SHOWN}); losses[end]]]',
         '    @printf("epoch %d: %.4g s, losses %s\\n", epoch, seconds, join(shown, " "))',
         "end",
     ]
+
+
+def _call_of_epoch(dialect: TrainingDialect, batches: str = "batches", epoch: str = "epoch") -> str:
+    source = dialect.epoch()
+    given = [*source.given, batches]
+    if dialect.training.model.optimizer.schedule:
+        given.append(epoch)
+    return f"{source.function}({', '.join(given)})"
 
 
 def _evaluation(dialect: TrainingDialect, data: JuliaData) -> list[str]:

@@ -6,9 +6,8 @@ reversed. How each framework writes its layers and losses is in its adapter.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,19 +17,12 @@ from .. import models
 from ..models.model import Model, NamedLayer, Weights
 from ..models.parameters import Parameter, Shape
 from ..models.training import Optimizer
-from ..source.layers import ParameterSource
-from ..source.part_programs import MULTIPLIER, SCALE
 from ..source.statements import Call, code as python_code, indented, unsupported
 
 LINE = 92
 """Characters of a line of Julia, as JuliaFormatter's default style has it."""
 TITLE = "Julia"
 """Names the language in messages on what no framework in it has."""
-NUMBERS = """
-# the same numbers in any language
-numbers(size...; phase = 0) = reshape(T[sin(i^2 + phase) for i = 0:prod(size)-1], size)
-total(array) = sum(abs, Float64.(array))
-"""
 
 
 def call(function: str, *arguments: Any, **options: Any) -> Call:
@@ -66,18 +58,6 @@ def julia_string(text: str) -> str:
 def beside(name: str) -> str:
     """Return the expression of the path of a file beside the program."""
     return f"joinpath(@__DIR__, {julia_string(name)})"
-
-
-def numbers(*shape: int, phase: int | None = None) -> str:
-    """Return the call of the function that NUMBERS defines, for a canonical shape."""
-    return str(call("numbers", *shape[::-1], phase=phase))
-
-
-def whole_numbers(below: int, *shape: int, kind: str = "", first: int = 0) -> str:
-    """Return token ids or classes that follow from their place."""
-    one = f"{MULTIPLIER} * i % {below}{f' + {first}' if first else ''}"
-    whole = f"{kind}[{one} for i = 0:{math.prod(shape) - 1}]"
-    return whole if len(shape) == 1 else f"reshape({whole}, {', '.join(map(str, shape[::-1]))})"
 
 
 def written(start: str, item: str | Call, end: str = "", room: int = LINE) -> str:
@@ -142,32 +122,9 @@ def activation_source(layer: models.Layer) -> str | None:
     return None
 
 
-def parameter_sources(
-    named: NamedLayer, path: Callable[[NamedLayer, str], str]
-) -> dict[str, ParameterSource]:
-    """Return the trained parameters of a layer, in the form that Julia's frameworks have.
-
-    path: returns the fields that lead to a parameter of a layer.
-    """
-    return {
-        name: ParameterSource(path(named, name), _value(named, parameter.shape))
-        for name, parameter in trained_parameters(named).items()
-    }
-
-
 def trained_parameters(named: NamedLayer) -> dict[str, Parameter]:
     found = named.layer.parameters(named.input_shape).items()
     return {name: parameter for name, parameter in found if parameter.trained}
-
-
-def _value(named: NamedLayer, shape: Shape) -> str:
-    """Return the value of a parameter in the form that Julia's frameworks have."""
-    made = numbers(*shape)
-    if is_flipped(named, shape):
-        made = f"reverse({made}; dims = (1, 2))"
-    elif is_transposed(named, shape):
-        made += "'"
-    return f"T({SCALE}) .* {made}"
 
 
 def is_flipped(named: NamedLayer, shape: Shape) -> bool:
@@ -201,8 +158,9 @@ def _as_in_julia(named: NamedLayer, array: np.ndarray) -> np.ndarray:
 class LossSource:
     """Says how a framework's users write a loss of (outputs, targets).
 
-    function: its name. targets: the expression of the targets in `labels`. definition: the
-    statement that makes the function, where the framework has not got it.
+    function: its name, none where the labels are the gradient of the outputs. targets: the
+    expression of the targets in `labels`. definition: the statement that makes the function, where
+    the framework has not got it.
     """
 
     function: str

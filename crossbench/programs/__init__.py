@@ -29,7 +29,7 @@ from .program import Program, write_files, write_text
 __all__ = ["Program", "of_comparison", "script"]
 
 OF_LAYERS = ("model", "frameworks", "batch_size")
-"""The arguments that a program of a layer depends on: its input follows from a formula."""
+"""The arguments that a program of a layer depends on: its examples are random."""
 
 
 def script(
@@ -54,8 +54,8 @@ def script(
 
     A program trains the model as the row does, and prints the seconds of each epoch with its
     losses. It reads the row's initial weights from a file beside it: so its losses are the row's.
-    With `layer` it times that part of a training step alone; it makes its weights and inputs by a
-    formula, and prints sums of the output and the gradients, which are the same in any framework.
+    With `layer` there are two programs, of the layers that the run times with that part of a
+    training step and without it; what the part takes is the difference.
 
     results: results file of a run, which gives everything but the layer: a program for each row
         that trains.

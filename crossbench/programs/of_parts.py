@@ -16,6 +16,7 @@ from ..results.breakdown import differences, measured
 from ..results.cells import CellResult
 from ..results.comparison import Comparison
 from ..results.epochs import TRAIN
+from ..source.part_programs import part_training
 from ..spec import Spec
 from .choice import OF_PART, installed, without_programs
 from .program import Program, file_words, told_apart
@@ -36,11 +37,13 @@ def of_arguments(spec: Spec, layer: str) -> list[Program]:
         if reason := without_programs(name, OF_PART):
             raise SpecError(reason)
     try:
-        return [
-            _program(name, part, spec.model, spec.batch_sizes[0], spec.threads[0]) for name in names
+        found = [
+            _programs(name, part, spec.model, spec.batch_sizes[0], spec.threads[0])
+            for name in names
         ]
     except NotImplementedError as error:
         raise SpecError(str(error)) from None
+    return [program for programs in found for program in programs]
 
 
 def _named_part(model: Model, layer: str) -> Part:
@@ -60,23 +63,36 @@ def _idiomatic(name: str) -> str:
 IDIOMATIC_ALONE = "a program of a layer is written in the idiomatic way alone"
 
 
-def _program(framework: str, part: Part, model: Model, batch_size: int, threads: int) -> Program:
-    """Return a program, its path without a folder."""
+def _programs(
+    framework: str, part: Part, model: Model, batch_size: int, threads: int
+) -> list[Program]:
+    """Return the program with a part, and the one without it, if anything is before the part.
+
+    Their paths have no folder.
+    """
     adapter = adapters.get(framework)
-    words = [*part.name.split(", "), file_words(framework)]
-    return Program(
-        framework=framework,
-        variant=IDIOMATIC,
-        title=adapter.title,
-        model=model.name,
-        part=part.name,
-        batch_size=batch_size,
-        batches=None,
-        threads=threads,
-        seconds=None,
-        source=adapter.part_program(part, model, batch_size, threads),
-        path=Path(f"{'_'.join(words)}{adapter.program_suffix}"),
-    )
+    found = []
+    for work in part.works[::-1]:
+        training = part_training(part, work, model, batch_size, threads)
+        without = work is part.before
+        words = [*part.name.split(", "), file_words(framework), *(["without"] if without else [])]
+        found.append(
+            Program(
+                framework=framework,
+                variant=IDIOMATIC,
+                title=adapter.title,
+                model=model.name,
+                part=part.name,
+                batch_size=training.batch_size,
+                batches=None,
+                threads=threads,
+                seconds=None,
+                source=adapter.part_program(training),
+                path=Path(f"{'_'.join(words)}{adapter.program_suffix}"),
+                without_part=without,
+            )
+        )
+    return found
 
 
 def of_results(
@@ -103,7 +119,7 @@ def of_results(
     programs = []
     for row, name in chosen:
         try:
-            programs.append(_of_row(comparison, row, find_part(model, name), model))
+            programs += _of_row(comparison, row, find_part(model, name), model)
         except NotImplementedError as error:
             progress(f"no program for {row.name}: {error}")
     if not programs:
@@ -174,7 +190,8 @@ def _seconds(comparison: Comparison, row: CellResult, name: str) -> float | None
     return None
 
 
-def _of_row(comparison: Comparison, row: CellResult, part: Part, model: Model) -> Program:
+def _of_row(comparison: Comparison, row: CellResult, part: Part, model: Model) -> list[Program]:
     cell, seconds = row.cell, _seconds(comparison, row, part.name)
-    program = _program(cell.framework, part, model, cell.batch_size, cell.threads)
-    return replace(program, seconds=None if seconds is None else seconds / part.count)
+    whole, *without = _programs(cell.framework, part, model, cell.batch_size, cell.threads)
+    own = None if seconds is None else seconds / part.count
+    return [replace(whole, seconds=own), *without]

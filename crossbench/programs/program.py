@@ -16,9 +16,10 @@ from ..inputs.errors import ProgramError
 class Program:
     """Hold a program that trains a model, or that times a part of a training step.
 
-    framework: its name, and title: as its users write it. part: None for the whole model. batches:
-    those of an epoch; None for a part. seconds: what the part took in the run of the results file;
-    None where that is not known. reads: the files beside it with weights and examples.
+    framework: its name, and title: as its users write it. part: None for the whole model.
+    without_part: whether it times what is subtracted from the program with the part. batches: those
+    of an epoch; None for a part. seconds: what the part took in the run of the results file; None
+    where that is not known. reads: the files beside it with weights and examples.
     """
 
     framework: str
@@ -33,6 +34,7 @@ class Program:
     source: str
     path: Path
     reads: tuple[Path, ...] = ()
+    without_part: bool = False
 
 
 WriteFile = Callable[[Path], None]

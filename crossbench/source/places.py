@@ -35,13 +35,6 @@ class Place:
         """Return the canonical form of the framework's array, or of its gradient."""
         return array.reshape(self._transposed).transpose(np.argsort(self.axes))
 
-    def source(self, canonical: str) -> str:
-        """Return the source code of `to_framework`. canonical: the expression of the array."""
-        moves = self.axes != tuple(range(len(self.axes)))
-        transposed = (".T" if len(self.axes) == 2 else f".transpose{self.axes}") if moves else ""
-        is_split = self.own_shape != self._transposed
-        return canonical + transposed + (f".reshape{self.own_shape}" if is_split else "")
-
     @property
     def _transposed(self) -> Shape:
         return tuple(self.shape[axis] for axis in self.axes)

@@ -6,7 +6,7 @@ import re
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..inputs.names import FLOAT32, IDIOMATIC, Compute
@@ -162,34 +162,56 @@ class PythonProgram:
     setup: Sequence[str]
     model: Sequence[str]
     epoch: Sequence[str]
-    evaluation: Sequence[str]
+    evaluation: Sequence[str] = ()
     functions: Sequence[str] = ()
     notes: Sequence[str] = ()
     before_imports: Sequence[str] = ()
 
 
 def python_training_program(training: Training, data: PythonData, program: PythonProgram) -> str:
-    """Return the program, formatted as Black does."""
-    standard = ["argparse", "time", *data.imports]
+    """Return the program that trains a model, formatted as Black does."""
+    standard = sorted(f"import {name}" for name in ["argparse", "time", *data.imports])
     loop = [
         "for epoch in range(options.epochs):",
         *indented(["start = time.perf_counter()", *program.epoch, *REPORT]),
     ]
     has_accuracy = training.model.has_accuracy
-    evaluation = [*program.evaluation, PRINT_ACCURACY] if has_accuracy else []
-    blocks: Iterable[str] = [
-        f'"""{_escaped(docstring(training, program.title, *program.notes))}\n"""',
+    setup = [*arguments(training, data), *program.setup]
+    return python_program(
+        docstring(training, program.title, *program.notes),
+        [*standard, "from pathlib import Path"],
+        replace(program, setup=setup, definitions=[*program.definitions, *data.functions]),
+        constants=constants(training, data),
+        model=program.model,
+        end=[loop, [*program.evaluation, PRINT_ACCURACY] if has_accuracy else []],
+    )
+
+
+def python_program(
+    text: str,
+    standard: Sequence[str],
+    program: PythonProgram,
+    constants: Sequence[str],
+    model: Sequence[str],
+    end: Sequence[Sequence[str]],
+) -> str:
+    """Return a program, formatted as Black does.
+
+    text: of its docstring. standard: imports of the standard library. model: the statements before
+    the functions. end: the blocks behind these.
+    """
+    own = sorted(["import numpy as np", *program.imports], key=import_order)
+    blocks = [
+        f'"""{_escaped(text)}\n"""',
         "\n".join(program.before_imports),
-        "\n".join([*(f"import {name}" for name in sorted(standard)), "from pathlib import Path"]),
-        "\n".join(sorted(["import numpy as np", *program.imports], key=import_order)),
-        "\n".join(constants(training, data)),
-        "\n".join([*arguments(training, data), *program.setup]),
+        "\n".join(standard),
+        "\n".join(line for line in own if line),
+        "\n".join(constants),
+        "\n".join(program.setup),
         *program.definitions,
-        *data.functions,
-        "\n".join(program.model),
+        "\n".join(model),
         *program.functions,
-        "\n".join(loop),
-        "\n".join(evaluation),
+        *map("\n".join, end),
     ]
     return join_blocks(block.strip() for block in blocks if block)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from samples import write_cifar, write_mnist
+from small_models import SMALL_MODELS
 
 from crossbench import adapters, data, models
 from crossbench.adapters.reference import ReferenceWorkload
@@ -49,8 +50,17 @@ def small(model):
 
 def without_dropouts(model):
     """Return the model without what the reference would draw other masks for."""
-    layers = tuple(layer for layer in model.layers if not isinstance(layer, models.Dropout))
-    return replace(model, layers=layers)
+
+    def kept(layers):
+        return tuple(
+            replace(layer, body=kept(layer.body), shortcut=kept(layer.shortcut))
+            if isinstance(layer, models.Residual)
+            else layer
+            for layer in layers
+            if not isinstance(layer, models.Dropout)
+        )
+
+    return replace(model, layers=kept(model.layers))
 
 
 class InFloat64:
@@ -73,17 +83,19 @@ class InFloat64:
             yield Batch(inputs, labels)
 
 
-def published(source, directory):
+def published(model, directory):
     """Write small data in the published format, and return where it is; None if there is none."""
-    match source:
+    match model.data:
         case CIFAR10():
             return write_cifar(directory / "cifar")
         case MNIST():
             return write_mnist(directory / "mnist")
         case Text() | TinyShakespeare():
             path = directory / "text.txt"
-            letters = np.random.default_rng(1).choice(list("the Quick fox\r\nß"), 3_000)
-            path.write_bytes("".join(letters).encode())
+            letters = "the Quick fox\r\nß"
+            if model.vocabulary and not model.for_vocabulary:  # it takes no other one
+                letters = "abcdefghijklmnopqrstuvwxyz"[: model.vocabulary]
+            path.write_bytes("".join(np.random.default_rng(1).choice([*letters], 3_000)).encode())
             return path
     return None
 
@@ -93,7 +105,7 @@ class Case:
 
     def __init__(self, adapter, name, model, directory, variant="idiomatic"):
         self.adapter = adapter
-        path = published(model.data, directory)
+        path = published(model, directory)
         dataset = data.load(model.data, str(path or "synthetic"), SEED, model.example_shapes)
         fitted = model.with_vocabulary(dataset.vocabulary)
         self.model = replace(fitted, batch_size=BATCH)
@@ -224,6 +236,17 @@ def test_the_losses_of_each_model(run, adapter, adapter_name, name, tmp_path):
         found = run(case.program, "--epochs", "1")
         np.testing.assert_allclose(found, case.row_losses(), rtol=ROW_BOUND, atol=0)
         return
+    found = run(case.program, "--dtype", "float64", "--epochs", "1")
+    np.testing.assert_allclose(found, case.reference_losses(), rtol=BOUND, atol=0)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", SMALL_MODELS)
+def test_the_losses_of_each_layer(run, adapter, adapter_name, name, tmp_path):
+    """The small models together have every layer, loss and optimizer, which the catalogue lacks."""
+    if adapter_name in ROWS_OWN:
+        pytest.skip("the row runs the program's module")
+    case = Case(adapter, adapter_name, without_dropouts(SMALL_MODELS[name]), tmp_path)
     found = run(case.program, "--dtype", "float64", "--epochs", "1")
     np.testing.assert_allclose(found, case.reference_losses(), rtol=BOUND, atol=0)
 

@@ -1,4 +1,4 @@
-"""Write the program in Flux.jl that trains a model, and its initial weights. Needs no Julia."""
+"""Write programs in Flux.jl, and their initial weights. Needs no Julia."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ...in_julia.data import example_arrays
 from ...in_julia.program import (
     EpochSource,
     TrainingDialect,
+    part_program as julia_part_program,
     training_program as julia_training_program,
 )
 from ...in_julia.source import (
@@ -26,17 +27,16 @@ from ...in_julia.source import (
 )
 from ...inputs.names import IDIOMATIC, MALLOC
 from ...models.model import Model, NamedLayer, Weights
+from ...source.part_programs import PartTraining
 from ...source.statements import Call, indented
 from ...source.training_programs import Training, check_variant
-from .source import layer_source, loss_source
+from .source import TIED, layer_source, loss_source
 
-__all__ = ["example_arrays", "initial_arrays", "training_program"]
+__all__ = ["example_arrays", "initial_arrays", "part_program", "training_program"]
 
 VARIANTS = (IDIOMATIC, MALLOC)
 MAX_TUPLE_LAYERS = 24
 """Layers that a Chain holds in a tuple at most, as the row's: Julia compiles a tuple as a whole."""
-TIED = "embedding"
-"""The variable of the layer whose weight the last one shares."""
 
 
 def training_program(training: Training) -> str:
@@ -46,6 +46,14 @@ def training_program(training: Training) -> str:
     """
     check_variant(training, VARIANTS, "flux", "julia/CrossBenchFlux/src/{variant}.jl")
     return julia_training_program(FluxTraining(training))
+
+
+def part_program(training: PartTraining) -> str:
+    """Return the program that times a piece of work.
+
+    Raises NotImplementedError for a part that it cannot have.
+    """
+    return julia_part_program(FluxTraining(training), training)
 
 
 def initial_arrays(training: Training, weights: Weights) -> dict[str, np.ndarray]:
@@ -66,6 +74,7 @@ class FluxTraining(TrainingDialect):
     """Writes what is Flux's own in the program of a training."""
 
     title = "Flux.jl"
+    package = "Flux"
     data_loader = "Flux.DataLoader"
     onecold = "Flux.onecold"
 
@@ -103,15 +112,24 @@ class FluxTraining(TrainingDialect):
             results="losses",
         )
 
+    def load_weights(self) -> list[str]:
+        return [*LOAD_WEIGHTS, *(["model = model |> device"] if self.is_on_gpu else [])]
+
     def initial_state(self) -> list[str]:
         optimizer = self.training.model.optimizer
-        lines = [*LOAD_WEIGHTS, *(["model = model |> device"] if self.is_on_gpu else [])]
-        lines.append(f"state = Flux.setup({optimizer_source(optimizer)}, model)")
+        lines = [f"state = Flux.setup({optimizer_source(optimizer)}, model)"]
         if has_no_decay(optimizer):
             lines += NO_DECAY
         if self.is_on_gpu and self.training.has_dropout:
             lines.append("CUDA.seed!(1)  # of the dropout masks")
         return lines
+
+    def gradients(self) -> tuple[str, str]:
+        function = loss_source(self.training.model).function
+        gradients = OF_OUTPUTS.strip()
+        if function:
+            gradients = OF_LOSS.format(function=function).strip()
+        return gradients, "compute_gradients(model, x, y)"
 
     def outputs(self) -> tuple[list[str], str]:
         return [], "model(x |> device) |> cpu" if self.is_on_gpu else "model(x)"
@@ -129,6 +147,17 @@ function clip(gradient)
 {tied}    norm = sqrt(squares)
     norm <= {norm} && return gradient
     return fmap(x -> x isa AbstractArray ? T({norm} / norm) .* x : x, gradient)
+end
+'''
+OF_LOSS = """
+compute_gradients(model, x, y) =
+    Flux.gradient(m -> {function}(m(x), y), model)
+"""
+OF_OUTPUTS = '''
+"""Return the gradients for y, the gradient of the outputs."""
+function compute_gradients(model, x, y)
+    outputs, back = Flux.pullback(m -> m(x), model)
+    return outputs, back(y)
 end
 '''
 LOAD_WEIGHTS = (
@@ -165,9 +194,6 @@ class FluxChain(Chain):
 
     def layer(self, named: NamedLayer, applied: Sequence[str]) -> list[str | Call]:
         """Return the items of a layer: what holds its parameters, and a function of the output."""
-        if isinstance(named.layer, models.Unembedding):
-            self.define(layer_source(named).definitions)
-            return [f"Unembedding({TIED}.weight)"]
         source = layer_source(named, *applied)
         self.define(source.definitions)
         items: list[str | Call] = []

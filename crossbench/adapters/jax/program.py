@@ -1,6 +1,5 @@
 """Write the training of a model in JAX, with Flax NNX and optax: the module that a row runs, and
-the program that is this module with arguments, data, initial weights and a loop. Imports none of
-them.
+the programs that are this module with examples and a loop around it. Imports none of them.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from ...inputs.names import IDIOMATIC, MALLOC, TF32
 from ...models.model import Model, NamedLayer, Weights
 from ...source.data import example_arrays, python_data
 from ...source.layers import LayerSource
+from ...source.part_programs import PartTraining, python_part_program
 from ...source.statements import WIDTH, call, indented, join_blocks
 from ...source.training_programs import (
     PythonProgram,
@@ -39,7 +39,7 @@ from .source import (
     schedule_source,
 )
 
-__all__ = ["example_arrays", "initial_arrays", "training_program"]
+__all__ = ["example_arrays", "initial_arrays", "part_program", "training_program"]
 
 SEED = 0
 """Seed of the dropout masks."""
@@ -51,20 +51,23 @@ VARIANTS = (IDIOMATIC, MALLOC, SCAN)
 class TrainingSource:
     """Holds the source code of a model's training.
 
-    network: its classes. definitions: these, `make_optimizer`, `loss_fn`, `train_step`, and, where
-    an epoch is one call, `train_epoch`; these take a `state`, which nnx.merge makes the model and
-    the optimizer of by the global `graphdef`. predict: the function that takes the model's state,
-    and finds `eval_graphdef`.
+    network: its classes. model: these, with what they need, and `loss_fn`. step: `make_optimizer`,
+    `train_step` and, where an epoch is one call, `train_epoch`; these take a `state`, which
+    nnx.merge makes the model and the optimizer of by the global `graphdef`. gradients:
+    `compute_gradients`, which takes the model by its `model_graphdef`, its parameters and its other
+    variables. predict: the function that takes the model's state, and finds `eval_graphdef`.
     """
 
     network: Network
-    definitions: Sequence[str]
+    model: Sequence[str]
+    step: Sequence[str]
+    gradients: str
     predict: str
 
     @property
     def module(self) -> str:
-        """Return the Python module of the definitions."""
-        blocks = [*self.definitions, self.predict]
+        """Return the Python module of the training."""
+        blocks = [*self.model, *self.step, self.gradients, self.predict]
         return join_blocks([imports("\n".join(blocks)), *blocks])
 
 
@@ -83,15 +86,16 @@ def training_source(
     network = Network(model.named_layers(), lambda named: layers(named, dtypes))
     outputs = "model(inputs).astype(jnp.float32)" if is_mixed else "model(inputs)"
     step = TRAIN_STEP.strip()
-    definitions = [
-        *network.definitions,
-        *network.classes,
-        *_optimizer(model.optimizer),
-        *_loss(model.loss, outputs),
-        *([step, TRAIN_EPOCH.strip()] if one_call else [f"{DONATING}\n{step}"]),
-    ]
-    predict = PREDICT.format(outputs=outputs).strip()
-    return TrainingSource(network, [text.strip() for text in definitions], predict)
+    steps = [step, TRAIN_EPOCH.strip()] if one_call else [f"{DONATING}\n{step}"]
+    is_given = isinstance(model.loss, models.GivenGradient)
+    definitions = [*network.definitions, *network.classes, _loss(model.loss, outputs)]
+    return TrainingSource(
+        network,
+        [text.strip() for text in definitions],
+        [text.strip() for text in [*_optimizer(model.optimizer), *steps]],
+        GRADIENTS.format(**(OF_OUTPUTS if is_given else OF_LOSS)).strip(),
+        PREDICT.format(outputs=outputs).strip(),
+    )
 
 
 def _optimizer(optimizer: models.Optimizer) -> list[str]:
@@ -103,14 +107,14 @@ def _optimizer(optimizer: models.Optimizer) -> list[str]:
     return [*definitions, *[MATRICES] * ("mask=matrices" in str(rule)), "\n".join(function)]
 
 
-def _loss(loss: models.Loss, outputs: str) -> list[str]:
+def _loss(loss: models.Loss, outputs: str) -> str:
     """Return the function of the loss. Where there is none, its gradient is the labels, and it
     returns the outputs too: XLA leaves out what no result needs.
     """
     is_given = isinstance(loss, models.GivenGradient)
     body = ["return (outputs * labels).sum(), outputs"] if is_given else loss_source(loss)
     begin = ["inputs, labels = batch", f"outputs = {outputs}"]
-    return ["\n".join(["def loss_fn(model, batch):", *indented([*begin, *body])])]
+    return "\n".join(["def loss_fn(model, batch):", *indented([*begin, *body])])
 
 
 DONATING = "@jax.jit(donate_argnums=0)"
@@ -126,6 +130,15 @@ TRAIN_EPOCH = f"""
 def train_epoch(state, batches):
     return jax.lax.scan(train_step, state, batches)
 """
+GRADIENTS = """
+@jax.jit
+def compute_gradients(parameters, others, batch):
+    model = nnx.merge(model_graphdef, parameters, others, copy=True)
+    {found}, grads = nnx.value_and_grad(loss_fn{options})(model, batch)
+    return grads, nnx.state(model, nnx.Not(nnx.Param)), {kept}
+"""
+OF_LOSS = {"found": "loss", "options": "", "kept": "loss"}
+OF_OUTPUTS = {"found": "(_, outputs)", "options": ", has_aux=True", "kept": "outputs"}
 PREDICT = """
 @jax.jit
 def predict(weights, inputs):
@@ -152,7 +165,7 @@ def training_program(training: Training) -> str:
     check_variant(training, VARIANTS, "jax", "crossbench/adapters/jax/{variant}.py")
     model, one_call = training.model, has_one_call(training.variant, training.model)
     written = training_source(model, training.compute == names.BFLOAT16, one_call)
-    definitions = [*written.definitions, *[written.predict] * model.has_accuracy]
+    definitions = [*written.model, *written.step, *[written.predict] * model.has_accuracy]
     lines = imports("\n".join(definitions)).splitlines()
     program = PythonProgram(
         title="JAX",
@@ -165,8 +178,7 @@ def training_program(training: Training) -> str:
             "",
             f"model = Model(nnx.Rngs({SEED}))",
             *_load_weights(written.network),
-            "optimizer = make_optimizer(model)",
-            "graphdef, state = nnx.split((model, optimizer))",
+            *SPLIT,
         ],
         epoch=_epoch(training),
         evaluation=[
@@ -183,7 +195,42 @@ def training_program(training: Training) -> str:
     return python_training_program(training, data, program)
 
 
+def part_program(training: PartTraining) -> str:
+    """Return the program that times a piece of work.
+
+    Raises NotImplementedError for a part that it cannot have.
+    """
+    written, trains = training_source(training.model), training.trains
+    definitions = [*written.model, *(written.step if trains else [written.gradients])]
+    made = [f"model = Model(nnx.Rngs({SEED}))"]
+    if trains:
+        made += SPLIT
+        call = ["state, loss = jax.block_until_ready(train_step(state, batch))"]
+    else:
+        made.append("model_graphdef, parameters, others = nnx.split(model, nnx.Param, ...)")
+        call = [
+            "results = compute_gradients(parameters, others, batch)",
+            "grads, others, _ = jax.block_until_ready(results)",
+        ]
+    program = PythonProgram(
+        title="JAX",
+        imports=imports("\n".join(definitions)).splitlines(),
+        setup=_setup(training),
+        definitions=definitions,
+        model=made,
+        epoch=call,
+        notes=[cpus_note("XLA", training.threads)],
+    )
+    placed = "batch = jax.device_put((inputs, labels))"
+    version = "jax {jax.__version__}"
+    return python_part_program(training, program, placed, version, channels_last=True)
+
+
 NNX = "from flax import nnx, traverse_util"
+SPLIT = (
+    "optimizer = make_optimizer(model)",
+    "graphdef, state = nnx.split((model, optimizer))",
+)
 
 
 def initial_arrays(training: Training, weights: Weights) -> dict[str, np.ndarray]:

@@ -24,12 +24,12 @@ class ScanWorkload(JaxWorkload):
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
-        jax = self.jax
+        jax, gradients_of = self.jax, self.module.compute_gradients.__wrapped__
         self.step = jax.jit(self.step, donate_argnums=0)  # of streamed batches
 
         def backward(carry: Any, batch: Any) -> Any:
             parameters, others, _ = carry
-            gradients, others, kept = self.untraced_backward(parameters, others, batch)
+            gradients, others, kept = gradients_of(parameters, others, batch)
             return (parameters, others, gradients), kept
 
         def backward_epoch(parameters: Any, others: Any, batches: Any) -> Any:

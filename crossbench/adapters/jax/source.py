@@ -1,5 +1,5 @@
-"""Write programs in JAX with Flax NNX and optax, as their users do: the line of each layer, loss
-and optimizer, and the program of a part of a training step. Imports none of them.
+"""Write layers, losses and optimizers in JAX with Flax NNX and optax, as their users do. Imports
+none of them.
 """
 
 from __future__ import annotations
@@ -9,38 +9,17 @@ from types import MappingProxyType
 from typing import Any
 
 from ... import models
-from ...models.model import Model, NamedLayer
-from ...models.parts import LOSS, OPTIMIZER, Part
+from ...models.model import NamedLayer
 from ...models.training import Optimizer
-from ...source.layers import LayerLines, LayerSource, ParameterSource, output_lines
-from ...source.part_programs import (
-    ARRAY,
-    GRADIENT_PHASE,
-    SCALE,
-    Timed,
-    batch_inputs,
-    batch_values,
-    gradients,
-    heading,
-    labels,
-    outputs,
-    python_program,
-    shapes_statement,
-    values,
-)
+from ...source.layers import LayerSource
 from ...source.statements import (
-    WIDTH,
     Call,
-    bracketed,
     call,
     code,
-    indented,
     one_or_both,
     unless,
     unsupported,
 )
-from ...source.training_programs import cpus_note, import_order
-from .parameters import places
 
 Dtypes = Mapping[str, str]
 """Options of each module with parameters, as source code."""
@@ -48,34 +27,8 @@ FLOAT32: Dtypes = MappingProxyType({})
 """None: float32 is Flax's default."""
 BFLOAT16: Dtypes = MappingProxyType({"dtype": "jnp.bfloat16"})
 """Those of Flax's mixed precision, whose parameters are float32."""
-OF_DTYPE: Dtypes = MappingProxyType({"param_dtype": "DTYPE"})
-"""Those in the program of a part, whose parameters are of the program's DTYPE."""
 OWN_LAYERS = "from crossbench.adapters.jax.patches import PatchConv, disjoint_max_pool"
 """What stands in the place of a layer's definition where a variant has layers of its own."""
-SETUP = (
-    'jax.config.update("jax_platforms", "cpu")',
-    'jax.config.update("jax_enable_x64", DTYPE == "float64")',
-)
-TOTAL = "np.abs({array}).sum(dtype=float)"
-
-
-def part_program(part: Part, model: Model, batch_size: int, threads: int) -> str:
-    """Return the program of a part of a training step."""
-    timed = {LOSS: _loss, OPTIMIZER: _optimizer}.get(part.name, _layers)(part, batch_size)
-    return python_program(
-        heading(part, model, "JAX", batch_size, cpus_note("XLA", threads)),
-        _part_imports("\n".join([*timed.definitions, *timed.setup])),
-        [f"return {ARRAY}"],
-        timed,
-        version="jax {jax.__version__}",
-        total=TOTAL,
-    )
-
-
-def _part_imports(text: str) -> str:
-    """Return the imports of a part's program."""
-    lines = sorted(["import numpy as np", *imports(text).splitlines()], key=import_order)
-    return "\n".join(["import time", "", *lines])
 
 
 def imports(text: str) -> str:
@@ -87,163 +40,10 @@ def imports(text: str) -> str:
     return "\n".join(lines)
 
 
-def _layers(part: Part, batch_size: int) -> Timed:
-    layers = [LayerLines(named, layer_source(named, OF_DTYPE)) for named in part.layers]
-    modules = [layer for layer in layers if layer.source.build]
-    step = _Step(part, layers, modules)
-    gradient = batch_values(batch_size, *part.layers[-1].output_shape, phase=GRADIENT_PHASE)
-    needs_rngs = any("rngs=rngs" in str(layer.source.build) for layer in modules)
-    return Timed(
-        definitions=[
-            *(text for layer in layers for text in layer.source.definitions),
-            step.definition(),
-        ],
-        setup=[
-            *SETUP,
-            *["rngs = nnx.Rngs(0)"] * needs_rngs,
-            *(line for layer in modules for line in built(layer)),
-            *step.split(),
-            bracketed("x = jax.device_put(", [batch_inputs(part, batch_size)], ")"),
-            bracketed("output_grad = jax.device_put(", [gradient], ")"),
-        ],
-        call=step.call(),
-        numbers=outputs(part, TOTAL.format(array="output"), "(output == 0).mean()"),
-        gradients=gradients(part, layers, "grads.{path}[...]", of_input="x_grad"),
-    )
-
-
-class _Step:
-    """Writes the jitted function of a forward and backward pass, and its call.
-
-    A module is an argument, since it is a pytree; where the pass changes one, its parameters and
-    its state are arguments, and the new state is a result.
-    """
-
-    def __init__(self, part: Part, layers: list[LayerLines], modules: list[LayerLines]) -> None:
-        self.part, self.layers = part, layers
-        self.changes = any(layer.source.changes for layer in modules)
-        trained = [layer.name for layer in modules if layer.source.parameters]
-        self.names = ", ".join(layer.name for layer in modules)
-        self.modules = f"({self.names})" if len(modules) > 1 else self.names
-        self.trained = ["parameters"] * bool(trained) if self.changes else trained
-        self.given = [*self.trained, *["state"] * self.changes]
-
-    def split(self) -> list[str]:
-        """Return the statement that splits the modules, if a pass changes one."""
-        kinds = ", nnx.Param, ..." if self.trained else ""
-        line = f"graphdef, {', '.join(self.given)} = nnx.split({self.modules}{kinds})"
-        return [line] * self.changes
-
-    def call(self) -> list[str]:
-        """Return the statements that are timed."""
-        step = f"step({', '.join([*self.given, 'x', 'output_grad'])})"
-        found = ["output", *["grads"] * bool(self.trained), *["x_grad"] * bool(self.part.before)]
-        results, state = ", ".join(found), ", state" * self.changes
-        line = f"{results} = jax.block_until_ready({step})"
-        if len(line) <= WIDTH - 4 and not self.changes:
-            return [line]
-        return [f"{results}{state} = {step}", f"jax.block_until_ready(({results}))"]
-
-    def definition(self) -> str:
-        primals = [*self.trained, *["x"] * bool(self.part.before)]
-        new_state = ", new_state" * self.changes
-        body = [
-            *self._pullback(primals, new_state),
-            f"return output, *backward(output_grad){new_state}",
-        ]
-        given = ", ".join([*self.given, "x", "output_grad"])
-        return "\n".join(["@jax.jit", f"def step({given}):", *indented(body)])
-
-    def _pullback(self, primals: list[str], new_state: str) -> list[str]:
-        """Return the statements of the forward pass, which give its backward pass too."""
-        lines = output_lines(self.layers, "return ")
-        if len(lines) == 1 and not self.changes:
-            function = f"lambda {', '.join(primals)}: {lines[0].removeprefix('return ')}"
-            short = f"output, backward = jax.vjp({', '.join([function, *primals])})"
-            if len(short) <= WIDTH - 4:
-                return [short]
-        if self.changes:
-            merge = f"{self.names} = nnx.merge(graphdef, {', '.join(self.given)}, copy=True)"
-            lines = [merge, *lines[:-1], f"{lines[-1]}, nnx.state({self.modules}, {STATE})"]
-        primals_and_options = ["forward", *primals, *["has_aux=True"] * self.changes]
-        return [
-            f"def forward({', '.join(primals)}):",
-            *indented(lines),
-            "",
-            f"output, backward{new_state} = jax.vjp({', '.join(primals_and_options)})",
-        ]
-
-
-STATE = "nnx.Not(nnx.Param)"
-
-
-def built(layer: LayerLines) -> list[str]:
-    """Return the statements that make a module and set its parameters."""
-    source = layer.source
-    lines = [source.build.assigned_to(layer.name)] if source.build else []
-    lines += [f"{layer.name}.{p.path}[...] = {p.value}" for p in source.parameters.values()]
-    return lines
-
-
-def _loss(part: Part, batch_size: int) -> Timed:
-    model = part.whole.model
-    body = [
-        "def loss(outputs):",
-        *indented(loss_source(model.loss)),
-        "",
-        "return jax.value_and_grad(loss)(outputs)",
-    ]
-    return Timed(
-        definitions=["\n".join(["@jax.jit", "def step(outputs, labels):", *indented(body)])],
-        setup=[
-            *SETUP,
-            f"outputs = jax.device_put({values(batch_size, *model.output_shape)})",
-            f"labels = jax.device_put({labels(model, batch_size)})",
-        ],
-        call=["value, outputs_grad = jax.block_until_ready(step(outputs, labels))"],
-        numbers={"loss": "value"},
-        gradients={"outputs": "outputs_grad"},
-    )
-
-
-UPDATE = """
-@jax.jit(donate_argnums=(0, 1))
-def update(parameters, state, gradients):
-    updates, state = optimizer.update(gradients, state, parameters)
-    return optax.apply_updates(parameters, updates), state
-"""
-
-
-def _optimizer(part: Part, batch_size: int) -> Timed:
-    model = part.whole.model
-    optimizer = model.optimizer
-    definitions, schedule = schedule_source(optimizer)
-    rule = optimizer_source(optimizer, "[len(shape) > 1 for shape in SHAPES]")
-    called = "parameters, state = jax.block_until_ready(update(parameters, state, gradients))"
-    return Timed(
-        definitions=[*definitions, UPDATE],
-        setup=[
-            *SETUP,
-            shapes_statement(model),
-            # copies of their own, because the update overwrites them
-            f"parameters = [jnp.array({SCALE} * values(*shape)) for shape in SHAPES]",
-            f"gradients = [jnp.array(values(*shape, phase={GRADIENT_PHASE})) for shape in SHAPES]",
-            *schedule,
-            rule.assigned_to("optimizer"),
-            "state = optimizer.init(parameters)",
-            called,
-            f"total = sum({TOTAL.format(array='p')} for p in parameters)",
-        ],
-        call=[called],
-        numbers={"parameters after the first update": "total"},
-    )
-
-
 def layer_source(named: NamedLayer, dtypes: Dtypes = FLOAT32) -> LayerSource:
     """Return how a layer is written, in the row and in its program."""
     shape = named.input_shape
     features, options = shape[-1], {**dtypes, "rngs": "rngs"}
-    own = parameters(named)
     match named.layer:
         case models.Conv(channels, kernel, stride, padding, bias):
             given = {
@@ -251,8 +51,7 @@ def layer_source(named: NamedLayer, dtypes: Dtypes = FLOAT32) -> LayerSource:
                 "padding": _padding(kernel, stride, padding),
                 "use_bias": unless(True, bias),
             }
-            build = call("nnx.Conv", shape[0], channels, kernel, **given, **options)
-            return LayerSource(build, parameters=own)
+            return LayerSource(call("nnx.Conv", shape[0], channels, kernel, **given, **options))
         case models.MaxPool(window, stride):
             return LayerSource(None, f"nnx.max_pool({{x}}, {window}, strides={stride})")
         case models.ReLU():
@@ -267,47 +66,42 @@ def layer_source(named: NamedLayer, dtypes: Dtypes = FLOAT32) -> LayerSource:
         case models.ToSequence():
             return LayerSource(None, "{x}.reshape(len({x}), -1, {x}.shape[-1])")
         case models.Dense(width, bias):
-            build = call("nnx.Linear", features, width, use_bias=unless(True, bias), **options)
-            return LayerSource(build, parameters=own)
+            given = {"use_bias": unless(True, bias)}
+            return LayerSource(call("nnx.Linear", features, width, **given, **options))
         case models.BatchNorm(epsilon, momentum):
             given = {"momentum": momentum, "epsilon": epsilon}
             build = call("BatchNorm", shape[0], **given, **options)
-            return LayerSource(build, parameters=own, definitions=(BATCH_NORM,), changes=True)
+            return LayerSource(build, definitions=(BATCH_NORM,))
         case models.LayerNorm(epsilon, bias):
             given = {"epsilon": epsilon, "use_bias": unless(True, bias)}
-            return LayerSource(call("nnx.LayerNorm", features, **given, **options), parameters=own)
+            return LayerSource(call("nnx.LayerNorm", features, **given, **options))
         case models.RMSNorm(epsilon):
-            build = call("nnx.RMSNorm", features, epsilon=epsilon, **options)
-            return LayerSource(build, parameters=own)
+            return LayerSource(call("nnx.RMSNorm", features, epsilon=epsilon, **options))
         case models.Dropout(rate):
-            return LayerSource(call("nnx.Dropout", rate, rngs="rngs"), changes=True)
+            return LayerSource(call("nnx.Dropout", rate, rngs="rngs"))
         case models.GlobalAveragePool():
             axes = "(1, 2)" if len(shape) == 3 else "1"
             return LayerSource(None, f"{{x}}.mean({axes})")
         case models.Embedding(vocabulary, width):
-            return LayerSource(call("nnx.Embed", vocabulary, width, **options), parameters=own)
+            return LayerSource(call("nnx.Embed", vocabulary, width, **options))
         case models.OneHot(vocabulary):
             made = call("jax.nn.one_hot", "{x}", vocabulary, dtype=dtypes.get("dtype"))
             return LayerSource(None, str(made))
-        case models.Unembedding(vocabulary):
-            weight = ParameterSource("embedding", values(vocabulary, features, scale=SCALE))
-            build = call("nnx.Embed", vocabulary, features, **options)
-            return LayerSource(build, "{layer}.attend({x})", parameters={"weight": weight})
+        case models.Unembedding():
+            return LayerSource(None, "{layer}.attend({x})")
         case models.PositionEmbedding():
             build = call("PositionEmbedding", *shape)
-            return LayerSource(build, parameters=own, definitions=(POSITION_EMBEDDING,))
+            return LayerSource(build, definitions=(POSITION_EMBEDDING,))
         case models.ClassToken():
             build = call("ClassToken", features)
-            return LayerSource(build, parameters=own, definitions=(CLASS_TOKEN,))
-        case models.Residual(()):  # of equal branches
-            return LayerSource(None, "{x} + {x}")
+            return LayerSource(build, definitions=(CLASS_TOKEN,))
         case models.FirstOfSequence():
             return LayerSource(None, "{x}[:, 0]")
         case models.MultiHeadAttention(heads, causal, bias):
             given = {"use_bias": unless(True, bias), "decode": False}
             build = call("nnx.MultiHeadAttention", heads, features, **given, **options)
             output = "{layer}({x}, is_causal=True)" if causal else "{layer}({x})"
-            return LayerSource(build, output, parameters=own)
+            return LayerSource(build, output)
         case models.LSTM(width, bidirectional) | models.GRU(width, bidirectional):
             return recurrent(named, width, bidirectional, options)
     raise unsupported("layer", named.layer, "JAX")
@@ -320,15 +114,12 @@ def recurrent(
     is_lstm = isinstance(named.layer, models.LSTM)
     kind = "nnx.OptimizedLSTMCell" if is_lstm else "nnx.GRUCell"
     cell = str(call(kind, named.input_shape[-1], width, **options))
-    own = parameters(named)
     if bidirectional:
         name = "LastLSTMOutputs" if is_lstm else "LastGRUOutputs"
         last, first = last_output(named, "last"), last_output(named, "first")
         definitions = (LAST_OUTPUTS.format(name=name, last=last, first=first),)
-        return LayerSource(call(name, cell, cell), parameters=own, definitions=definitions)
-    build = call("nnx.RNN", cell, return_carry=True)
-    output = "{layer}({x})[0][1]" if is_lstm else "{layer}({x})[0]"
-    return LayerSource(build, output, parameters=own)
+        return LayerSource(call(name, cell, cell), definitions=definitions)
+    return LayerSource(call("nnx.RNN", cell, return_carry=True))
 
 
 def last_output(named: NamedLayer, variable: str) -> str:
@@ -341,16 +132,6 @@ def _padding(kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[in
     if stride == (1, 1) and kernel == tuple(2 * p + 1 for p in padding):
         return None
     return '"VALID"' if padding == (0, 0) else one_or_both(padding)
-
-
-def parameters(named: NamedLayer) -> dict[str, ParameterSource]:
-    """Return a layer's trained parameters, with the values that the program of a part gives."""
-    own = named.layer.parameters(named.input_shape)
-    return {
-        name: ParameterSource(place.path, place.source(values(*place.shape, scale=SCALE)))
-        for name, place in places(named).items()
-        if own[name].trained
-    }
 
 
 def loss_source(loss: models.Loss) -> list[str]:

@@ -93,9 +93,11 @@ class TunedWorkload(JaxWorkload):
         self.pieces: int | None = None
         self.whole_step, self.step = self.step, self._step
         self.backward = self._backward
-        piece = nnx.merge(self.graphdef, self.shapes)
+        piece = nnx.merge(self.module.model_graphdef, self.shapes)
         piece.set_attributes(PatchConv, in_pieces=True, raise_if_not_found=False)
-        self.piece_graphdef = nnx.graphdef(piece)
+        of_piece = self.imported()
+        of_piece.model_graphdef = nnx.graphdef(piece)
+        self.piece_gradients = of_piece.compute_gradients.__wrapped__  # in a loop, which is jitted
         self.share = jax.jit(self.untraced_share, static_argnums=2)
         self.update = jax.jit(self.untraced_update, donate_argnums=0, static_argnums=3)
         self.total = jax.jit(self.untraced_total, static_argnums=1)
@@ -108,9 +110,7 @@ class TunedWorkload(JaxWorkload):
 
         def add(carry: Any, piece: Any) -> Any:
             others, sums = carry
-            gradients, others, kept = self.untraced_backward(
-                parameters, others, piece, self.piece_graphdef
-            )
+            gradients, others, kept = self.piece_gradients(parameters, others, piece)
             loss, outputs = (kept, None) if has_loss else (zero, kept)
             return (others, jax.tree.map(jnp.add, sums, (loss, gradients))), outputs
 
@@ -187,7 +187,7 @@ class TunedWorkload(JaxWorkload):
     def _backward(self, parameters: Any, others: Any, batch: Any) -> Any:
         pieces = self._decided(parameters, others, batch)
         if pieces == 1:
-            return self.whole_backward(parameters, others, batch)
+            return self.module.compute_gradients(parameters, others, batch)
         others, sums = self._own_sums(pieces, parameters, others, batch)
         loss, gradients = self.total(sums, pieces)
         return gradients, others, loss
@@ -234,7 +234,7 @@ class TunedWorkload(JaxWorkload):
             for pieces, before in seconds.items():
                 start = time.perf_counter()
                 if pieces == 1:
-                    gradients = self.whole_backward(parameters, others, batch)
+                    gradients = self.module.compute_gradients(parameters, others, batch)
                 else:
                     all_others = [others, *self.more_others]
                     gradients = self._sums(pieces, parameters, all_others, batch)

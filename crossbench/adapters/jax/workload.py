@@ -129,8 +129,7 @@ class JaxWorkload(JaxRuntime):
         self.places = {
             place.path: (name, place) for name, place in self.source.network.places().items()
         }
-        self.module = imported(self.source.module)
-        self.module.loss_fn = self._with_masks(self.module.loss_fn)
+        self.module = self.imported()
         model = nnx.eval_shape(self._create)  # draws no weight
         if job.dtype == "float64":
             from .float64 import set_dtype
@@ -139,13 +138,19 @@ class JaxWorkload(JaxRuntime):
         model.eval()
         self.module.eval_graphdef = nnx.graphdef(model)
         model.train()
-        self.graphdef, self.shapes = nnx.split(model)
+        self.module.model_graphdef, self.shapes = nnx.split(model)
         optimizer = nnx.eval_shape(self.module.make_optimizer, model)
         self.module.graphdef = nnx.graphdef((model, optimizer))
         self.step = self.module.train_step
-        self.whole_backward = self.backward = self.jax.jit(self.untraced_backward)
+        self.backward = self.module.compute_gradients
         self.seeds = self.jax.jit(lambda: nnx.state(self._create(), nnx.RngState))
         self.start = self.jax.jit(self._start)
+
+    def imported(self) -> Any:
+        """Return a new module of the training, whose loss takes a batch with dropout masks too."""
+        module = imported(self.source.module)
+        module.loss_fn = self._with_masks(module.loss_fn)
+        return module
 
     def layer_source(self, named: NamedLayer, dtypes: Dtypes) -> LayerSource:
         """Return how a layer is written; a variant may write it otherwise."""
@@ -156,7 +161,7 @@ class JaxWorkload(JaxRuntime):
 
     def _start(self, weights: Any) -> Any:
         """Return the state of the model with these weights, and of a new optimizer."""
-        model = self.nnx.merge(self.graphdef, weights)
+        model = self.nnx.merge(self.module.model_graphdef, weights)
         optimizer = self.module.make_optimizer(model)
         if self.dtype == np.float64:
             from .float64 import count_in_int64
@@ -193,21 +198,6 @@ class JaxWorkload(JaxRuntime):
                 kind.__call__ = draw
 
         return masked if dropouts else loss_fn
-
-    def untraced_backward(
-        self, parameters: Any, others: Any, batch: Any, graphdef: Any = None
-    ) -> Any:
-        """Return the gradients of a batch; the running statistics and dropouts' counters after it;
-        and its loss, or the outputs where there is none: XLA leaves out what no result needs.
-
-        graphdef: that of another form of the model.
-        """
-        nnx, is_loss = self.nnx, not isinstance(self.model.loss, models.GivenGradient)
-        # copied, since a loop of pieces may be around this pass, which changes the model in place
-        model = nnx.merge(graphdef or self.graphdef, parameters, others, copy=True)
-        differentiated = nnx.value_and_grad(self.module.loss_fn, has_aux=not is_loss)
-        value, gradients = differentiated(model, batch)
-        return gradients, nnx.state(model, nnx.Not(nnx.Param)), value if is_loss else value[1]
 
     def load_weights(self, weights: Weights) -> None:
         given, seeds = self.nnx.to_flat_state(self.shapes), {}
@@ -264,7 +254,7 @@ class JaxWorkload(JaxRuntime):
             yield np.asarray(self.module.predict(weights, inputs))
 
     def loss_and_gradients(self, batch: Batch) -> tuple[float, Weights]:
-        gradients, _, loss = self.whole_backward(*self.split(), self._to_device(batch))
+        gradients, _, loss = self.module.compute_gradients(*self.split(), self._to_device(batch))
         return float(loss), self._canonical(gradients)
 
     def predict(self, inputs: np.ndarray) -> np.ndarray:

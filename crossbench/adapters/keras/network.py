@@ -113,13 +113,14 @@ class Network:
         for before in source.before:
             lines.append(f"{to} = {before}({x})")
             x = to
-        if isinstance(named.layer, models.Unembedding):
-            return [*lines, f"{to} = embedding({x}, reverse=True)"]
         if self.is_tied and isinstance(named.layer, models.Embedding):
             return [*lines, source.call.assigned_to("embedding"), f"{to} = embedding({x})"]
         if source.build is None:
             return [*lines, f"{to} = {source.output.format(x=x)}"]
         _, _, applied = source.output.format(layer="()", x=x).partition("()")
+        made = f"{to} = {source.build}"
+        if len(made) < room:
+            return [*lines, bracketed(f"{made}(", [applied[1:-1]], ")", room)]
         start = f"{to} = {source.build.function}("
         return [*lines, bracketed(start, source.build.arguments, f"){applied}", room)]
 

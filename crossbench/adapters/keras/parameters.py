@@ -25,10 +25,6 @@ class GRUPlace(Place):
     def from_framework(self, array: np.ndarray) -> np.ndarray:
         return swapped(super().from_framework(array[0] if len(self.shape) == 1 else array))
 
-    def source(self, canonical: str) -> str:
-        array = super().source(f"swapped({canonical})")
-        return f"np.outer([1, 0], {array})" if len(self.shape) == 1 else array
-
 
 def swapped(array: np.ndarray) -> np.ndarray:
     """Exchange the first two of three gates: Keras' order is update, reset, new."""

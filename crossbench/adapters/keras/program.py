@@ -1,5 +1,5 @@
-"""Write the training of a model in Keras: the module that a row runs, and the program that is this
-module with arguments, data, initial weights and a loop. Imports no Keras.
+"""Write the training of a model in Keras: the module that a row runs, and the programs that are
+this module with examples and a loop around it. Imports no Keras.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from ... import models
 from ...inputs.names import BFLOAT16
 from ...models.model import Model, Weights
 from ...source.data import example_arrays, python_data
+from ...source.part_programs import PartTraining, python_part_program
 from ...source.statements import call, indented, join_blocks
 from ...source.training_programs import (
     PythonProgram,
@@ -26,7 +27,7 @@ from ...source.training_programs import (
 from .network import Network
 from .source import definitions, has_sparse_gradients, import_keras, loss_source, optimizer_source
 
-__all__ = ["example_arrays", "initial_arrays", "training_program"]
+__all__ = ["example_arrays", "initial_arrays", "part_program", "training_program"]
 
 SEED = 0
 """Seed of the dropout masks."""
@@ -42,38 +43,59 @@ class TrainingSource:
 
     network: its layers. definitions: the classes and functions that the statements need. made: the
     statements that make the `model`. compiled: those that give it its `loss` and its `optimizer`.
+    gradients: the function `compute_gradients` of a model and a batch, where the backend has one.
     """
 
     network: Network
     definitions: Sequence[str]
     made: Sequence[str]
     compiled: Sequence[str]
+    gradients: Sequence[str]
 
     @property
     def module(self) -> str:
         """Return the Python module that makes and compiles the model."""
-        imports = f"import keras\n{import_keras([*self.definitions, *self.made])}"
+        own = ["import keras", *["import tensorflow as tf"] * bool(self.gradients)]
+        imports = "\n".join([*own, import_keras([*self.definitions, *self.made])])
         statements = "\n".join([*self.made, *self.compiled])
-        return join_blocks([imports.strip(), *self.definitions, statements])
+        return join_blocks([imports.strip(), *self.definitions, statements, *self.gradients])
 
 
-def training_source(model: Model, backend: str, jit_compile: bool) -> TrainingSource:
+def training_source(
+    model: Model, backend: str, jit_compile: bool, trains: bool = True
+) -> TrainingSource:
     """Return the source code of a model's training.
 
-    jit_compile: whether XLA compiles the step where Keras would not have it do so.
+    jit_compile: whether XLA compiles the step where Keras would not have it do so. trains: whether
+    it is for more than the gradients.
     """
     network = Network(model, backend)
     made = [f"keras.utils.set_random_seed({SEED})", *network.lines]
-    given = {"optimizer": "optimizer", "loss": "loss", "jit_compile": jit_compile or None}
+    given = {"optimizer": "optimizer" if trains else None, "loss": "loss"}
     is_given = isinstance(model.loss, models.GivenGradient)
     loss = call("GivenGradient") if is_given else loss_source(model.loss)
+    is_sparse = has_sparse_gradients(model, backend)
+    rule = optimizer_source(model.optimizer, _vectors(model), is_sparse) if trains else []
     compiled = [
         loss.assigned_to("loss"),
-        *optimizer_source(model.optimizer, _vectors(model), has_sparse_gradients(model, backend)),
-        str(call("model.compile", **given)),
+        *rule,
+        str(call("model.compile", **given, jit_compile=jit_compile or None)),
     ]
     used = definitions("\n".join([*network.functions, *made, *compiled]))
-    return TrainingSource(network, [*used, *network.functions], made, compiled)
+    gradients = [GRADIENTS.strip()] * (backend == "tensorflow")
+    return TrainingSource(network, [*used, *network.functions], made, compiled, gradients)
+
+
+GRADIENTS = """
+@tf.function(jit_compile=model.jit_compile)
+def compute_gradients(model, inputs, labels):
+    with tf.GradientTape() as tape:
+        outputs = model(inputs, training=True)
+        loss = model.compute_loss(x=inputs, y=labels, y_pred=outputs)
+    gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
+    # an embedding's gradient is a sparse one
+    return loss, [tf.convert_to_tensor(gradient) for gradient in gradients], outputs
+"""
 
 
 def training_program(training: Training) -> str:
@@ -105,6 +127,36 @@ def training_program(training: Training) -> str:
     )
     data = python_data(training, channels_last=True)
     return python_training_program(training, data, program)
+
+
+def part_program(training: PartTraining) -> str:
+    """Return the program that times a piece of work, on TensorFlow.
+
+    Raises NotImplementedError for a part that it cannot have.
+    """
+    trains, backend = training.trains, backend_of(training.variant)
+    written = training_source(training.model, backend, jit_compile=False, trains=trains)
+    placed = "inputs, labels = ops.convert_to_tensor(inputs), ops.convert_to_tensor(labels)"
+    call = "model.train_on_batch(" if trains else "compute_gradients(model, "
+    program = PythonProgram(
+        title=f"Keras on {TITLES[backend]}",
+        before_imports=_environment(training, backend),
+        imports=[
+            "import keras",
+            IMPORTS[backend],
+            import_keras([*written.definitions, *written.made, placed]),
+        ],
+        setup=_setup(training, backend),
+        definitions=written.definitions,
+        model=[
+            *written.made,
+            *written.compiled,
+        ],
+        functions=[] if trains else written.gradients,
+        epoch=[f"{call}inputs, labels)"],
+    )
+    version = "keras {keras.__version__}"
+    return python_part_program(training, program, placed, version, channels_last=True)
 
 
 def backend_of(variant: str) -> str:

@@ -21,7 +21,6 @@ class TensorFlowWorkload(KerasWorkload):
         import tensorflow as tf
 
         self.tf = tf
-        self.compiled: Any = None
         with suppress(RuntimeError):  # a process's first workload decides; `threads` tells
             tf.config.threading.set_intra_op_parallelism_threads(job.threads)
             tf.config.threading.set_inter_op_parallelism_threads(job.threads)
@@ -38,30 +37,11 @@ class TensorFlowWorkload(KerasWorkload):
         tf.config.experimental.set_memory_growth(gpus[0], True)
 
     def differentiate(self, inputs: Any, labels: Any) -> tuple[float, list[Any]]:
-        loss, gradients, _ = self._in_a_graph(inputs, labels)
+        loss, gradients, _ = self.module.compute_gradients(self.of(inputs), inputs, labels)
         return float(loss), gradients
 
     def backward(self, inputs: Any, labels: Any) -> list[Any]:
-        return self._in_a_graph(inputs, labels)[1]
-
-    def _in_a_graph(self, inputs: Any, labels: Any) -> tuple[Any, list[Any], Any]:
-        """Return what `_differentiated` does, as a graph, as the training is.
-
-        In bfloat16 the same operations one by one add up gradients of biases in another way.
-        """
-        if self.compiled is None:
-            compiles = self.model.jit_compile
-            self.compiled = self.tf.function(self._differentiated, jit_compile=compiles)
-        return self.compiled(inputs, labels)
-
-    def _differentiated(self, inputs: Any, labels: Any) -> tuple[Any, list[Any], Any]:
-        """Return the loss, the gradients, and the logits, which no graph then leaves out."""
-        with self.tf.GradientTape() as tape:
-            logits = self.of(inputs)(inputs, training=True)
-            loss = self.model.compute_loss(x=inputs, y=labels, y_pred=logits)
-        gradients = tape.gradient(loss, [v.value for v in self.model.trainable_variables])
-        # an embedding's gradient is a sparse one
-        return loss, [self.tf.convert_to_tensor(gradient) for gradient in gradients], logits
+        return self.module.compute_gradients(self.of(inputs), inputs, labels)[1]
 
     def peak_memory(self) -> int | None:
         if self.job.device == "cpu":

@@ -51,8 +51,8 @@ class KerasWorkload(Workload):
         self.keras, self.job = keras, job
         written = training_source(job.model, self.backend, self.jit_compile)
         with drawing_nothing():
-            module = imported(written.module)
-        self.model, self.optimizer = module.model, module.optimizer
+            self.module = imported(written.module)
+        self.model, self.optimizer = self.module.model, self.module.optimizer
         if job.dtype == "float64":
             float64.install()
             float64.set_exact(self.optimizer)

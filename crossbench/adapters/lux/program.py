@@ -1,4 +1,4 @@
-"""Write the program in Lux.jl that trains a model, and its initial weights. Needs no Julia."""
+"""Write programs in Lux.jl, and their initial weights. Needs no Julia."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ import numpy as np
 from ... import models
 from ...in_julia.chain import Chain, chain_parts
 from ...in_julia.data import example_arrays
-from ...in_julia.program import EpochSource, TrainingDialect, training_program as julia_program
+from ...in_julia.program import (
+    EpochSource,
+    TrainingDialect,
+    part_program as julia_part_program,
+    training_program as julia_program,
+)
 from ...in_julia.source import (
     Imports,
     has_no_decay,
@@ -20,11 +25,12 @@ from ...in_julia.source import (
     written,
 )
 from ...models.model import Model, NamedLayer, Weights
+from ...source.part_programs import PartTraining
 from ...source.statements import Call
 from ...source.training_programs import Block, Training
 from .source import MODULES, WRAPPED, layer_source, loss_source
 
-__all__ = ["example_arrays", "initial_arrays", "training_program"]
+__all__ = ["example_arrays", "initial_arrays", "part_program", "training_program"]
 
 RECURRENT = (models.LSTM, models.GRU)
 
@@ -35,6 +41,14 @@ def training_program(training: Training) -> str:
     Raises NotImplementedError for a part that it cannot have.
     """
     return julia_program(LuxTraining(training))
+
+
+def part_program(training: PartTraining) -> str:
+    """Return the program that times a piece of work.
+
+    Raises NotImplementedError for a part that it cannot have.
+    """
+    return julia_part_program(LuxTraining(training), training)
 
 
 def initial_arrays(training: Training, weights: Weights) -> dict[str, np.ndarray]:
@@ -58,6 +72,7 @@ class LuxTraining(TrainingDialect):
     """Writes what is Lux's own in the program of a training."""
 
     title = "Lux.jl"
+    package = "Lux"
     data_loader = "DataLoader"
     onecold = "onecold"
 
@@ -94,10 +109,14 @@ class LuxTraining(TrainingDialect):
             results="losses, state",
         )
 
+    def load_weights(self) -> list[str]:
+        lines = [*SETUP, *LOAD_WEIGHTS]
+        lines += ["ps, st = (ps, st) |> device"] if self.is_on_gpu else []
+        return lines + self._seeds()
+
     def initial_state(self) -> list[str]:
         optimizer = self.training.model.optimizer
-        lines = [*LOAD_WEIGHTS, *(["ps, st = (ps, st) |> device"] if self.is_on_gpu else [])]
-        lines += self._seeds()
+        lines = []
         given = ("model", "ps", "st", optimizer_source(optimizer))
         lines.append(written("state = ", Call("Training.TrainState", given)))
         if has_no_decay(optimizer):
@@ -120,6 +139,14 @@ class LuxTraining(TrainingDialect):
         own = list(RNGS_ON_GPU) if self.is_on_gpu else []
         return [*own, f"{first}  # of the dropout masks", *others]
 
+    def made(self) -> list[str]:
+        return list(SETUP)
+
+    def gradients(self) -> tuple[str, str]:
+        if loss_source(self.training.model).function:
+            return OF_LOSS.strip(), "compute_gradients(state, x, y)"
+        return OF_OUTPUTS.strip(), "compute_gradients(model, ps, st, x, y)"
+
     def outputs(self) -> tuple[list[str], str]:
         before = ["ps, st = state.parameters, Lux.testmode(state.states)"]
         if self.is_on_gpu:
@@ -127,6 +154,17 @@ class LuxTraining(TrainingDialect):
         return before, "first(model(x, ps, st))"
 
 
+OF_LOSS = """
+compute_gradients(state, x, y) =
+    Training.compute_gradients(AutoZygote(), lossfn, (x, y), state)
+"""
+OF_OUTPUTS = '''
+"""Return the gradients for y, the gradient of the outputs."""
+function compute_gradients(model, ps, st, x, y)
+    (outputs, states), back = Zygote.pullback(ps -> model(x, ps, st), ps)
+    return outputs, states, Zygote.unthunk_tangent(back((y, nothing)))
+end
+'''
 CLIP = '''
 """Scale the gradients down where the norm of all arrays together is over {norm}."""
 function clip(gradients)
@@ -146,8 +184,8 @@ CLIPPED_STEP = (
     "    Training.compute_gradients(AutoZygote(), lossfn, (x, y), state)",
     "state = Training.apply_gradients!(state, clip(gradients))",
 )
+SETUP = ("ps, st = Lux.setup(Xoshiro(0), model)",)
 LOAD_WEIGHTS = (
-    "ps, st = Lux.setup(Xoshiro(0), model)",
     "open(INITIAL) do file",
     "    foreach(array -> read!(file, array), trainables(ps))",
     "end",
@@ -179,11 +217,11 @@ class LuxChain(Chain):
 
     def statements(self, layers: Sequence[NamedLayer]) -> list[str]:
         """Return the statements that make the `model`."""
-        first, *between, last = layers
-        if not isinstance(last.layer, models.Unembedding):
+        if not isinstance(layers[-1].layer, models.Unembedding):
             return [written("model = ", Call("Chain", tuple(self.items(layers))))]
+        first, *between, _ = layers
         self.define([TIED_MODEL])
-        body = Call("Chain", tuple(self.items(between)))
+        body = Call("Chain", tuple(self.items(between))) if between else self.no_layers
         return [written("model = ", Call("TiedModel", (*self.items([first]), body)))]
 
     def repeated(self, blocks: str) -> str:

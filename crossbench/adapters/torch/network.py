@@ -60,7 +60,7 @@ class Network:
                 for name, branch in branches
                 if branch
             ]
-            return Call("Residual", tuple(chains))
+            return Call("Residual", tuple(chains) or ("nn.Identity()",))
         self.paths.append((path, named))
         return layer_source(named).call
 
@@ -77,11 +77,21 @@ class Network:
     def places(self) -> Iterator[tuple[str, Place]]:
         """Yield each parameter's full canonical name, with its place."""
         for path, named in self.paths:
-            sources = layer_source(named).parameters
             starts: dict[str, int] = {}
             for full_name, parameter in named.parameters.items():
-                name = full_name.partition(".")[2]
-                holder = sources[name].path if name in sources else name
+                holder = attribute(named, full_name.partition(".")[2])
                 start = starts.get(holder, 0)
                 starts[holder] = start + parameter.shape[0]
                 yield full_name, Place(f"{path}.{holder}", slice(start, starts[holder]))
+
+
+def attribute(named: NamedLayer, name: str) -> str:
+    """Return the attribute of a layer that holds a parameter; several may share one."""
+    match named.layer:
+        case models.MultiHeadAttention():
+            projection, kind = name.split("_")
+            return f"{'output' if projection == 'output' else 'projection'}.{kind}"
+        case models.LSTM() | models.GRU():
+            array = name.removesuffix("_reverse")
+            return f"{array.replace('bias', 'bias_ih')}_l0{name.removeprefix(array)}"
+    return name

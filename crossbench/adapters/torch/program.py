@@ -1,5 +1,5 @@
-"""Write the training of a model in PyTorch: the module that a row runs, and the program that is
-this module with arguments, data, initial weights and a loop. Imports no PyTorch.
+"""Write the training of a model in PyTorch: the module that a row runs, and the programs that are
+this module with examples and a loop around it. Imports no PyTorch.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from ... import models
 from ...inputs.names import BFLOAT16, IDIOMATIC, MALLOC
 from ...models.model import Model, Weights
 from ...source.data import example_arrays, python_data
+from ...source.part_programs import PartTraining, python_part_program
 from ...source.statements import indented, join_blocks, unsupported
 from ...source.training_programs import (
     PythonProgram,
@@ -37,7 +38,7 @@ from .source import (
     update_source,
 )
 
-__all__ = ["example_arrays", "initial_arrays", "training_program"]
+__all__ = ["example_arrays", "initial_arrays", "part_program", "training_program"]
 
 SEED = 0
 """Seed of the dropout masks."""
@@ -55,62 +56,95 @@ class TrainingSource:
     """Holds the source code of a model's training.
 
     network: its layers. definitions: the classes and functions that the statements need. made: the
-    statements that make the `model`. trained: those that make its `loss_function`, `optimizer`
-    and, where the learning rate changes, `schedule`. functions: `compute_loss` and `train_step`.
+    statements that make the `model`. loss: the one that makes its `loss_function`. optimizer: those
+    that make its `optimizer` and, where the learning rate changes, `schedule`. compute_loss,
+    train_step and compute_gradients: the functions of these names.
     """
 
     network: Network
     definitions: Sequence[str]
     made: Sequence[str]
-    trained: Sequence[str]
-    functions: Sequence[str]
+    loss: str
+    optimizer: Sequence[str]
+    compute_loss: str
+    train_step: str
+    compute_gradients: str
 
     @property
     def module(self) -> str:
         """Return the Python module of the training."""
-        text = "\n".join([*self.definitions, *self.trained])
+        text = "\n".join([*self.definitions, *self.optimizer])
         typing = ["from typing import Any\n"] * ("Any" in text)
         numpy = ["import numpy as np"] * ("np." in text)
         imports = "\n".join([*typing, *numpy, "import torch", import_nn(self.definitions)])
-        statements = "\n".join([*self.made, *self.trained])
-        return join_blocks([imports, *self.definitions, statements, *self.functions])
+        statements = "\n".join([*self.made, self.loss, *self.optimizer])
+        functions = [self.compute_loss, self.train_step, self.compute_gradients]
+        return join_blocks([imports, *self.definitions, statements, *functions])
 
 
 def training_source(
-    model: Model, variant: str = IDIOMATIC, autocast: str | None = None, is_fused: bool = False
+    model: Model,
+    variant: str = IDIOMATIC,
+    autocast: str | None = None,
+    is_fused: bool = False,
+    trains: bool = True,
 ) -> TrainingSource:
     """Return the source code of a model's training.
 
     autocast: the type of the device on which it computes in bfloat16, beside float32 weights.
-    is_fused: whether an optimizer that PyTorch has a fused kernel of takes that.
+    is_fused: whether an optimizer that PyTorch has a fused kernel of takes that. trains: whether it
+    is for more than the gradients.
     """
     network, rule = Network(list(model.named_layers())), model.optimizer
     is_given = isinstance(model.loss, models.GivenGradient)
     loss = "GivenGradient.apply" if is_given else str(loss_source(model.loss, model.output_shape))
-    factor, schedule = schedule_source(rule)
-    functions = [_compute_loss(variant, autocast, is_given), _train_step(rule, variant)]
-    used = definitions("\n".join([*network.lines, *network.functions, loss, *functions]))
-    trained = [f"loss_function = {loss}", *_optimizer(model, is_fused), *schedule]
-    own = [text.strip() for text in (*used, *network.functions, *factor)]
-    return TrainingSource(network, own, network.lines, trained, functions)
+    factor, schedule = schedule_source(rule) if trains else ([], [])
+    compute_loss, compute_gradients = _functions(variant, autocast, is_given)
+    step = _train_step(rule, variant) if trains else ""
+    if is_given and not trains:  # the gradients need no loss
+        loss = compute_loss = ""
+    used = definitions("\n".join([*network.lines, *network.functions, loss, compute_loss, step]))
+    return TrainingSource(
+        network,
+        definitions=[text.strip() for text in (*used, *network.functions, *factor)],
+        made=network.lines,
+        loss=f"loss_function = {loss}" if loss else "",
+        optimizer=[*_optimizer(model, is_fused), *schedule],
+        compute_loss=compute_loss,
+        train_step=step,
+        compute_gradients=compute_gradients,
+    )
 
 
-def _compute_loss(variant: str, autocast: str | None, is_given: bool) -> str:
-    """Return the function of a batch's loss, which a variant has compiled.
+def _functions(variant: str, autocast: str | None, is_given: bool) -> tuple[str, str]:
+    """Return the functions of a batch's loss, which a variant has compiled, and of its gradients.
 
-    is_given: whether it is 0: a compiler leaves out what does not change a loss, so it compiles the
-    model alone.
+    is_given: whether the labels are the gradient of the outputs, and the loss is 0: a compiler
+    leaves out what does not change a loss, so it compiles the model alone.
     """
     compiled = [f"@torch.compile{COMPILED_MODES[variant]}"] if variant in COMPILED_MODES else []
-    outputs = "model(inputs)"
-    before = []
+    before, outputs = [], "model(inputs)"
     if compiled and is_given:
         before = [*compiled, "def predict(inputs):", "    return model(inputs)", "", ""]
         compiled, outputs = [], "predict(inputs)"
-    body = [f"return loss_function({outputs}, labels)"]
-    if autocast is not None:
-        body = [f'with torch.autocast("{autocast}", torch.bfloat16):', *indented(body)]
-    return "\n".join([*before, *compiled, "def compute_loss(inputs, labels):", *indented(body)])
+
+    def computed(line: str) -> list[str]:
+        if autocast is None:
+            return [line]
+        return [f'with torch.autocast("{autocast}", torch.bfloat16):', *indented([line])]
+
+    loss = computed(f"return loss_function({outputs}, labels)")
+    gradients = ["loss = compute_loss(inputs, labels)", "loss.backward()", "return loss.detach()"]
+    if is_given:
+        backward = ["outputs.backward(labels)", "return outputs.detach()"]
+        gradients = [*computed(f"outputs = {outputs}"), *backward]
+    return (
+        "\n".join([*before, *compiled, "def compute_loss(inputs, labels):", *indented(loss)]),
+        "\n".join([COMPUTE_GRADIENTS, *indented(["model.zero_grad()", *gradients])]),
+    )
+
+
+COMPUTE_GRADIENTS = "def compute_gradients(inputs, labels):"
 
 
 def _train_step(rule: models.Optimizer, variant: str) -> str:
@@ -149,10 +183,11 @@ def training_program(training: Training) -> str:
             *written.made,
             *_placed(training),
             *LOAD_WEIGHTS,
-            *written.trained,
+            written.loss,
+            *written.optimizer,
             *([f"torch.manual_seed({SEED})  # of the dropout masks"] * training.has_dropout),
         ],
-        functions=written.functions,
+        functions=[written.compute_loss, written.train_step],
         epoch=[
             "losses = []",
             f"for inputs, labels in {batches_of_epoch(training)}:",
@@ -163,6 +198,33 @@ def training_program(training: Training) -> str:
         notes=[environment_note(MALLOC_VARIANT.environment)] * (training.variant == MALLOC),
     )
     return python_training_program(training, python_data(training), program)
+
+
+def part_program(training: PartTraining) -> str:
+    """Return the program that times a piece of work.
+
+    Raises NotImplementedError for a part that it cannot have.
+    """
+    trains = training.trains
+    written = training_source(training.model, trains=trains)
+    program = PythonProgram(
+        title="PyTorch",
+        imports=["import torch", import_nn(written.definitions)],
+        setup=[f"torch.set_num_threads({training.threads})"],
+        definitions=written.definitions,
+        model=[
+            *written.made,
+            *([written.loss] if written.loss else ()),
+            *(written.optimizer if trains else ()),
+        ],
+        functions=[
+            written.compute_loss,
+            written.train_step if trains else written.compute_gradients,
+        ],
+        epoch=[f"{'train_step' if trains else 'compute_gradients'}(inputs, labels)"],
+    )
+    placed = "inputs, labels = torch.from_numpy(inputs), torch.from_numpy(labels)"
+    return python_part_program(training, program, placed, version="torch {torch.__version__}")
 
 
 AUTOCAST = {"cpu": "cpu", "gpu": "cuda"}

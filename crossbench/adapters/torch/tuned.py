@@ -99,12 +99,12 @@ class TunedWorkload(ChannelsLastWorkload):
             self.batch_size, self.pieces = batches.batch_size, None
 
     def step(self, inputs: Any, labels: Any, masks: Mapping[str, Any]) -> Tensor:
-        self.optimizer.zero_grad()
         loss = self.backward(inputs, labels, masks)
         self.update()
         return loss
 
     def backward(self, inputs: Tensor, labels: Tensor, masks: Mapping[str, Tensor]) -> Tensor:
+        self.optimizer.zero_grad()
         if self.pieces is None:
             self.pieces = self._fastest(inputs, labels, masks)
         loss, gradients = self._gradients(self.pieces, inputs, labels, masks)

@@ -118,7 +118,6 @@ class TorchWorkload(TorchRuntime):
         self.module.to(self.device, self.dtype).train()
         self.optimizer = self.training.optimizer
         self.schedule = getattr(self.training, "schedule", None)
-        self.compute_loss = self.training.compute_loss
         self.new = [deepcopy(part.state_dict()) for part in self._stateful()]
         self.dropouts = {
             named.name: self.module.get_submodule(path)
@@ -158,26 +157,19 @@ class TorchWorkload(TorchRuntime):
 
     def step(self, inputs: Any, labels: Any, masks: Mapping[str, Any]) -> torch.Tensor:
         """Train on one batch, which is on the device, and return its loss, also there."""
-        if not masks:
+        with self._masked(masks):
             return self.training.train_step(inputs, labels)
-        self.training.compute_loss = lambda inputs, labels: self.loss(inputs, labels, masks)
-        try:
-            return self.training.train_step(inputs, labels)
-        finally:
-            self.training.compute_loss = self.compute_loss
 
     def backward_epoch(self) -> Callable[[], Weights]:
         for batch in self.batches:
-            self.optimizer.zero_grad()
             self.backward(*batch)
         self.wait()
         return lambda: self._canonical([tensor.grad for tensor in self.trained])
 
     def backward(self, inputs: Any, labels: Any, masks: Mapping[str, Any]) -> torch.Tensor:
         """Set the gradients of a batch, which is on the device, and return its loss, also there."""
-        loss = self.loss(inputs, labels, masks)
-        loss.backward()
-        return loss.detach()
+        with self._masked(masks):
+            return self.training.compute_gradients(inputs, labels)
 
     def predict_epoch(self) -> np.ndarray:
         with self._inference():
@@ -237,12 +229,16 @@ class TorchWorkload(TorchRuntime):
 
     def loss(self, inputs: Any, labels: Any, masks: Mapping[str, Any]) -> torch.Tensor:
         """Return the loss of a batch in training; without masks each dropout draws its own."""
-        if not masks:
-            return self.compute_loss(inputs, labels)
+        with self._masked(masks):
+            return self.training.compute_loss(inputs, labels)
+
+    @contextmanager
+    def _masked(self, masks: Mapping[str, Any]) -> Iterator[None]:
+        """Have the dropouts apply these masks; without masks each draws its own."""
         with ExitStack() as hooks:
             for name, mask in masks.items():
                 hooks.enter_context(self.dropouts[name].register_forward_hook(apply_mask(mask)))
-            return self.compute_loss(inputs, labels)
+            yield
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Return torch.autocast to bfloat16, if the job asks for it; else no context."""
