@@ -25,7 +25,6 @@ def program(framework):
         test_examples=10_000,
         seed=0,
         data="cifar-10",
-        is_synthetic=False,
         weights=f"weights_{framework}{adapter.arrays_suffix}",
         examples=f"data{adapter.arrays_suffix}",
     )

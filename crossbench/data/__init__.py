@@ -51,21 +51,18 @@ def is_synthetic(source: Source, where: str, note: str | None) -> bool:
 
 
 def published_path(source: Source, where: str, name: str, note: str | None) -> str | None:
-    """Return the directory or file, in the form in which the data was published, that it was loaded
-    from; None for synthetic data, and for another form.
+    """Return the folder of CIFAR-10's binary version that the data was loaded from; None for other
+    data, and for another form of it.
 
     where, name, note: what `load` was given, and the name and note of what it returned.
     """
-    if is_synthetic(source, where, note):
+    if not isinstance(source, CIFAR10) or is_synthetic(source, where, note):
         return None
     official = _loaders(source).files
-    if where != "auto":
-        if isinstance(source, Text | TinyShakespeare):
-            return where
-        _, is_official_form, path = name.partition(f"{official.title} files in ")
-        return path if is_official_form else None
-    directory = official.directory()
-    return str(directory / official.files[0] if len(official.files) == 1 else directory)
+    if where == "auto":
+        return str(official.directory())
+    _, is_official_form, path = name.partition(f"{official.title} files in ")
+    return path if is_official_form else None
 
 
 @dataclass(frozen=True)

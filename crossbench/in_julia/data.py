@@ -1,8 +1,8 @@
 """Write the code, in Julia, that loads the examples of a training program, and the arrays of its
 file with examples.
 
-That file has what NumPy's random numbers make, or long formulas. Published pictures and texts are
-read from the published files.
+CIFAR-10 is read from the published files; that file has all other examples, and what NumPy's random
+numbers make.
 """
 
 from __future__ import annotations
@@ -18,14 +18,8 @@ from ..data import Dataset, Split
 from ..data.augmentation import draw_changes, epoch_random
 from ..data.shakespeare import draw_starts
 from ..data.sources import (
-    CIFAR10,
-    IMDB,
-    MNIST,
     Augmentation,
     RandomPositions,
-    Source,
-    Text,
-    TinyShakespeare,
 )
 from ..data.synthetic import MAX_BYTE_CLASSES
 from ..models.model import Model
@@ -66,7 +60,7 @@ class DataDialect(ABC):
 def julia_data(dialect: DataDialect, training: Training) -> JuliaData:
     """Return the code for the data of a training."""
     model = training.model
-    path, load, train, test = _arrays(training) if _reads_file(training) else _published(training)
+    path, load, train, test = _arrays(training) if training.data is None else _cifar10(training)
     return JuliaData(
         path,
         [*load, _to_batch(dialect, model), *_augmented(dialect, training)],
@@ -85,7 +79,7 @@ def example_arrays(training: Training, dataset: Dataset) -> dict[str, np.ndarray
     if training.is_augmented:
         drawn = [_draw(training, dataset.train, epoch) for epoch in range(EPOCHS)]
         found[DRAWN] = np.stack(drawn)
-    if not _reads_file(training):
+    if training.data is not None:
         return found
     if isinstance(model.data.augmentation, RandomPositions):
         return found | {"tokens": _as_read(model, dataset.train.inputs.reshape(-1))}
@@ -132,48 +126,18 @@ def _number_type(model: Model, are_labels: bool = False) -> str:
     return "UInt8" if shapes.are_pictures else "Float32"
 
 
-def _reads_file(training: Training) -> bool:
-    """Return whether the examples are in the file that crossbench writes."""
-    return training.data is None or isinstance(training.model.data, IMDB)
-
-
 Loading = tuple[str, list[str], list[str], list[str]]
 """The path of the data, the functions that load it, and the statements of those to train on and
 those to test on."""
 
 
-def _published(training: Training) -> Loading:
-    """Return the code that reads published data, and what is drawn for each epoch."""
-    load, train, test = _of_source(training.model.data)
+def _cifar10(training: Training) -> Loading:
+    """Return the code that reads CIFAR-10's files, and what is drawn for each epoch."""
+    names = 'load_data(["data_batch_$i.bin" for i = 1:5], BATCHES * BATCH_SIZE)'
+    train, test = [f"train = {names}"], ['test = load_data(["test_batch.bin"], TEST)']
     if training.is_augmented:
-        drawn = [_draws(training.model), f"read!({beside(training.examples)}, {DRAWN})"]
-        train = [*train, *drawn]
-    return julia_string(str(training.data)), load, train, test
-
-
-def _of_source(source: Source) -> tuple[list[str], list[str], list[str]]:
-    match source:
-        case CIFAR10():
-            names = 'load_data(["data_batch_$i.bin" for i = 1:5], BATCHES * BATCH_SIZE)'
-            test = ['test = load_data(["test_batch.bin"], TEST)']
-            return [LOAD_CIFAR10], [f"train = {names}"], test
-        case MNIST():
-            train = 'train = load_data("train", BATCHES * BATCH_SIZE)'
-            return [LOAD_MNIST], [train], ['test = load_data("t10k", TEST)']
-        case Text(length=length, step=step):
-            cut = CUT_PIECES.format(length=length, last=length - 1, step=step)
-            load = LOAD_TOKENS.format(text=TEXT, characters="lowercase(text)")
-            train = "train = pieces(train_tokens, BATCHES * BATCH_SIZE)"
-            test = ["test = pieces(test_tokens, TEST)"]
-            return [load, cut], ["train_tokens, test_tokens = load_tokens()", train], test
-        case TinyShakespeare(length=length, augmentation=augmentation):
-            load = LOAD_TOKENS.format(text=TEXT, characters="text")
-            if augmentation:
-                return [load], ["train, _ = load_tokens()"], []
-            cut = CUT_BLOCKS.format(length=length)
-            train = "train = blocks(train_tokens, BATCHES * BATCH_SIZE)"
-            return [load, cut], ["train_tokens, _ = load_tokens()", train], []
-    raise TypeError(f"{type(source).__name__} is not a source of published data")
+        train += [_draws(training.model), f"read!({beside(training.examples)}, {DRAWN})"]
+    return julia_string(str(training.data)), [LOAD_CIFAR10], train, test
 
 
 def _arrays(training: Training) -> Loading:
@@ -247,44 +211,6 @@ function load_data(names, examples)
     bytes = reduce(vcat, [read(joinpath(DATA, name)) for name in names])
     records = reshape(bytes, 3073, :)[:, 1:examples]
     return reshape(records[2:end, :], 32, 32, 3, :), records[1, :]
-end
-'''
-LOAD_MNIST = '''
-"""Read a file of MNIST, which may be compressed, without its header."""
-function read_mnist(prefix, header)
-    name = first(filter(startswith("$prefix-ubyte"), readdir(DATA)))
-    return read(`gzip -dcf $(joinpath(DATA, name))`)[header+1:end]
-end
-
-function load_data(prefix, examples)
-    images = reshape(read_mnist("$prefix-images-idx3", 16), 28, 28, 1, :)
-    labels = read_mnist("$prefix-labels-idx1", 8)
-    return images[:, :, :, 1:examples], labels[1:examples]
-end
-'''
-TEXT = r'replace(read(DATA, String), "\r\n" => "\n", "\r" => "\n")'
-LOAD_TOKENS = '''
-"""Read the text as token ids; the last tenth is to test on."""
-function load_tokens()
-    text = {text}
-    characters = collect({characters})
-    tokens = Int32.(indexin(characters, sort(unique(characters))))
-    last = length(tokens) - div(length(tokens), 10)
-    return tokens[1:last], tokens[last+1:end]
-end
-'''
-CUT_PIECES = '''
-"""Cut pieces of {length} characters, each labelled with the next one."""
-function pieces(tokens, examples)
-    starts = range(1; step = {step}, length = examples)
-    return stack(tokens[i:i+{last}] for i in starts), tokens[starts.+{length}]
-end
-'''
-CUT_BLOCKS = '''
-"""Cut blocks of {length} characters, each labelled with the next one."""
-function blocks(tokens, examples)
-    used = {length} * examples
-    return reshape(tokens[1:used], {length}, :), reshape(tokens[2:used+1], {length}, :)
 end
 '''
 LOAD_ARRAYS = """

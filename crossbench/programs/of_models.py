@@ -33,13 +33,9 @@ class Examples:
     settings: Settings
 
     @property
-    def is_synthetic(self) -> bool:
-        return datasets.is_synthetic(self.model.data, self.settings.data, self.data.note)
-
-    @property
     def path(self) -> str | None:
-        """Return the path of the data, or without a dataset its last word; None where the examples
-        are synthetic, or in another form than the published one.
+        """Return the path of CIFAR-10's published files, or without a dataset its last word; None
+        where the programs read a file that is written beside them.
         """
         found = datasets.published_path(
             self.model.data, self.settings.data, self.data.name, self.data.note
@@ -132,7 +128,6 @@ def _training(cell: Cell, examples: Examples, several_sizes: bool) -> Training:
         test_examples=examples.data.test_examples,
         seed=settings.seed,
         data=examples.path,
-        is_synthetic=examples.is_synthetic,
         weights=f"weights_{file_words(cell.framework)}{suffix}",
         examples=f"data{ending}{suffix}",
         compute=cell.compute,

@@ -12,18 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..data import Dataset, synthetic
+from ..data import Dataset
 from ..data.augmentation import STREAM
-from ..data.dataset import CLASSES
 from ..data.sources import (
-    CIFAR10,
-    IMDB,
-    MNIST,
     Augmentation,
     RandomPositions,
-    Source,
-    Text,
-    TinyShakespeare,
 )
 from ..models import Model
 from .statements import WIDTH, indented
@@ -36,76 +29,36 @@ if TYPE_CHECKING:
 class PythonData:
     """Holds the code that loads examples and cuts them into batches.
 
-    imports: modules of the standard library. functions: `load_data`, which yields the examples to
-    train on and those to test on, each as inputs and labels; `batches`, which yields them batch by
-    batch, and `augmented`, which yields those of an epoch. path: the expression of where the data
-    is; None where a formula makes it.
+    functions: `load_data`, which yields the examples to train on and those to test on, each as
+    inputs and labels; `batches`, which yields them batch by batch, and `augmented`, which yields
+    those of an epoch. path: the expression of where the data is.
     """
 
-    imports: Sequence[str]
     functions: Sequence[str]
-    path: str | None
-
-
-def needs_arrays(training: Training) -> bool:
-    """Return whether a program in Python reads the examples from a file that crossbench wrote."""
-    source = training.model.data
-    if training.data is not None:
-        return isinstance(source, IMDB)
-    return not (training.is_synthetic and isinstance(source, CIFAR10 | MNIST))
+    path: str
 
 
 def example_arrays(training: Training, dataset: Dataset) -> dict[str, np.ndarray]:
-    """Return the arrays of the file with examples, none where a program in Python needs none."""
-    if not needs_arrays(training):
+    """Return the arrays of the file with examples, none where a program reads published files."""
+    if training.data is not None:
         return {}
     train = dataset.train
     if not isinstance(training.model.data.augmentation, RandomPositions):  # which draws from all
         train = train.first(training.batches * training.batch_size)
+    splits = (("train", train), ("test", dataset.test.first(training.test_examples)))
     return {
         f"{name}_{part}": getattr(split, part)
-        for name, split in (("train", train), ("test", dataset.test))
+        for name, split in splits
         for part in ("inputs", "labels")
     }
 
 
 def python_data(training: Training, channels_last: bool = False) -> PythonData:
     """Return the code for the data of a training."""
-    imports: list[str] = []
-    path: str | None = json.dumps(training.data, ensure_ascii=False)
-    if needs_arrays(training):
+    load, path = LOAD_CIFAR10, json.dumps(training.data, ensure_ascii=False)
+    if training.data is None:
         load, path = LOAD_ARRAYS, f'Path(__file__).with_name("{training.examples}")'
-    elif training.data is None:
-        load, path = _formula(training), None
-    else:
-        load = _published(training.model.data)
-        imports = ["gzip"] if isinstance(training.model.data, MNIST) else []
-    return PythonData(imports, [load, *_batches(training.model, channels_last)], path)
-
-
-def _published(source: Source) -> str:
-    match source:
-        case CIFAR10():
-            return LOAD_CIFAR10
-        case MNIST():
-            return LOAD_MNIST
-        case Text(length=length, step=step):
-            return LOAD_TEXT.format(length=length, size=length + 1, step=step)
-        case TinyShakespeare(length=length):
-            return LOAD_BLOCKS.format(length=length)
-    raise TypeError(f"{type(source).__name__} is not a source of published data")
-
-
-def _formula(training: Training) -> str:
-    """Return the function that makes synthetic pictures in the shapes of CIFAR-10 or MNIST."""
-    if isinstance(training.model.data, CIFAR10):
-        stream, train, test = 10, synthetic.TRAIN, synthetic.TEST
-    else:
-        stream, train, test = 11, 60_000, 10_000
-    channels, size, _ = training.model.input_shape
-    chunk = max(1, synthetic.CHUNK * 32 * 32 // size**2)
-    given = {"stream": stream, "train": train, "test": test, "classes": CLASSES, "chunk": chunk}
-    return MAKE_PICTURES.format(channels=channels, size=size, **given)
+    return PythonData([load, *_batches(training.model, channels_last)], path)
 
 
 def _batches(model: Model, channels_last: bool) -> list[str]:
@@ -163,83 +116,12 @@ def load_data():
         records = np.concatenate(files).reshape(-1, 3073)
         yield records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0]
 '''
-LOAD_MNIST = '''
-def read(prefix, header):
-    """Read a file of MNIST, which may be compressed, without its header."""
-    path = min(options.data.glob(f"{prefix}-ubyte*"))
-    content = path.read_bytes()
-    content = gzip.decompress(content) if path.suffix == ".gz" else content
-    return np.frombuffer(content, np.uint8, offset=header)
-
-
-def load_data():
-    for prefix in ("train", "t10k"):
-        images = read(f"{prefix}-images-idx3", 16).reshape(-1, 1, 28, 28)
-        yield images, read(f"{prefix}-labels-idx1", 8)
-'''
-LOAD_TEXT = '''
-def load_data():
-    """Cut the text into pieces of {length} characters, each labelled with the next one."""
-    text = options.data.read_text("utf-8").lower()
-    _, tokens = np.unique(list(text), return_inverse=True)
-    end = len(tokens) - len(tokens) // 10  # the last tenth is to test on
-    for part in (tokens[:end], tokens[end:]):
-        windows = np.lib.stride_tricks.sliding_window_view(part.astype(np.int32), {size})
-        yield windows[::{step}, :-1], windows[::{step}, -1]
-'''
-LOAD_BLOCKS = '''
-def load_data():
-    """Cut the text into blocks of {length} characters, each labelled with the next one."""
-    _, tokens = np.unique(list(options.data.read_text("utf-8")), return_inverse=True)
-    end = len(tokens) - len(tokens) // 10  # the last tenth is to test on
-    for part in (tokens[:end].astype(np.int32), tokens[end:].astype(np.int32)):
-        used = (len(part) - 1) // {length} * {length}
-        yield part[:used].reshape(-1, {length}), part[1 : used + 1].reshape(-1, {length})
-'''
 LOAD_ARRAYS = """
 def load_data():
     arrays = np.load(options.data)
     for name in ("train", "test"):
         yield arrays[f"{name}_inputs"], arrays[f"{name}_labels"]
 """
-MAKE_PICTURES = '''
-def uniform(random, n, *ranges):
-    low, high = np.transpose(ranges)
-    return random.uniform(low, high, (n, len(ranges))).astype(np.float32).T
-
-
-def gratings(angle, waves, phase):
-    """Make sine waves of a direction, a number and a phase, a picture each."""
-    y, x = np.mgrid[0:{size}, 0:{size}, 0:1][:2].astype(np.float32) / {size}
-    across = x * np.cos(angle) + y * np.sin(angle)
-    return np.sin(2 * np.pi * waves * across + phase)
-
-
-def make_pictures(labels, random):
-    """Make a grating of each picture's class, another one at random, a tint and noise."""
-    n, number = len(labels), labels.astype(np.float32)
-    hue = number[:, None] * np.float32(2 * np.pi / {classes})
-    hue = hue + np.array([0, 2.1, 4.2], np.float32)
-    tint = 0.1 * random.standard_normal((n, {channels}), np.float32)
-    tint = 0.15 * np.sin(hue[:, :{channels}]) + tint
-    phase, contrast = uniform(random, n, (0, 2 * np.pi), (0.2, 0.4))
-    angle = number * np.float32(np.pi / {classes})
-    grating = contrast * gratings(angle, 2 + number % 3, phase)
-    other = uniform(random, n, (0, np.pi), (1, 6), (0, 2 * np.pi))
-    light = (grating + 0.25 * gratings(*other)).transpose(2, 0, 1)[:, None]
-    noise = 0.3 * random.random((n, {channels}, {size}, {size}), np.float32) - 0.15
-    light = tint[:, :, None, None] + light + noise
-    return (1 / (1 + np.exp(-4 * light)) * 255 + 0.5).astype(np.uint8)
-
-
-def load_data():
-    """Make the first pictures, {chunk} at a time: as many as are used, or a few more."""
-    sizes = ({train}, BATCHES * BATCH_SIZE), ({test}, TEST)
-    for (n, used), random in zip(sizes, np.random.default_rng([SEED, {stream}]).spawn(2)):
-        labels = random.integers(0, {classes}, n, dtype=np.uint8)
-        parts = np.split(labels, range({chunk}, n, {chunk}))[: -(-used // {chunk})]
-        yield np.concatenate([make_pictures(part, random) for part in parts]), labels
-'''
 BATCHES = """
 def batches(inputs, labels, examples):
     for start in range(0, examples, BATCH_SIZE):

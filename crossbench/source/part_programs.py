@@ -48,7 +48,6 @@ def part_training(
         test_examples=0,
         seed=0,
         data=None,
-        is_synthetic=True,
         weights="",
         examples="",
         trains=work.trains,

@@ -26,10 +26,9 @@ class Training:
 
     model: for the data's vocabulary. device: "cpu" or "gpu". batches: steps per epoch, of the first
     examples. test_examples: those that are predicted at the end. seed: of the examples. data: the
-    directory or file with the examples in the form in which they were published; None where they
-    are synthetic, or have another form. weights: name of
-    the file with the initial weights. examples: that of the file with examples, where the program
-    needs one. compute: see `Job.compute`.
+    folder of CIFAR-10's binary version; None where the examples are in a file beside the program.
+    weights: name of the file with the initial weights. examples: that of the file with examples.
+    compute: see `Job.compute`.
     """
 
     model: Model
@@ -41,7 +40,6 @@ class Training:
     test_examples: int
     seed: int
     data: str | None
-    is_synthetic: bool
     weights: str
     examples: str
     compute: Compute = FLOAT32
@@ -170,7 +168,6 @@ class PythonProgram:
 
 def python_training_program(training: Training, data: PythonData, program: PythonProgram) -> str:
     """Return the program that trains a model, formatted as Black does."""
-    standard = sorted(f"import {name}" for name in ["argparse", "time", *data.imports])
     loop = [
         "for epoch in range(options.epochs):",
         *indented(["start = time.perf_counter()", *program.epoch, *REPORT]),
@@ -179,7 +176,7 @@ def python_training_program(training: Training, data: PythonData, program: Pytho
     setup = [*arguments(training, data), *program.setup]
     return python_program(
         docstring(training, program.title, *program.notes),
-        [*standard, "from pathlib import Path"],
+        ["import argparse", "import time", "from pathlib import Path"],
         replace(program, setup=setup, definitions=[*program.definitions, *data.functions]),
         constants=constants(training, data),
         model=program.model,
@@ -281,7 +278,7 @@ def constants(training: Training, data: PythonData) -> list[str]:
     if training.model.has_accuracy:
         sizes["TEST"] = training.test_examples
     lines = [f"{', '.join(sizes)} = {', '.join(map(str, sizes.values()))}"]
-    if training.is_augmented or data.path is None:
+    if training.is_augmented:
         lines.append(f"SEED = {training.seed}  # of the examples")
     return lines
 
@@ -291,7 +288,7 @@ def arguments(training: Training, data: PythonData) -> list[str]:
     weights = f'Path(__file__).with_name("{training.weights}")'
     add = "parser.add_argument"
     given: list[tuple[str, dict[str, Any]]] = [
-        *([('"--data"', {"type": "Path", "default": data.path})] if data.path is not None else []),
+        ('"--data"', {"type": "Path", "default": data.path}),
         ('"--initial"', {"default": weights}),
         ('"--epochs"', {"type": "int", "default": EPOCHS}),
     ]

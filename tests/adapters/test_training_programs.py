@@ -14,12 +14,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from samples import write_cifar, write_mnist
+from samples import write_cifar
 from small_models import SMALL_MODELS
 
 from crossbench import adapters, data, models
 from crossbench.adapters.reference import ReferenceWorkload
-from crossbench.data.sources import CIFAR10, IMDB, MNIST, Text, TinyShakespeare
+from crossbench.data.sources import CIFAR10, IMDB, Text, TinyShakespeare
 from crossbench.engine.assignment import Assignment, epoch_batches, save_arrays
 from crossbench.engine.parity.tensors import cast
 from crossbench.models.shortened import shortened
@@ -88,8 +88,6 @@ def published(model, directory):
     match model.data:
         case CIFAR10():
             return write_cifar(directory / "cifar")
-        case MNIST():
-            return write_mnist(directory / "mnist")
         case Text() | TinyShakespeare():
             path = directory / "text.txt"
             letters = "the Quick fox\r\nß"
@@ -121,8 +119,7 @@ class Case:
             STEPS,
             test_examples=10,
             seed=SEED,
-            data=None if path is None else str(path),
-            is_synthetic=path is None,
+            data=str(path) if isinstance(model.data, CIFAR10) else None,
             weights=f"weights_{name}{adapter.arrays_suffix}",
             examples=f"data{adapter.arrays_suffix}",
         )

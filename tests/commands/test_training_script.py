@@ -163,7 +163,7 @@ def test_a_row_on_a_gpu_has_its_own_program(tmp_path):
     assert "allow_tf32 = False" in program.source
 
 
-def test_examples_that_no_formula_makes_are_written_beside_it(capsys, tmp_path):
+def test_examples_are_written_beside_the_program(capsys, tmp_path):
     words = ["--model", "text_lstm", "--data", "synthetic", "--batches", "2"]
     status, out, _ = invoke(capsys, *words, "--frameworks", "torch", "--out", tmp_path)
     assert status == 0
