@@ -17,10 +17,7 @@ import numpy as np
 from ..data import Dataset, Split
 from ..data.augmentation import draw_changes, epoch_random
 from ..data.shakespeare import draw_starts
-from ..data.sources import (
-    Augmentation,
-    RandomPositions,
-)
+from ..data.sources import Augmentation, RandomPositions
 from ..data.synthetic import MAX_BYTE_CLASSES
 from ..models.model import Model
 from ..source.training_programs import EPOCHS, Training

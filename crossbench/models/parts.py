@@ -54,16 +54,6 @@ class Part:
     def works(self) -> list[Work]:
         return [self.whole] if self.before is None else [self.before, self.whole]
 
-    @property
-    def layers(self) -> list[NamedLayer]:
-        """Return the layers that `whole` has and `before` has not, with their names in the model.
-
-        The loss and the optimizer have none.
-        """
-        before = len(self.before.model.layers) if self.before else 0
-        own = list(self.whole.model.named_layers())[before:]
-        return [replace(n, name=name) for n, name in zip(own, self.name.split(", "), strict=False)]
-
 
 def parts(model: Model) -> list[Part]:
     """Return the parts of a step, in the order of the layers; equal layers are one part.

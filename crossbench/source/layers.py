@@ -6,9 +6,6 @@ from dataclasses import dataclass
 
 from .statements import Call
 
-MAX_NESTED = 70
-"""Characters of a statement in which a layer's output may be the next one's argument."""
-
 
 @dataclass(frozen=True)
 class LayerSource:

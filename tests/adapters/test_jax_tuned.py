@@ -140,7 +140,9 @@ def test_the_devices_dropouts_draw_masks_of_their_own(adapter, tuned):
     first, second = (
         np.asarray(model.dropout(np.ones((1, 1000))))
         for others in (own, *workload.more_others)
-        for model in [workload.nnx.merge(workload.graphdef, parameters, others, copy=True)]
+        for model in [
+            workload.nnx.merge(workload.module.model_graphdef, parameters, others, copy=True)
+        ]
     )
     assert 300 < (first != second).sum() < 700
 

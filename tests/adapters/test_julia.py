@@ -14,14 +14,11 @@ import tomllib
 import uuid
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from crossbench import adapters, models, script
-from crossbench.adapters.reference import Pass, forward
+from crossbench import adapters, script
 from crossbench.in_julia import julia
 from crossbench.in_julia.models_json import models_json
-from crossbench.models.parts import find_part
 from crossbench.workload import Unavailable
 
 ROOT = Path(__file__).parents[2]
@@ -379,26 +376,33 @@ def test_the_julia_packages_own_tests(framework, run_julia):
     assert f"{package} |" in run_julia(ROOT / "julia" / package / "test" / "runtests.jl")
 
 
-def test_a_program_runs_in_julia_and_prints_the_references_sums(run_julia, tmp_path):
-    (program,) = script(
-        model="lenet5", layer="conv2", batch_size=8, frameworks="flux", out=tmp_path
-    )
-    first, *lines = run_julia(program.path).splitlines()
-    assert re.fullmatch(r"\d+\.\d{3} ms, Flux \d+\.\d+\.\d+", first)
-    sums = dict(line.split(": ") for line in lines)
-    named = find_part(models.get("lenet5"), "conv2").layers[0]
-    made = {name: 0.1 * numbers(*p.shape) for name, p in named.parameters.items()}
-    run = Pass(made, training=True)
-    output, back = forward(named.layer, named, numbers(8, *named.input_shape), run)
-    found = {"output": output, "gradient of input": back(numbers(*output.shape, phase=1))}
-    found |= {f"gradient of {n.split('.')[1]}": array for n, array in run.gradients.items()}
-    assert sums.keys() == found.keys()
-    for name, array in found.items():
-        assert float(sums[name]) == pytest.approx(np.abs(array).sum(), rel=1e-4)
+GRADIENTS = {
+    "flux": """
+expected = Flux.gradient(m -> sum(m(x) .* y), model)
+found = last(compute_gradients(model, x, y))
+arrays = collect(zip(Flux.trainables(expected), Flux.trainables(found)))
+""",
+    "lux": """
+expected = Zygote.gradient(ps -> sum(first(model(x, ps, st)) .* y), ps)
+found = last(compute_gradients(model, ps, st, x, y))
+leaves(gradients) = filter(!isnothing, Lux.Functors.fleaves(gradients))
+arrays = collect(zip(leaves(expected), leaves(found)))
+""",
+}
+"""Statements behind a program: its gradients, and those of the sum of the outputs times `y`."""
+AGREE = 'println(length(arrays), " ", all(a ≈ b for (a, b) in arrays))'
 
 
-def numbers(*shape, phase=0):
-    return np.sin(np.arange(np.prod(shape)) ** 2 + phase).reshape(shape)
+def test_the_programs_of_a_layer_run_in_julia(framework, run_julia, tmp_path):
+    """Their gradients are those for the gradient of the outputs that they draw."""
+    found = script(model="lenet5", layer="conv2", batch_size=8, frameworks=framework, out=tmp_path)
+    assert [program.without_part for program in found] == [False, True]
+    for program, arrays in zip(found, (4, 2), strict=True):  # two for each convolution
+        with program.path.open("a") as file:
+            file.write(f"{GRADIENTS[framework]}{AGREE}\n")
+        printed = run_julia(program.path)
+        pattern = rf"\d+\.\d{{3}} ms, (Flux|Lux) [\d.]+\n{arrays} true\n"
+        assert re.fullmatch(pattern, printed), printed
 
 
 TRAINED_BY = {

@@ -78,11 +78,20 @@ RUNNERS = {"flux": run_julia, "lux": run_julia}
 
 @pytest.mark.short(adapter_name=("torch",))
 @pytest.mark.parametrize(("model", "part"), CASES)
-def test_the_programs_of_a_part_time_its_calls(
+def test_the_programs_of_a_part_time_what_the_row_times(
     adapter, adapter_name, model, part, tmp_path, capfd, monkeypatch
 ):
+    """They run, and hold the classes, the functions and the model of the row's module, where the
+    row has one.
+    """
     monkeypatch.setenv("KERAS_BACKEND", os.environ.get("KERAS_BACKEND", "tensorflow"))
-    for _, text in programs(adapter, model, part):
+    for work, text in programs(adapter, model, part):
+        if adapter_name in ROWS_OWN:
+            own, module = list(blocks(text)), of_row(adapter, work)
+            if adapter_name == "jax":  # its class is in the module, and the worker makes one
+                own = [block for block in own if not block.startswith("model = ")]
+            assert own
+            assert [block for block in own if block not in module] == []
         file = tmp_path / f"program{adapter.program_suffix}"
         file.write_text(text)
         seconds = RUNNERS.get(adapter_name, run_python)(file)
@@ -104,19 +113,6 @@ def blocks(text):
         if isinstance(node, ast.ClassDef | ast.FunctionDef) or is_made:
             start = min(part.lineno for part in (node, *getattr(node, "decorator_list", ())))
             yield "\n".join(text.splitlines()[start - 1 : node.end_lineno])
-
-
-@pytest.mark.short(adapter_name=("torch",))
-@pytest.mark.parametrize(("model", "part"), CASES)
-def test_a_program_holds_the_classes_and_functions_of_the_row(adapter, adapter_name, model, part):
-    if adapter_name not in ROWS_OWN:
-        pytest.skip("the row is built from the model's description")
-    for work, text in programs(adapter, model, part):
-        own, module = list(blocks(text)), of_row(adapter, work)
-        if adapter_name == "jax":  # its class is in the module, and the worker makes one
-            own = [block for block in own if not block.startswith("model = ")]
-        assert own
-        assert [block for block in own if block not in module] == []
 
 
 FRAMEWORKS = {

@@ -237,7 +237,7 @@ def test_the_losses_of_each_model(run, adapter, adapter_name, name, tmp_path):
     np.testing.assert_allclose(found, case.reference_losses(), rtol=BOUND, atol=0)
 
 
-@pytest.mark.long
+@pytest.mark.short(adapter_name=())
 @pytest.mark.parametrize("name", SMALL_MODELS)
 def test_the_losses_of_each_layer(run, adapter, adapter_name, name, tmp_path):
     """The small models together have every layer, loss and optimizer, which the catalogue lacks."""

@@ -9,13 +9,15 @@ from dataclasses import replace
 
 from ... import models
 from ...models.model import NamedLayer
-from ...source.layers import MAX_NESTED, LayerSource
+from ...source.layers import LayerSource
 from ...source.places import Place
 from ...source.statements import WIDTH, Call, indented
 from ...source.training_programs import Block, grouped
 from .parameters import places
 from .source import last_output, layer_source
 
+MAX_NESTED = 70
+"""Characters of a statement in which a layer's output may be the next one's argument."""
 Source = Callable[[NamedLayer], LayerSource]
 """Says how a layer is written, as `layer_source` does."""
 

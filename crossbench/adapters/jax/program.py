@@ -137,6 +137,7 @@ def compute_gradients(parameters, others, batch):
     {found}, grads = nnx.value_and_grad(loss_fn{options})(model, batch)
     return grads, nnx.state(model, nnx.Not(nnx.Param)), {kept}
 """
+"""A model is copied, since a variant calls this in a loop, and a pass changes it in place."""
 OF_LOSS = {"found": "loss", "options": "", "kept": "loss"}
 OF_OUTPUTS = {"found": "(_, outputs)", "options": ", has_aux=True", "kept": "outputs"}
 PREDICT = """

@@ -12,14 +12,7 @@ from ... import models
 from ...models.model import NamedLayer
 from ...models.training import Optimizer
 from ...source.layers import LayerSource
-from ...source.statements import (
-    Call,
-    call,
-    code,
-    one_or_both,
-    unless,
-    unsupported,
-)
+from ...source.statements import Call, call, code, one_or_both, unless, unsupported
 
 Dtypes = Mapping[str, str]
 """Options of each module with parameters, as source code."""

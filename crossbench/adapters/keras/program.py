@@ -148,10 +148,7 @@ def part_program(training: PartTraining) -> str:
         ],
         setup=_setup(training, backend),
         definitions=written.definitions,
-        model=[
-            *written.made,
-            *written.compiled,
-        ],
+        model=[*written.made, *written.compiled],
         functions=[] if trains else written.gradients,
         epoch=[f"{call}inputs, labels)"],
     )

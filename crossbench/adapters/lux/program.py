@@ -78,7 +78,9 @@ class LuxTraining(TrainingDialect):
 
     def imports(self) -> Imports:
         on_gpu = ("LuxCUDA",) if self.is_on_gpu else ()
-        return Imports(("Lux", "Optimisers", "Zygote"), MODULES, on_gpu)
+        is_given = isinstance(self.training.model.loss, models.GivenGradient)  # it has no state
+        rules = () if is_given else ("Optimisers",)
+        return Imports(("Lux", *rules, "Zygote"), MODULES, on_gpu)
 
     def targets(self, model: Model, first: int = 0) -> str:
         return loss_source(model, first).targets
