@@ -85,7 +85,7 @@ NORMED = model(
         models.Flatten(),
         models.Dense(6),
         models.ReLU(),
-        models.BatchNorm(epsilon=1e-2, momentum=0.99),
+        models.BatchNorm(epsilon=1e-2, momentum=0.9),
         models.Dense(10),
     ),
     # epsilon exceeds the rounding error that is the gradient of the bias before the batch norm
@@ -111,7 +111,8 @@ RESIDUAL = model(
         models.Residual(
             body=(models.Conv(3, kernel=(3, 3), padding=(1, 1)), NORM, models.ReLU(), NORM)
         ),
-        models.ReLU(),
+        models.LeakyReLU(0.2),
+        models.AveragePool((3, 2), stride=(2, 2), padding=(1, 1)),
         models.Residual(
             body=(
                 models.Conv(5, kernel=(3, 3), stride=(2, 2), padding=(1, 1)),
@@ -202,7 +203,7 @@ UNBIASED = model(
         models.Conv(5, kernel=(2, 3), bias=False),
         models.Flatten(),
         models.Dense(6),
-        NORM,
+        models.BatchNorm(epsilon=1e-5, momentum=0.9),
         models.GELU(),
         models.Dense(2),
     ),

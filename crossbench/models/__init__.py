@@ -17,6 +17,7 @@ from .layers.dense import (
     GELU as GELU,
     Dense as Dense,
     Dropout as Dropout,
+    LeakyReLU as LeakyReLU,
     ReLU as ReLU,
     Residual as Residual,
 )
@@ -27,6 +28,7 @@ from .layers.norms import (
     RMSNorm as RMSNorm,
 )
 from .layers.pictures import (
+    AveragePool as AveragePool,
     Conv as Conv,
     Flatten as Flatten,
     GlobalAveragePool as GlobalAveragePool,

@@ -47,8 +47,14 @@ def layer_source(named: NamedLayer, dtypes: Dtypes = FLOAT32) -> LayerSource:
             return LayerSource(call("nnx.Conv", shape[0], channels, kernel, **given, **options))
         case models.MaxPool(window, stride):
             return LayerSource(None, f"nnx.max_pool({{x}}, {window}, strides={stride})")
+        case models.AveragePool(window, stride, padding):
+            sides = tuple((p, p) for p in padding) if any(padding) else None
+            pool = call("nnx.avg_pool", "{x}", window, strides=stride, padding=sides)
+            return LayerSource(None, str(pool))
         case models.ReLU():
             return LayerSource(None, "nnx.relu({x})")
+        case models.LeakyReLU(slope):
+            return LayerSource(None, f"nnx.leaky_relu({{x}}, {slope})")
         case models.GELU(tanh):
             return LayerSource(None, f"nnx.gelu({{x}}, approximate={tanh})")
         case models.Flatten() if len(shape) == 3:

@@ -22,9 +22,9 @@ def set_results(dtype: str) -> None:
 
 @cache
 def install() -> None:
-    """Give Keras an attention and a GELU that compute in float64."""
+    """Give Keras an attention, a GELU and a leaky ReLU that compute in float64."""
     kind: Any = keras.layers.MultiHeadAttention
-    attend, gelu = kind._compute_attention, backend.nn.gelu
+    attend, gelu, leaky_relu = kind._compute_attention, backend.nn.gelu, backend.nn.leaky_relu
 
     def attend_in_float64(self: Any, *given: Any, **how: Any) -> Any:
         *arrays, scores = given
@@ -41,9 +41,15 @@ def install() -> None:
             return x / 2 * (1 + ops.erf(x / np.sqrt(2)))
         return x / 2 * (1 + ops.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
+    def leaky_relu_in_float64(x: Any, negative_slope: float = 0.2) -> Any:
+        if keras.backend.standardize_dtype(x.dtype) != "float64":
+            return leaky_relu(x, negative_slope)
+        return ops.where(x > 0, x, negative_slope * x)  # TensorFlow's slope is in float32
+
     kind._compute_attention = attend_in_float64
     if backend.backend() == "tensorflow":
         backend.nn.gelu = gelu_in_float64
+        backend.nn.leaky_relu = leaky_relu_in_float64
 
 
 def set_exact(optimizer: Any) -> None:

@@ -49,8 +49,15 @@ def layer_source(
         case models.MaxPool(window, stride):
             strides = unless(one_or_both(window), one_or_both(stride))
             return layer(call("layers.MaxPooling2D", one_or_both(window), strides=strides))
+        case models.AveragePool(window, stride, padding):
+            strides = unless(one_or_both(window), one_or_both(stride))
+            build = call("layers.AveragePooling2D", one_or_both(window), strides=strides)
+            padded = call("layers.ZeroPadding2D", one_or_both(padding))
+            return LayerSource(build, before=(padded,) if any(padding) else ())
         case models.ReLU():
             return layer(call("layers.ReLU"))
+        case models.LeakyReLU(slope):
+            return layer(call("layers.LeakyReLU", slope))
         case models.GELU(tanh=True):
             return LayerSource(None, "keras.activations.gelu({x}, approximate=True)")
         case models.GELU():

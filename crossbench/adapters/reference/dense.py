@@ -47,8 +47,19 @@ def affine(
 
 @forward.register
 def _(layer: models.ReLU, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
-    threshold = run.near_zero * math.sqrt(np.mean(np.square(x))) if run.near_zero else 0
+    threshold = _corner(x, run)
     return np.maximum(x, 0), lambda dy: np.where(x > threshold, dy, 0)
+
+
+@forward.register
+def _(layer: models.LeakyReLU, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
+    threshold, slope = _corner(x, run), x.dtype.type(layer.slope)
+    return np.where(x > 0, x, slope * x), lambda dy: np.where(x > threshold, dy, slope * dy)
+
+
+def _corner(x: np.ndarray, run: Pass) -> float:
+    """Return the input over which the slope is 1."""
+    return run.near_zero * math.sqrt(np.mean(np.square(x))) if run.near_zero else 0
 
 
 @forward.register

@@ -76,6 +76,23 @@ def _(layer: models.MaxPool, named: NamedLayer, x: np.ndarray, run: Pass) -> Out
 
 
 @forward.register
+def _(layer: models.AveragePool, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
+    (sh, sw), (ph, pw), (kh, kw) = layer.stride, layer.padding, layer.window
+    padded = np.pad(x, ((0, 0), (0, 0), (ph, ph), (pw, pw)))
+    y = sliding_window_view(padded, (kh, kw), (2, 3))[:, :, ::sh, ::sw].mean((-2, -1))
+    height, width = y.shape[2:]
+
+    def backward(dy: np.ndarray) -> np.ndarray:
+        dpadded = np.zeros_like(padded)
+        for i in range(kh):
+            for j in range(kw):
+                dpadded[:, :, i : i + sh * height : sh, j : j + sw * width : sw] += dy / (kh * kw)
+        return dpadded[:, :, ph : ph + x.shape[2], pw : pw + x.shape[3]]
+
+    return y, backward
+
+
+@forward.register
 def _(layer: models.GlobalAveragePool, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
     axes = (1,) if x.ndim == 3 else (2, 3)
     count = np.prod([x.shape[axis] for axis in axes]).astype(x.dtype)

@@ -50,8 +50,16 @@ def layer_source(named: NamedLayer) -> LayerSource:
         case models.MaxPool(window, stride):
             stride_option = unless(one_or_both(window), one_or_both(stride))
             return layer(call("nn.MaxPool2d", one_or_both(window), stride=stride_option))
+        case models.AveragePool(window, stride, padding):
+            given = {
+                "stride": unless(one_or_both(window), one_or_both(stride)),
+                "padding": unless(0, one_or_both(padding)),
+            }
+            return layer(call("nn.AvgPool2d", one_or_both(window), **given))
         case models.ReLU():
             return layer(call("nn.ReLU"))
+        case models.LeakyReLU(slope):
+            return layer(call("nn.LeakyReLU", slope))
         case models.GELU(tanh):
             return layer(call("nn.GELU", *(('"tanh"',) if tanh else ())))
         case models.Flatten():

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ...adapters.reference import ReferenceWorkload
-from ...models import SGD, Model, ReLU, Weights
+from ...models import SGD, Model, Weights
 from ...results.parity import FLOAT64_BOUND, GRADIENT_PREFIX
 from ...workload import Job, Workload
 from .differences import compare, deviation, norm
@@ -120,7 +120,7 @@ def sides_of_zero(model: Model) -> list[float]:
     """Return NEAR_ZERO with both signs; nothing for a model without ReLUs, whose other activations
     have no step in their slope.
     """
-    has_relus = any(isinstance(named.layer, ReLU) for named in model.all_layers())
+    has_relus = any(named.layer.has_corner for named in model.all_layers())
     return [NEAR_ZERO, -NEAR_ZERO] if has_relus else []
 
 

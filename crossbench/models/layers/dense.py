@@ -42,6 +42,17 @@ class Dense(Layer):
 class ReLU(Layer):
     """Computes max(x, 0)."""
 
+    has_corner = True
+
+
+@dataclass(frozen=True)
+class LeakyReLU(Layer):
+    """Computes x where it is over 0, and slope * x elsewhere (Maas, Hannun and Ng, 2013)."""
+
+    slope: Below1
+
+    has_corner = True
+
 
 @dataclass(frozen=True)
 class GELU(Layer):

@@ -4,7 +4,7 @@ layers may take.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from ...inputs.checks import LARGEST, Checked, instance_of, tuple_of
 from ..parameters import Parameter, Shape
@@ -12,6 +12,9 @@ from ..parameters import Parameter, Shape
 
 class Layer(Checked):
     """Describes a layer; by default one that has no parameters and keeps the shape."""
+
+    has_corner: ClassVar[bool] = False
+    """Whether it is an activation whose slope has a step at 0."""
 
     def output_shape(self, input_shape: Shape) -> Shape:
         """Return the shape after this layer; raise ValueError if the input does not fit it."""

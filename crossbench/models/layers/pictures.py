@@ -53,6 +53,24 @@ class MaxPool(Layer):
 
 
 @dataclass(frozen=True)
+class AveragePool(Layer):
+    """Takes the mean of each window, zero-padded on both sides: (C, H, W) to (C, H', W').
+
+    padding: at most half of the window; its zeros count.
+    """
+
+    window: Pair
+    stride: Pair
+    padding: PairFrom0 = (0, 0)
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        if any(2 * p > w for p, w in zip(self.padding, self.window, strict=True)):
+            raise ValueError(f"{self} is padded by more than half of its window")
+        channels, *size = require_image(self, input_shape)
+        return (channels, *_count_windows(self, size, self.window, self.stride, self.padding))
+
+
+@dataclass(frozen=True)
 class GlobalAveragePool(Layer):
     """Takes the mean of each channel of an image (C, H, W) or feature of a sequence (L, F)."""
 

@@ -126,8 +126,12 @@ def layer(named: NamedLayer) -> Call:
             return call("eqx.nn.Conv2d", inputs[0], features, kernel, **options, key="key")
         case models.MaxPool(window, stride):
             return call("eqx.nn.MaxPool2d", window, stride)
+        case models.AveragePool(window, stride, padding):
+            return call("eqx.nn.AvgPool2d", window, stride, padding=unless((0, 0), padding))
         case models.ReLU():
             return function("jax.nn.relu")
+        case models.LeakyReLU(slope):
+            return function(f"lambda x: jax.nn.leaky_relu(x, {slope})")
         case models.GELU(tanh):
             return function(f"lambda x: jax.nn.gelu(x, approximate={tanh})")
         case models.Flatten():
