@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ..inputs.names import BFLOAT16
-from ..workload import Adapter, Unavailable, missing, versions
+from ..workload import Adapter, Job, Unavailable, missing, versions
 from . import julia
 from .julia import Packages
+from .workload import JuliaWorkload
 
 
 class JuliaAdapter(Adapter):
@@ -14,8 +15,15 @@ class JuliaAdapter(Adapter):
     name: str
     """The framework's name on the command line, and that of the extra that lists juliacall."""
 
-    packages: Packages
-    """The packages in Julia that the framework needs."""
+    workload: type[JuliaWorkload]
+    """Trains, with the framework's packages in Julia and its way to write programs."""
+
+    @property
+    def packages(self) -> Packages:
+        return self.workload.packages
+
+    def build(self, job: Job) -> JuliaWorkload:
+        return self.workload(job)
 
     speed_variables = (
         *("JULIA_NUM_", "JULIA_GC_", "JULIA_CPU_", "JULIA_EXCLUSIVE", "JULIA_IMAGE_"),

@@ -12,7 +12,7 @@ from typing import ClassVar
 from .. import models
 from ..models.model import NamedLayer
 from ..source.statements import Call, indented
-from ..source.training_programs import Block, Training, grouped
+from ..source.training_programs import Block, grouped
 from .source import LINE, activation_source, written
 
 WITH_ACTIVATION = (models.Conv, models.Dense, models.BatchNorm)
@@ -21,14 +21,9 @@ WITH_ACTIVATION = (models.Conv, models.Dense, models.BatchNorm)
 
 @dataclass
 class Chain(ABC):
-    """Writes a Chain of layers, and collects what it needs.
+    """Writes a Chain of layers. functions: those that make equal blocks."""
 
-    definitions: structs and functions of layers. functions: those that make equal blocks.
-    """
-
-    training: Training
-    definitions: list[str] = field(default_factory=list)
-    functions: list[str] = field(default_factory=list)
+    functions: list[str] = field(default_factory=list, init=False)
 
     no_layers: ClassVar[str]
     """What stands for a branch without layers."""
@@ -51,12 +46,12 @@ class Chain(ABC):
                 items += self._items_of(part.made, part.activations)
         return items
 
+    def chain(self, layers: Sequence[NamedLayer]) -> Call:
+        return Call("Chain", tuple(self.items(layers)))
+
     def repeated(self, blocks: str) -> str:
         """Return the argument of a Chain that stands for equal blocks. blocks: a list of them."""
         return f"{blocks}..."
-
-    def define(self, definitions: Sequence[str]) -> None:
-        self.definitions += [text for text in definitions if text not in self.definitions]
 
     def _items_of(self, named: NamedLayer, activations: Mapping[str, str]) -> list[str | Call]:
         if isinstance(named.layer, models.Residual):
@@ -70,7 +65,7 @@ class Chain(ABC):
         return Call("SkipConnection", (body, "+"))
 
     def _branch(self, layers: Sequence[NamedLayer]) -> str | Call:
-        return Call("Chain", tuple(self.items(layers))) if layers else self.no_layers
+        return self.chain(layers) if layers else self.no_layers
 
     def _block(self, part: ChainPart) -> str:
         """Write the function that makes a block, and return its name."""
@@ -113,11 +108,3 @@ def fused(layers: Sequence[NamedLayer]) -> Iterator[tuple[NamedLayer, *tuple[str
             yield named, activation
         else:
             yield (named,)
-
-
-def function_source(output: str) -> str:
-    """Return the function with an output, an expression of {x}."""
-    name = output.removesuffix("({x})")
-    if name.replace(".", "").replace("_", "").isalnum() and not name.endswith("."):
-        return name
-    return f"x -> {output.format(x='x')}"

@@ -21,7 +21,7 @@ from ..data.sources import Augmentation, RandomPositions
 from ..data.synthetic import MAX_BYTE_CLASSES
 from ..models.model import Model
 from ..source.training_programs import EPOCHS, Training
-from .source import beside, julia_string
+from .source import LINE, beside, julia_string
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,8 @@ def _to_batch(dialect: DataDialect, model: Model) -> str:
     if model.vocabulary is None:
         are_pictures = model.example_shapes.are_pictures
         inputs = "T.(inputs ./ 255.0f0)" if are_pictures else "T.(inputs)"
-    return f"to_batch(inputs, labels) = ({inputs}, {targets})"
+    start, batch = "to_batch(inputs, labels) =", f"({inputs}, {targets})"
+    return f"{start} {batch}" if len(f"{start} {batch}") <= LINE else f"{start}\n    {batch}"
 
 
 def _augmented(dialect: DataDialect, training: Training) -> list[str]:

@@ -22,12 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from ..workload import Unavailable
+from .definitions import JULIA_FOLDER
 
 DOWNLOAD = "https://julialang.org/downloads"
 PACKAGES = ("PythonCall", "CrossBenchJulia")
 """Julia's packages that every framework needs."""
-JULIA_FOLDER = Path(__file__).parents[1] / "julia"
-"""The folder with crossbench's own packages."""
 PACKAGE_SERVER = "https://pkg.julialang.org"
 """Pkg's default package server."""
 JULIA_TESTED = "1.10.8"

@@ -1,23 +1,42 @@
-"""Writes the descriptions of the catalogue's models for the precompilation of the Julia packages.
+"""Writes what Julia's packages compile when they are installed: the catalogue's models.
 
-python -m crossbench.in_julia.models_json > julia/CrossBenchJulia/src/models.json
+python -m crossbench.in_julia.models_json flux > julia/CrossBenchFlux/src/models.json
 """
 
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterable
+from importlib import import_module
 
 from .. import models
+from ..models.model import Model
+from .program import TrainingDialect
+from .row import row
 
 
-def models_json() -> str:
-    """Return a line for each model of the catalogue: its description, without its data."""
+def models_json(dialect: type[TrainingDialect], described: Iterable[Model] | None = None) -> str:
+    """Return a line for each model, the catalogue's by default: what a workload of it is built of,
+    and which examples it takes.
+    """
     lines = (
-        json.dumps({what: value for what, value in description.items() if what != "data"})
-        for description in (models.get(name).description() for name in models.names())
+        json.dumps(
+            {
+                "name": model.name,
+                "parameters": model.trained_parameter_count,
+                "takes_tokens": model.vocabulary is not None,
+                "input_shape": model.input_shape,
+                "has_classes": model.classes is not None,
+                "output_shape": model.output_shape,
+                "row": row(dialect(model, "cpu")),
+            }
+        )
+        for model in described or map(models.get, models.names())
     )
     return "[\n" + ",\n".join(lines) + "\n]"
 
 
 if __name__ == "__main__":
-    print(models_json())
+    adapter = import_module(f"crossbench.adapters.{sys.argv[1]}").ADAPTER
+    print(models_json(adapter.workload.dialect))

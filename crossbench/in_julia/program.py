@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 from .. import models
 from ..inputs.names import MALLOC
+from ..models.model import Model
 from ..models.parameters import Shape
 from ..source.part_programs import CALLS, WARM_UP, PartTraining, summary
 from ..source.statements import indented, unsupported
@@ -18,8 +20,18 @@ from ..source.training_programs import EPOCHS, SHOWN, Training, docstring
 from ..workload import MALLOC_VARIANT
 from .chain import Chain
 from .data import DataDialect, JuliaData, julia_data
-from .source import TITLE, Imports, beside, blas_threads, code, schedule_source
-from .workload import convolves
+from .definitions import definitions_in
+from .source import (
+    TITLE,
+    Imports,
+    LossSource,
+    Place,
+    beside,
+    blas_threads,
+    code,
+    convolves,
+    schedule_source,
+)
 
 
 @dataclass(frozen=True)
@@ -48,12 +60,37 @@ class TrainingDialect(DataDialect):
     onecold: ClassVar[str]
     """The function that returns the classes with the largest outputs."""
 
-    def __init__(self, training: Training) -> None:
-        self.training = training
+    layers: ClassVar[Path]
+    """The file with the structs and functions of layers that the framework has not got."""
+    state_of: ClassVar[tuple[str, ...]]
+    """The variables that the statements of `state` take."""
+    given_gradient: ClassVar[str]
+    """The loss of a row whose labels are the gradient of the outputs."""
+
+    def __init__(self, model: Model, device: str) -> None:
+        self.model, self.device = model, device
+        layers = model.all_layers()
+        self.dropouts = sorted(n.name for n in layers if isinstance(n.layer, models.Dropout))
+        """Their names, in the order of their seeds."""
 
     @property
     def is_on_gpu(self) -> bool:
-        return self.training.device == "gpu"
+        return self.device == "gpu"
+
+    @property
+    def loss(self) -> LossSource:
+        return self.loss_source(self.model)
+
+    @abstractmethod
+    def loss_source(self, model: Model, first: int = 0) -> LossSource:
+        """Return a model's loss. first: the first class."""
+
+    def targets(self, model: Model, first: int = 0) -> str:
+        return self.loss_source(model, first).targets
+
+    @abstractmethod
+    def places(self) -> list[Place]:
+        """Return the arrays of the model, in the framework's order."""
 
     @abstractmethod
     def imports(self) -> Imports:
@@ -80,8 +117,12 @@ class TrainingDialect(DataDialect):
         """Return the statements that load the weights, and move them to the device."""
 
     @abstractmethod
-    def initial_state(self) -> list[str]:
-        """Return the statements that make the optimizer's state."""
+    def state(self) -> list[str]:
+        """Return the statements that make the optimizer's `state`."""
+
+    def seeds(self) -> list[str]:
+        """Return the statements that seed the dropout masks, where the layers do not."""
+        return []
 
     @abstractmethod
     def gradients(self) -> tuple[str, str]:
@@ -91,40 +132,29 @@ class TrainingDialect(DataDialect):
     def outputs(self) -> tuple[list[str], str]:
         """Return statements before a prediction, and the expression of the outputs of x."""
 
-    def loss(self) -> str:
-        """Return the statement that makes the loss, where the framework has not got it."""
-        return ""
 
-    def notes(self, text: str) -> list[str]:
-        """Return sentences of the heading on the statements that make the model."""
-        return []
-
-
-def training_program(dialect: TrainingDialect) -> str:
+def training_program(dialect: TrainingDialect, training: Training) -> str:
     """Return the program that trains a model.
 
     Raises NotImplementedError for a part that it cannot have.
     """
-    training = dialect.training
-    data, chain = julia_data(dialect, training), dialect.chain()
-    model = chain.statements(list(training.model.named_layers()))
-    own = [*chain.definitions, *chain.functions, *_rate_and_clip(dialect)]
+    data, (functions, model) = julia_data(dialect, training), _model(dialect)
+    own = [*functions, *rate_and_clip(dialect)]
     blocks = [
         _sizes(training),
         OPTION.strip(),
         _constants(training, data.path),
         "\n".join([_blas_threads(training), *_gpu(training)]),
-        *(text.strip() for text in [*own, *data.functions, dialect.loss(), _train_epoch(dialect)]),
-        "\n".join([*data.train, *_batches(dialect)]),
-        "\n".join([*model, *dialect.load_weights(), *dialect.initial_state()]),
+        *(text.strip() for text in [*own, *data.functions, *_loss(dialect), _train_epoch(dialect)]),
+        "\n".join([*data.train, *_batches(dialect, training.is_augmented)]),
+        "\n".join([*model, *dialect.load_weights(), *dialect.state(), *dialect.seeds()]),
         "\n".join(_epochs(dialect, data)),
         "\n".join(_evaluation(dialect, data)),
     ]
     text = "\n\n".join(block for block in blocks if block) + "\n"
     needed = dialect.imports()
-    notes = dialect.notes("\n".join([*own, *model]))
-    start = _start(dialect, needed.installed(text))
-    comment = _comment(docstring(training, dialect.title, start, *notes))
+    start = _start(dialect, training, needed.installed(text))
+    comment = _comment(docstring(training, dialect.title, start))
     return "\n\n".join([comment, "\n".join(needed.statements(text)), text])
 
 
@@ -133,22 +163,21 @@ def part_program(dialect: TrainingDialect, training: PartTraining) -> str:
 
     Raises NotImplementedError for a part that it cannot have.
     """
-    model, chain = training.model, dialect.chain()
-    made = [*chain.statements(list(model.named_layers())), *dialect.made()]
-    own = [*chain.definitions, *chain.functions]
+    own, made = _model(dialect)
+    made += dialect.made()
     function, call = dialect.gradients()
     if training.trains:
-        own += _rate_and_clip(dialect)
+        own += rate_and_clip(dialect)
         function, call = _train_epoch(dialect), _call_of_epoch(dialect, "[(x, y)]", "1")
     if needs_state := "state" in call:
-        made += dialect.initial_state()
+        made += dialect.state()
     sizes = {"BATCH_SIZE": training.batch_size, "WARM_UP": WARM_UP, "CALLS": CALLS}
     names = ", ".join(["T", *sizes, *["BATCHES"] * training.trains])
     numbers = ", ".join(["Float32", *map(str, sizes.values()), *["1"] * training.trains])
     blocks = [
         f"const {names} = {numbers}",
         _blas_threads(training),
-        *(text.strip() for text in [*own, dialect.loss() if needs_state else "", function]),
+        *(text.strip() for text in [*own, *(_loss(dialect) if needs_state else []), function]),
         "\n".join(_examples(dialect)),
         "\n".join(made),
         f"seconds = [@elapsed {call} for _ = 1:WARM_UP+CALLS]",
@@ -156,9 +185,23 @@ def part_program(dialect: TrainingDialect, training: PartTraining) -> str:
     ]
     text = "\n\n".join(block for block in blocks if block) + "\n"
     needed = dialect.imports()
-    notes = [_start(dialect, needed.installed(text)), *dialect.notes("\n".join([*own, *made]))]
-    comment = _comment(summary(training, dialect.title, *notes))
+    start = _start(dialect, training, needed.installed(text))
+    comment = _comment(summary(training, dialect.title, start))
     return "\n\n".join([comment, "\n".join(needed.statements(text)), text])
+
+
+def _model(dialect: TrainingDialect) -> tuple[list[str], list[str]]:
+    """Return the structs and functions of a model, and the statements that make it."""
+    chain = dialect.chain()
+    statements = chain.statements(list(dialect.model.named_layers()))
+    own = definitions_in("\n".join([*chain.functions, *statements]), dialect.layers)
+    return [*own, *chain.functions], statements
+
+
+def _loss(dialect: TrainingDialect) -> list[str]:
+    """Return the statement that makes the loss, where the framework has not got it."""
+    loss = dialect.loss
+    return [f"const {loss.function} = {loss.made}"] if loss.made else []
 
 
 PRINT_TIME = (
@@ -169,7 +212,7 @@ PRINT_TIME = (
 
 def _examples(dialect: TrainingDialect) -> list[str]:
     """Return the statements that draw a batch `x` and `y`; token ids count from 1."""
-    model = dialect.training.model
+    model = dialect.model
     tokens = f"Int32(1):Int32({model.vocabulary})" if model.vocabulary else None
     classes = f"0:{model.classes - 1}" if model.classes else None
     labels, targets = _drawn(model.label_shape, classes), dialect.targets(model)
@@ -186,9 +229,8 @@ def _drawn(shape: Shape, numbers: str | None) -> str:
     return f"rand(rng, {numbers}, {sizes})" if numbers else f"rand(rng, T, {sizes}) .- T(0.5)"
 
 
-def _start(dialect: TrainingDialect, installed: str) -> str:
+def _start(dialect: TrainingDialect, training: Training, installed: str) -> str:
     """Return the sentence on how the program is started."""
-    training = dialect.training
     variables = []
     if training.variant == MALLOC:
         variables = [f"{name}={value}" for name, value in MALLOC_VARIANT.environment.items()]
@@ -247,9 +289,9 @@ def _gpu(training: Training) -> list[str]:
     ]
 
 
-def _rate_and_clip(dialect: TrainingDialect) -> list[str]:
+def rate_and_clip(dialect: TrainingDialect) -> list[str]:
     """Return the functions of the schedule and the clipping."""
-    optimizer = dialect.training.model.optimizer
+    optimizer = dialect.model.optimizer
     functions = [schedule_source(optimizer)] if optimizer.schedule else []
     if optimizer.clip_norm is not None:
         functions.append(dialect.clip(code(optimizer.clip_norm)))
@@ -261,7 +303,7 @@ def _train_epoch(dialect: TrainingDialect) -> str:
     source = dialect.epoch()
     given, each = [*source.given, "batches"], "for (x, y) in batches"
     schedule = []
-    if dialect.training.model.optimizer.schedule:
+    if dialect.model.optimizer.schedule:
         given.append("epoch")
         each = "for (step, (x, y)) in enumerate(batches)"
         schedule = [source.adjust.format(rate="rate((epoch - 1) * BATCHES + step - 1)")]
@@ -279,9 +321,9 @@ def _train_epoch(dialect: TrainingDialect) -> str:
     )
 
 
-def _batches(dialect: TrainingDialect) -> list[str]:
+def _batches(dialect: TrainingDialect, is_augmented: bool) -> list[str]:
     """Return the statements that bring the batches to the device, if they are made in advance."""
-    if dialect.training.is_augmented:
+    if is_augmented:
         return []
     moved = " |> device" if dialect.is_on_gpu else ""
     loader = f"{dialect.data_loader}(train; batchsize = BATCH_SIZE)"
@@ -304,14 +346,14 @@ def _epochs(dialect: TrainingDialect, data: JuliaData) -> list[str]:
 def _call_of_epoch(dialect: TrainingDialect, batches: str = "batches", epoch: str = "epoch") -> str:
     source = dialect.epoch()
     given = [*source.given, batches]
-    if dialect.training.model.optimizer.schedule:
+    if dialect.model.optimizer.schedule:
         given.append(epoch)
     return f"{source.function}({', '.join(given)})"
 
 
 def _evaluation(dialect: TrainingDialect, data: JuliaData) -> list[str]:
     """Return the statements that print the share of the test examples that are right."""
-    model = dialect.training.model
+    model = dialect.model
     if not model.has_accuracy:
         return []
     before, outputs = dialect.outputs()

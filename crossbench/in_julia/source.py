@@ -7,7 +7,7 @@ reversed. How each framework writes its layers and losses is in its adapter.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import models
 from ..models.model import Model, NamedLayer, Weights
-from ..models.parameters import Parameter, Shape
+from ..models.parameters import Shape
 from ..models.training import Optimizer
 from ..source.statements import Call, code as python_code, indented, unsupported
 
@@ -122,36 +122,51 @@ def activation_source(layer: models.Layer) -> str | None:
     return None
 
 
-def trained_parameters(named: NamedLayer) -> dict[str, Parameter]:
-    found = named.layer.parameters(named.input_shape).items()
-    return {name: parameter for name, parameter in found if parameter.trained}
+def convolves(model: Model) -> bool:
+    """Return whether convolutions do most of the model's work."""
+    convolutions = (named for named in model.all_layers() if isinstance(named.layer, models.Conv))
+    flops = sum(named.layer.forward_flops(named.input_shape) for named in convolutions)
+    return 2 * flops > model.forward_flops
 
 
-def is_flipped(named: NamedLayer, shape: Shape) -> bool:
-    """Return whether a parameter is a kernel: NNlib convolves, others cross-correlate."""
-    return isinstance(named.layer, models.Conv) and len(shape) == 4
+SAME, FLIPPED, TRANSPOSED = "same", "flipped", "transposed"
+"""What is done to a canonical array: nothing; a kernel is flipped, since NNlib convolves, where
+others cross-correlate; Julia's frameworks have a matrix the other way round."""
+MULTIPLYING = (models.Dense, models.MultiHeadAttention, models.LSTM, models.GRU)
 
 
-def is_transposed(named: NamedLayer, shape: Shape) -> bool:
-    """Return whether a parameter is a matrix that Julia's frameworks have the other way round."""
-    return isinstance(named.layer, TRANSPOSED) and len(shape) == 2
+@dataclass(frozen=True)
+class Place:
+    """Says which parameter or running statistic an array of a model in Julia is.
+
+    full_name: the canonical one; "" for an array that stays zero. change: from the canonical axes,
+    which are in reversed order in Julia.
+    """
+
+    full_name: str
+    shape: Shape
+    change: str = SAME
+    is_trained: bool = True
+
+    def array(self, weights: Weights) -> np.ndarray:
+        """Return the array that a program reads."""
+        if not self.full_name:
+            return np.zeros(self.shape, np.float32)
+        array = weights[self.full_name]
+        if self.change == FLIPPED:
+            return array[:, :, ::-1, ::-1]
+        return array.T if self.change == TRANSPOSED else array
 
 
-TRANSPOSED = (models.Dense, models.MultiHeadAttention, models.LSTM, models.GRU)
-
-
-def parameter_arrays(
-    named: NamedLayer, names: Iterable[str], weights: Weights
-) -> dict[str, np.ndarray]:
-    """Return parameters of a layer by full name, in this order, with the program's axes."""
-    full_names = {name: f"{named.name}.{name}" for name in names}
-    return {full: _as_in_julia(named, weights[full]) for full in full_names.values()}
-
-
-def _as_in_julia(named: NamedLayer, array: np.ndarray) -> np.ndarray:
-    if is_flipped(named, array.shape):
-        return array[:, :, ::-1, ::-1]
-    return array.T if is_transposed(named, array.shape) else array
+def place(named: NamedLayer, name: str) -> Place:
+    """Return the place of a layer's parameter, by its name in the layer."""
+    parameter = named.layer.parameters(named.input_shape)[name]
+    full_name, shape, change = f"{named.name}.{name}", parameter.shape, SAME
+    if isinstance(named.layer, models.Conv) and len(shape) == 4:
+        change = FLIPPED
+    elif isinstance(named.layer, MULTIPLYING) and len(shape) == 2:
+        change = TRANSPOSED
+    return Place(full_name, shape, change, parameter.trained)
 
 
 @dataclass(frozen=True)
@@ -159,13 +174,13 @@ class LossSource:
     """Says how a framework's users write a loss of (outputs, targets).
 
     function: its name, none where the labels are the gradient of the outputs. targets: the
-    expression of the targets in `labels`. definition: the statement that makes the function, where
-    the framework has not got it.
+    expression of the targets in `labels`. made: the expression of the function, where the framework
+    has not got it.
     """
 
     function: str
     targets: str
-    definition: str = ""
+    made: str = ""
 
 
 def class_range(model: Model, first: int) -> str:
@@ -226,6 +241,3 @@ function rate(step)
     return {peak} * ({minimum} + (1 - {minimum}) * (1 + cospi(part)) / 2)
 end
 '''
-TO_SEQUENCE = """
-to_sequence(x) = permutedims(reshape(x, :, size(x, 3), size(x, 4)), (2, 1, 3))
-"""

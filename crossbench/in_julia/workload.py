@@ -13,36 +13,30 @@ from typing import Any
 
 import numpy as np
 
-from .. import models
 from ..inputs.names import TF32
-from ..models.model import Model, Weights
+from ..models.model import Weights
 from ..workload import Batch, Batches, DeviceArrays, Job, Workload, versions
 from .julia import Packages, start
-
-
-def convolves(model: Model) -> bool:
-    """Return whether convolutions do most of the model's work."""
-    convolutions = (named for named in model.all_layers() if isinstance(named.layer, models.Conv))
-    flops = sum(named.layer.forward_flops(named.input_shape) for named in convolutions)
-    return 2 * flops > model.forward_flops
+from .program import TrainingDialect
+from .row import row
+from .source import convolves
 
 
 class JuliaWorkload(Workload):
     packages: Packages
     """The packages of the framework."""
+    dialect: type[TrainingDialect]
+    """Writes the framework's programs."""
 
     def __init__(self, job: Job) -> None:
         self.julia = start(self.packages, job.device)
-        description = json.dumps(job.model.description())
         self.device = job.device
-        self.workload = self._build(description, job)
+        built_of = row(self.dialect(job.model, job.device))
+        self.source_code = built_of["text"]
+        self.workload = self.julia.build_workload(json.dumps(built_of), job.device, job.dtype)
         if job.compute == TF32:
             self.julia.allow_tensorfloat32(self.workload.device)
         self.julia.configure_runtime(job.threads, convolves=convolves(job.model))
-
-    def _build(self, description: str, job: Job) -> Any:
-        """Return the workload on Julia's side."""
-        return self.julia.build_workload(description, job.device, job.dtype)
 
     def load_weights(self, weights: Weights) -> None:
         for name, array in weights.items():

@@ -15,10 +15,13 @@ import uuid
 from pathlib import Path
 
 import pytest
+from small_models import SMALL_MODELS
 
-from crossbench import adapters, script
+from crossbench import adapters, models, script
+from crossbench.data.sources import Synthetic
 from crossbench.in_julia import julia
 from crossbench.in_julia.models_json import models_json
+from crossbench.models.model import Model
 from crossbench.workload import Unavailable
 
 ROOT = Path(__file__).parents[2]
@@ -362,8 +365,8 @@ def run_julia(environment):
     found = python("-c", program, env=environment, check=True)
     exe, project = found.stdout.splitlines()[-1].split()
 
-    def run(file):
-        words = [exe, "--startup-file=no", "-t2", f"--project={project}", str(file)]
+    def run(file, *arguments):
+        words = [exe, "--startup-file=no", "-t2", f"--project={project}", str(file), *arguments]
         done = subprocess.run(words, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -371,9 +374,30 @@ def run_julia(environment):
     return run
 
 
-def test_the_julia_packages_own_tests(framework, run_julia):
-    package = adapters.get(framework).packages.own
-    assert f"{package} |" in run_julia(ROOT / "julia" / package / "test" / "runtests.jl")
+def made(name, *layers, shape):
+    """Return a model of random numbers and classes."""
+    adam = models.Adam(learning_rate=1e-3, beta1=0.9, beta2=0.999, epsilon=1e-8)
+    loss = models.SoftmaxCrossEntropy()
+    return Model(name, shape, layers, loss, adam, 10, "the tests", Synthetic())
+
+
+def models_of_julias_tests():
+    """Return the small models, one without convolutions, one that drops nothing, and a long one."""
+    norm = models.BatchNorm(epsilon=1e-3, momentum=0.8)
+    hidden = (models.Dense(7), norm, models.ReLU(), models.Dropout(0.4), models.Dense(6))
+    return [
+        *SMALL_MODELS.values(),
+        made("dense", *hidden, models.Dropout(0.25), models.Dense(3), shape=(6,)),
+        made("still", models.Dropout(0.0), models.Dense(2), shape=(50,)),
+        made("long", *(models.Dense(2 + i) for i in range(1, 27)), norm, shape=(2,)),
+    ]
+
+
+def test_the_julia_packages_own_tests(framework, run_julia, tmp_path):
+    workload = adapters.get(framework).workload
+    package, file = workload.packages.own, tmp_path / "models.json"
+    file.write_text(models_json(workload.dialect, models_of_julias_tests()))
+    assert f"{package} |" in run_julia(ROOT / "julia" / package / "test" / "runtests.jl", file)
 
 
 GRADIENTS = {
@@ -506,7 +530,9 @@ def test_it_runs_beside_another_framework(framework, environment, cifar_director
     assert "compile s" in run.stdout
 
 
-def test_the_models_that_julia_precompiles_are_the_catalogues():
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_the_models_that_julia_precompiles_are_the_catalogues(framework):
     """Where it fails: the command in the module's docstring writes the file anew."""
-    found = (ROOT / "julia" / "CrossBenchJulia" / "src" / "models.json").read_text()
-    assert found == models_json() + "\n"
+    workload = adapters.get(framework).workload
+    found = (ROOT / "julia" / workload.packages.own / "src" / "models.json").read_text()
+    assert found == models_json(workload.dialect) + "\n"

@@ -181,38 +181,58 @@ def plant_in_keras(fault, plant):
     plant.part(*wrong[fault])
 
 
-IN_JULIA = {SCHEDULE: "w -> (s = w.schedule; isnothing(s) || (w.schedule = t -> s(t + 1)))"}
-"""Changes of each workload as it is built, whichever framework's: its fields can be changed."""
-IN_FLUX = {
-    **IN_JULIA,
-    FLATTEN: """w -> (w.model = Chain(map(w.model.layers) do l
-        l === Flux.flatten ? (x -> Flux.flatten(permutedims(x, (2, 1, 3, 4)))) : l
-    end...))""",
-    SUM: "w -> (w.loss = (z, y) -> Flux.logitcrossentropy(z, y; agg = sum))",
-    MOMENTUM: "w -> (w.rule = Nesterov(w.rule.eta, 0.9))",
-    MASKS: """w -> (w.model = Chain(map(w.model.layers) do l
-        l isa Dropout ? Dropout(l.p, 1, l.active, l.rng) : l
-    end...))""",
-}
-IN_LUX = {
-    **IN_JULIA,
-    FLATTEN: """w -> (w.model = Chain(map(w.model.layers) do l
-        l isa FlattenLayer || return l
-        WrappedFunction(x -> reshape(permutedims(x, (2, 1, 3, 4)), :, size(x, 4)))
-    end))""",
-    SUM: "w -> (w.loss = CrossEntropyLoss(; logits = Val(true), agg = sum))",
-    MOMENTUM: "w -> (w.rule = Optimisers.Nesterov(w.rule.eta, 0.9))",
-    MASKS: """w -> (w.model = Chain(map(w.model.layers) do l
-        l isa Dropout ? Dropout(l.p; dims = 1) : l
-    end))""",
-}
+def plant_in_flux(fault, plant):
+    """Into the source code that the row runs, but for what the workload has apart."""
+    turned = "(x -> Flux.flatten(permutedims(x, (2, 1, 3, 4))))({x})"
+    plant_in_text(
+        fault,
+        plant,
+        flatten={"output": turned},
+        summed="(z, y) -> Flux.logitcrossentropy(z, y; agg = sum)",
+        one_mask="Dropout(l.p, 1, l.active, l.rng)",
+    )
+
+
+def plant_in_lux(fault, plant):
+    turned = "x -> reshape(permutedims(x, (2, 1, 3, 4)), :, size(x, 4))"
+    plant_in_text(
+        fault,
+        plant,
+        flatten={"build": call("WrappedFunction", turned)},
+        summed="CrossEntropyLoss(; logits = Val(true), agg = sum)",
+        one_mask="Dropout(l.p; dims = 1)",
+    )
+
+
+def plant_in_text(fault, plant, *, flatten, summed, one_mask):
+    layer_source, loss_source = plant.package.layer_source, plant.package.loss_source
+
+    def wrong_flatten(named, *rest):
+        right = layer_source(named, *rest)
+        return replace(right, **flatten) if isinstance(named.layer, Flatten) else right
+
+    in_julia = {
+        SCHEDULE: "w -> (s = w.rate; isnothing(s) || (w.rate = t -> s(t + 1)))",
+        MASKS: f"w -> (w.model = Chain(map(l -> l isa Dropout ? {one_mask} : l, w.model.layers)))",
+    }
+    wrong = {
+        FLATTEN: ("layer_source", wrong_flatten),
+        SUM: ("loss_source", lambda *rest: replace(loss_source(*rest), made=summed)),
+        MOMENTUM: ("optimizer_source", lambda _: "Nesterov(0.01, 0.9)"),
+    }
+    if fault in wrong:
+        plant.part(*wrong[fault])
+    else:
+        plant.in_julia(in_julia[fault])
+
+
 PLANT = {
     "reference": plant_in_reference,
     "torch": plant_in_torch,
     "jax": plant_in_jax,
     "keras": plant_in_keras,
-    "flux": lambda fault, plant: plant.in_julia(IN_FLUX[fault]),
-    "lux": lambda fault, plant: plant.in_julia(IN_LUX[fault]),
+    "flux": plant_in_flux,
+    "lux": plant_in_lux,
 }
 
 

@@ -7,12 +7,11 @@ from ...inputs.names import IDIOMATIC, MALLOC
 from ...workload import (
     KEEP_FREED_MEMORY,
     MALLOC_VARIANT,
-    Job,
     ProgramModules,
     Variant,
     VariantModules,
 )
-from .workload import PACKAGES, FluxWorkload
+from .workload import FluxWorkload
 
 
 class FluxAdapter(JuliaAdapter):
@@ -20,10 +19,7 @@ class FluxAdapter(JuliaAdapter):
 
     title = "Flux.jl"
     name = "flux"
-    packages = PACKAGES
-
-    def build(self, job: Job) -> FluxWorkload:
-        return FluxWorkload(job)
+    workload = FluxWorkload
 
 
 VARIANTS = {

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from ... import models
-from ...in_julia.chain import Chain, function_source, fused
+from ...in_julia.chain import Chain, fused
 from ...in_julia.data import example_arrays
+from ...in_julia.definitions import JULIA_FOLDER
 from ...in_julia.program import (
     EpochSource,
     TrainingDialect,
@@ -19,10 +21,11 @@ from ...in_julia.program import (
 from ...in_julia.source import (
     LINE,
     Imports,
+    LossSource,
+    Place,
     has_no_decay,
     optimizer_source,
-    parameter_arrays,
-    trained_parameters,
+    place,
     written,
 )
 from ...inputs.names import IDIOMATIC, MALLOC
@@ -45,7 +48,7 @@ def training_program(training: Training) -> str:
     Raises NotImplementedError for a variant or a part that it cannot have.
     """
     check_variant(training, VARIANTS, "flux", "julia/CrossBenchFlux/src/{variant}.jl")
-    return julia_training_program(FluxTraining(training))
+    return julia_training_program(FluxTraining(training.model, training.device), training)
 
 
 def part_program(training: PartTraining) -> str:
@@ -53,7 +56,7 @@ def part_program(training: PartTraining) -> str:
 
     Raises NotImplementedError for a part that it cannot have.
     """
-    return julia_part_program(FluxTraining(training), training)
+    return julia_part_program(FluxTraining(training.model, training.device), training)
 
 
 def initial_arrays(training: Training, weights: Weights) -> dict[str, np.ndarray]:
@@ -61,13 +64,8 @@ def initial_arrays(training: Training, weights: Weights) -> dict[str, np.ndarray
 
     Running statistics start at the values that Flux gives them.
     """
-    found: dict[str, np.ndarray] = {}
-    for named in training.model.all_layers():
-        names = list(trained_parameters(named))
-        if isinstance(named.layer, models.BatchNorm):
-            names.reverse()  # Flux has the bias first
-        found |= parameter_arrays(named, names, weights)
-    return found
+    places = FluxTraining(training.model, training.device).places()
+    return {p.full_name: p.array(weights) for p in places if p.is_trained}
 
 
 class FluxTraining(TrainingDialect):
@@ -75,29 +73,37 @@ class FluxTraining(TrainingDialect):
 
     title = "Flux.jl"
     package = "Flux"
+    layers = JULIA_FOLDER / "CrossBenchFlux" / "src" / "layers.jl"
     data_loader = "Flux.DataLoader"
     onecold = "Flux.onecold"
+    state_of = ("model",)
+    given_gradient = "given_gradient"
 
     def imports(self) -> Imports:
         return Imports(("Flux",), on_gpu=("CUDA", "cuDNN") if self.is_on_gpu else ())
 
-    def targets(self, model: Model, first: int = 0) -> str:
-        return loss_source(model, first).targets
+    def loss_source(self, model: Model, first: int = 0) -> LossSource:
+        return loss_source(model, first)
 
-    def notes(self, text: str) -> list[str]:
-        return [NORM_NOTE] if "eps = sqrt" in text else []
+    def places(self) -> list[Place]:
+        found = []
+        for named in self.model.all_layers():
+            names = list(named.layer.parameters(named.input_shape))
+            if isinstance(named.layer, models.BatchNorm):
+                names[:2] = names[1::-1]  # Flux has the bias first
+            found += [place(named, name) for name in names]
+        return found
 
     def chain(self) -> FluxChain:
-        return FluxChain(self.training)
+        return FluxChain([] if self.is_on_gpu else self.dropouts)
 
     def clip(self, norm: str) -> str:
-        layers = self.training.model.layers
-        is_tied = any(isinstance(layer, models.Unembedding) for layer in layers)
+        is_tied = any(isinstance(layer, models.Unembedding) for layer in self.model.layers)
         return CLIP.format(norm=norm, tied=TIED_SQUARES if is_tied else "")
 
     def epoch(self) -> EpochSource:
-        model = self.training.model
-        gradient = "gradients[1]" if model.optimizer.clip_norm is None else "clip(gradients[1])"
+        clips = self.model.optimizer.clip_norm is not None
+        gradient = "clip(gradients[1])" if clips else "gradients[1]"
         return EpochSource(
             summary="Train on every batch once, and return the loss of each step.",
             function="train_epoch!",
@@ -105,7 +111,7 @@ class FluxTraining(TrainingDialect):
             adjust="Flux.adjust!(state, {rate})",
             step=(
                 "loss, gradients = Flux.withgradient(model) do m",
-                f"    {loss_source(model).function}(m(x), y)",
+                f"    {self.loss.function}(m(x), y)",
                 "end",
                 f"Flux.update!(state, model, {gradient})",
             ),
@@ -115,27 +121,25 @@ class FluxTraining(TrainingDialect):
     def load_weights(self) -> list[str]:
         return [*LOAD_WEIGHTS, *(["model = model |> device"] if self.is_on_gpu else [])]
 
-    def initial_state(self) -> list[str]:
-        optimizer = self.training.model.optimizer
-        lines = [f"state = Flux.setup({optimizer_source(optimizer)}, model)"]
-        if has_no_decay(optimizer):
-            lines += NO_DECAY
-        if self.is_on_gpu and self.training.has_dropout:
-            lines.append("CUDA.seed!(1)  # of the dropout masks")
-        return lines
+    def state(self) -> list[str]:
+        optimizer = self.model.optimizer
+        made = f"state = Flux.setup({optimizer_source(optimizer)}, model)"
+        return [made, *(NO_DECAY if has_no_decay(optimizer) else [])]
+
+    def seeds(self) -> list[str]:
+        if self.is_on_gpu and self.dropouts:
+            return ["CUDA.seed!(1)  # of the dropout masks"]
+        return []
 
     def gradients(self) -> tuple[str, str]:
-        function = loss_source(self.training.model).function
-        gradients = OF_OUTPUTS.strip()
-        if function:
-            gradients = OF_LOSS.format(function=function).strip()
-        return gradients, "compute_gradients(model, x, y)"
+        function = self.loss.function
+        gradients = OF_LOSS.format(function=function) if function else OF_OUTPUTS
+        return gradients.strip(), "compute_gradients(model, x, y)"
 
     def outputs(self) -> tuple[list[str], str]:
         return [], "model(x |> device) |> cpu" if self.is_on_gpu else "model(x)"
 
 
-NORM_NOTE = "Flux's LayerNorm adds the square of its eps to the variance."
 TIED_SQUARES = """
     # the weight of the embedding has two gradients: |a + b|^2 = |a|^2 + |b|^2 + 2 a b
     squares += 2 * dot(gradient.layers[1].weight, gradient.layers[end].weight)
@@ -146,7 +150,8 @@ function clip(gradient)
     squares = sum(array -> sum(abs2, array), Flux.trainables(gradient))
 {tied}    norm = sqrt(squares)
     norm <= {norm} && return gradient
-    return fmap(x -> x isa AbstractArray ? T({norm} / norm) .* x : x, gradient)
+    scaled(x) = x isa AbstractArray ? eltype(x)({norm} / norm) .* x : x
+    return fmap(scaled, gradient)
 end
 '''
 OF_LOSS = """
@@ -174,8 +179,14 @@ NO_DECAY = (
 )
 
 
+@dataclass
 class FluxChain(Chain):
-    """Writes a Chain of Flux's layers."""
+    """Writes a Chain of Flux's layers.
+
+    dropouts: those with a generator of their own, in the order of its seed, as the row seeds it.
+    """
+
+    dropouts: Sequence[str]
 
     no_layers: ClassVar[str] = "identity"
     """Stands for a branch without layers: the gradient of an empty Chain would be nothing."""
@@ -195,21 +206,17 @@ class FluxChain(Chain):
     def layer(self, named: NamedLayer, applied: Sequence[str]) -> list[str | Call]:
         """Return the items of a layer: what holds its parameters, and a function of the output."""
         source = layer_source(named, *applied)
-        self.define(source.definitions)
         items: list[str | Call] = []
         output = source.output
         if source.build:
-            items.append(self._seeded(named, source.build))
+            items.append(
+                self._seeded(named, source.build) if named.name in self.dropouts else source.build
+            )
             output = output.replace("{layer}({x})", "{x}")
         if output != "{x}":
-            items.append(function_source(output))
+            items.append(output.removesuffix("({x})"))
         return items
 
     def _seeded(self, named: NamedLayer, build: Call) -> Call:
-        """Return a dropout with a generator of its own, whose seed is the row's."""
-        if not isinstance(named.layer, models.Dropout) or self.training.device == "gpu":
-            return build
-        layers = self.training.model.all_layers()
-        names = sorted(other.name for other in layers if isinstance(other.layer, models.Dropout))
-        seed = names.index(named.name) + 1
+        seed = self.dropouts.index(named.name) + 1
         return Call(build.function, (f"{build.arguments[0]}; rng = Xoshiro({seed})",))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...in_julia.julia import Package, Packages
 from ...in_julia.workload import JuliaWorkload
+from .program import FluxTraining
 
 PACKAGES = Packages(
     title="Flux.jl",
@@ -19,3 +20,4 @@ PACKAGES = Packages(
 
 class FluxWorkload(JuliaWorkload):
     packages = PACKAGES
+    dialect = FluxTraining

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ...in_julia.adapter import JuliaAdapter
 from ...inputs.names import IDIOMATIC, MALLOC
-from ...workload import MALLOC_VARIANT, Job, ProgramModules, Variant
-from .workload import PACKAGES, LuxWorkload
+from ...workload import MALLOC_VARIANT, ProgramModules, Variant
+from .workload import LuxWorkload
 
 VARIANTS = {
     IDIOMATIC: Variant("a Lux Chain, TrainState and single_train_step! with AutoZygote"),
@@ -18,13 +18,10 @@ class LuxAdapter(ProgramModules, JuliaAdapter):
 
     title = "Lux.jl"
     name = "lux"
-    packages = PACKAGES
+    workload = LuxWorkload
     variants = VARIANTS
     program_suffix = ".jl"
     arrays_suffix = ".bin"
-
-    def build(self, job: Job) -> LuxWorkload:
-        return LuxWorkload(job)
 
 
 ADAPTER = LuxAdapter()

@@ -10,6 +10,7 @@ import numpy as np
 from ... import models
 from ...in_julia.chain import Chain, chain_parts
 from ...in_julia.data import example_arrays
+from ...in_julia.definitions import JULIA_FOLDER
 from ...in_julia.program import (
     EpochSource,
     TrainingDialect,
@@ -18,10 +19,11 @@ from ...in_julia.program import (
 )
 from ...in_julia.source import (
     Imports,
+    LossSource,
+    Place,
     has_no_decay,
     optimizer_source,
-    parameter_arrays,
-    trained_parameters,
+    place,
     written,
 )
 from ...models.model import Model, NamedLayer, Weights
@@ -40,7 +42,7 @@ def training_program(training: Training) -> str:
 
     Raises NotImplementedError for a part that it cannot have.
     """
-    return julia_program(LuxTraining(training))
+    return julia_program(LuxTraining(training.model, training.device), training)
 
 
 def part_program(training: PartTraining) -> str:
@@ -48,7 +50,7 @@ def part_program(training: PartTraining) -> str:
 
     Raises NotImplementedError for a part that it cannot have.
     """
-    return julia_part_program(LuxTraining(training), training)
+    return julia_part_program(LuxTraining(training.model, training.device), training)
 
 
 def initial_arrays(training: Training, weights: Weights) -> dict[str, np.ndarray]:
@@ -56,16 +58,10 @@ def initial_arrays(training: Training, weights: Weights) -> dict[str, np.ndarray
 
     Running statistics start at the values that Lux gives them.
     """
-    found: dict[str, np.ndarray] = {}
-    for named in training.model.all_layers():
-        names = list(trained_parameters(named))
-        if isinstance(named.layer, models.LayerNorm):
-            names.reverse()  # Lux has the bias first
-        for name, array in parameter_arrays(named, names, weights).items():
-            found[name] = array
-            if isinstance(named.layer, RECURRENT) and array.ndim == 1:
-                found[f"{name} of the last output"] = np.zeros_like(array)
-    return found
+    places = LuxTraining(training.model, training.device).places()
+    return {
+        p.full_name or f"zeros {n}": p.array(weights) for n, p in enumerate(places) if p.is_trained
+    }
 
 
 class LuxTraining(TrainingDialect):
@@ -73,23 +69,35 @@ class LuxTraining(TrainingDialect):
 
     title = "Lux.jl"
     package = "Lux"
+    layers = JULIA_FOLDER / "CrossBenchLux" / "src" / "layers.jl"
     data_loader = "DataLoader"
     onecold = "onecold"
+    state_of = ("model", "ps", "st")
+    given_gradient = "given_gradient_objective"
 
     def imports(self) -> Imports:
         on_gpu = ("LuxCUDA",) if self.is_on_gpu else ()
-        is_given = isinstance(self.training.model.loss, models.GivenGradient)  # it has no state
-        rules = () if is_given else ("Optimisers",)
+        rules = ("Optimisers",) if self.loss.function else ()  # gradients alone need none
         return Imports(("Lux", *rules, "Zygote"), MODULES, on_gpu)
 
-    def targets(self, model: Model, first: int = 0) -> str:
-        return loss_source(model, first).targets
+    def loss_source(self, model: Model, first: int = 0) -> LossSource:
+        return loss_source(model, first)
 
-    def loss(self) -> str:
-        return loss_source(self.training.model).definition
+    def places(self) -> list[Place]:
+        trained: list[Place] = []
+        statistics: list[Place] = []
+        for named in self.model.all_layers():
+            names = list(named.layer.parameters(named.input_shape))
+            if isinstance(named.layer, models.LayerNorm):
+                names.reverse()  # Lux has the bias first
+            for found in (place(named, name) for name in names):
+                (trained if found.is_trained else statistics).append(found)
+                if isinstance(named.layer, RECURRENT) and len(found.shape) == 1:
+                    trained.append(Place("", found.shape))  # a cell's second bias
+        return trained + statistics
 
     def chain(self) -> LuxChain:
-        return LuxChain(self.training)
+        return LuxChain()
 
     def clip(self, norm: str) -> str:
         arrays = FIRST_BIASES if self.is_recurrent else "    arrays = trainables(gradients)"
@@ -97,11 +105,11 @@ class LuxTraining(TrainingDialect):
 
     @property
     def is_recurrent(self) -> bool:
-        layers = self.training.model.all_layers()
+        layers = self.model.all_layers()
         return any(isinstance(named.layer, RECURRENT) for named in layers)
 
     def epoch(self) -> EpochSource:
-        clips = self.training.model.optimizer.clip_norm is not None
+        clips = self.model.optimizer.clip_norm is not None
         return EpochSource(
             summary="Train on every batch once, and return the loss of each step and the state.",
             function="train_epoch",
@@ -116,11 +124,10 @@ class LuxTraining(TrainingDialect):
         lines += ["ps, st = (ps, st) |> device"] if self.is_on_gpu else []
         return lines + self._seeds()
 
-    def initial_state(self) -> list[str]:
-        optimizer = self.training.model.optimizer
-        lines = []
-        given = ("model", "ps", "st", optimizer_source(optimizer))
-        lines.append(written("state = ", Call("Training.TrainState", given)))
+    def state(self) -> list[str]:
+        optimizer = self.model.optimizer
+        made = Call("Training.TrainState", (*self.state_of, optimizer_source(optimizer)))
+        lines = [written("state = ", made)]
         if has_no_decay(optimizer):
             lines += NO_DECAY
         if self.is_recurrent:
@@ -129,14 +136,11 @@ class LuxTraining(TrainingDialect):
 
     def _seeds(self) -> list[str]:
         """Return the statements that seed the dropout masks, with the row's seeds."""
-        if not self.training.has_dropout:
+        if not self.dropouts:
             return []
-        paths = {
-            named.name: path
-            for named, path in layer_paths(list(self.training.model.named_layers()))
-            if isinstance(named.layer, models.Dropout)
-        }
-        seeds = enumerate((paths[name] for name in sorted(paths)), start=1)
+        layers = layer_paths(list(self.model.named_layers()))
+        paths = {named.name: path for named, path in layers}
+        seeds = enumerate((paths[name] for name in self.dropouts), start=1)
         first, *others = (f"Random.seed!(st.{path}.rng, {seed})" for seed, path in seeds)
         own = list(RNGS_ON_GPU) if self.is_on_gpu else []
         return [*own, f"{first}  # of the dropout masks", *others]
@@ -145,7 +149,7 @@ class LuxTraining(TrainingDialect):
         return list(SETUP)
 
     def gradients(self) -> tuple[str, str]:
-        if loss_source(self.training.model).function:
+        if self.loss.function:
             return OF_LOSS.strip(), "compute_gradients(state, x, y)"
         return OF_OUTPUTS.strip(), "compute_gradients(model, ps, st, x, y)"
 
@@ -173,7 +177,8 @@ function clip(gradients)
 {arrays}
     norm = sqrt(sum(array -> sum(abs2, array), arrays))
     norm <= {norm} && return gradients
-    return Lux.Functors.fmap(x -> x isa AbstractArray ? T({norm} / norm) .* x : x, gradients)
+    scaled(x) = x isa AbstractArray ? eltype(x)({norm} / norm) .* x : x
+    return Lux.Functors.fmap(scaled, gradients)
 end
 '''
 FIRST_BIASES = """
@@ -200,8 +205,10 @@ NO_DECAY = (
     "end",
 )
 FREEZE = (
-    "for (path, _) in trainables(ps; path = true)  # a cell's second bias stays zero",
-    "    last(path) == :bias_hh && Optimisers.freeze!(getkeypath(state.optimizer_state, path))",
+    "for (path, bias) in trainables(ps; path = true)",
+    "    last(path) == :bias_hh || continue  # a cell's second bias stays zero",
+    "    fill!(bias, 0)",
+    "    Optimisers.freeze!(getkeypath(state.optimizer_state, path))",
     "end",
 )
 RNGS_ON_GPU = (
@@ -212,6 +219,12 @@ RNGS_ON_GPU = (
 )
 
 
+MAX_FLAT_LAYERS, PART = 12, 4
+"""How many layers a Chain holds at most, and how many each of the Chains in a longer one: Julia
+compiles a Chain as a whole, in a time that grows much faster than its length, and equal parts once.
+The first step of resnet63 took 79 s in parts of 4, 130 s in parts of 8, more than 270 s flat."""
+
+
 class LuxChain(Chain):
     """Writes a Chain of Lux's layers."""
 
@@ -220,37 +233,25 @@ class LuxChain(Chain):
     def statements(self, layers: Sequence[NamedLayer]) -> list[str]:
         """Return the statements that make the `model`."""
         if not isinstance(layers[-1].layer, models.Unembedding):
-            return [written("model = ", Call("Chain", tuple(self.items(layers))))]
+            return [written("model = ", self.chain(layers))]
         first, *between, _ = layers
-        self.define([TIED_MODEL])
-        body = Call("Chain", tuple(self.items(between))) if between else self.no_layers
+        body = self.chain(between) if between else self.no_layers
         return [written("model = ", Call("TiedModel", (*self.items([first]), body)))]
 
+    def chain(self, layers: Sequence[NamedLayer]) -> Call:
+        items = self.items(layers)
+        if len(items) > MAX_FLAT_LAYERS:
+            parts = (tuple(items[start:][:PART]) for start in range(0, len(items), PART))
+            items = [Call("Chain", part) for part in parts]
+        return Call("Chain", tuple(items))
+
     def repeated(self, blocks: str) -> str:
-        return f"Chain({blocks}...)"  # a long Chain compiles for many minutes
+        return f"Chain({blocks}...)"
 
     def layer(self, named: NamedLayer, applied: Sequence[str]) -> list[str | Call]:
         """Return the item of a layer: the layer, or the function that a Chain makes one of."""
-        source = layer_source(named, *applied)
-        self.define(source.definitions)
-        made = source.call
+        made = layer_source(named, *applied).call
         return [made.arguments[0] if made.function == WRAPPED else made]
-
-
-TIED_MODEL = '''
-"""Begin with an embedding, and end with a multiplication by its weight."""
-struct TiedModel{E,B} <: AbstractLuxContainerLayer{(:embedding, :body)}
-    embedding::E
-    body::B
-end
-function (model::TiedModel)(x, ps, st)
-    embedded, st_embedding = model.embedding(x, ps.embedding, st.embedding)
-    y, st_body = model.body(embedded, ps.body, st.body)
-    outputs = ps.embedding.weight' * reshape(y, size(y, 1), :)
-    states = (embedding = st_embedding, body = st_body)
-    return reshape(outputs, :, size(y)[2:end]...), states
-end
-'''
 
 
 def layer_paths(layers: Sequence[NamedLayer]) -> Iterator[tuple[NamedLayer, str]]:
@@ -263,8 +264,11 @@ def layer_paths(layers: Sequence[NamedLayer]) -> Iterator[tuple[NamedLayer, str]
 
 
 def _chain_paths(layers: Sequence[NamedLayer], start: str) -> Iterator[tuple[NamedLayer, str]]:
-    for place, part in enumerate(chain_parts(layers), start=1):
-        made, path = part.made, f"{start}layer_{place}"
+    parts = list(chain_parts(layers))
+    for index, part in enumerate(parts):
+        made, path = part.made, f"{start}layer_{index + 1}"
+        if len(parts) > MAX_FLAT_LAYERS:
+            path = f"{start}layer_{index // PART + 1}.layer_{index % PART + 1}"
         if not isinstance(made, Block):
             yield from _inner_paths(made, path)
             continue

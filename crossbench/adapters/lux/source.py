@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from ... import models
 from ...in_julia.source import (
-    TO_SEQUENCE,
     LossSource,
     activation_source,
     boolean,
     call,
     class_range,
     code,
+    number,
 )
 from ...models.model import Model, NamedLayer
 from ...source.layers import LayerSource
@@ -18,7 +18,7 @@ from ...source.statements import Call, one_or_both, unless, unsupported
 
 MODULES = {
     "MLUtils": ("DataLoader",),
-    "NNlib": ("gelu_erf", "gelu_tanh"),
+    "NNlib": ("gelu_erf", "gelu_tanh", "leakyrelu"),
     "OneHotArrays": ("onecold", "onehotbatch"),
 }
 """Packages that programs take single names from."""
@@ -41,28 +41,33 @@ def layer_source(named: NamedLayer, *activation: str) -> LayerSource:
         case models.MaxPool(window, stride):
             stride_option = None if stride == window else one_or_both(stride[::-1])
             return LayerSource(call("MaxPool", window[::-1], stride=stride_option))
+        case models.AveragePool(window, stride, padding):
+            options = {
+                "stride": None if stride == window else one_or_both(stride[::-1]),
+                "pad": unless(0, one_or_both(padding[::-1])),
+            }
+            return LayerSource(call("MeanPool", window[::-1], **options))
+        case models.LeakyReLU(slope):
+            return _function(f"elementwise(leakyrelu, {number(slope)})")
         case models.ReLU() | models.GELU():
-            return _function(f"x -> {activation_source(named.layer)}.(x)")
+            return _function(f"elementwise({activation_source(named.layer)})")
         case models.Flatten():
             return LayerSource(call("FlattenLayer"))
         case models.ToSequence():
-            return _function("to_sequence", TO_SEQUENCE)
+            return _function("to_sequence")
         case models.Dense(width, bias):
             bias_option = unless("true", boolean(bias))
             build = call("Dense", f"{features} => {width}", *activation, use_bias=bias_option)
             return LayerSource(build)
         case models.BatchNorm(epsilon, momentum):
             # Lux's momentum is the weight of the new value, the description's of the old one
-            momentum_option = unless("0.1", code(1 - momentum))
-            norms = {"epsilon": epsilon, "momentum": momentum_option}
+            norms = {"epsilon": epsilon, "momentum": 1 - momentum}
             build = call("BatchNorm", shape[0], *activation, **norms)
             return LayerSource(build)
         case models.LayerNorm(epsilon, bias):
-            if bias:
-                build = call("LayerNorm", f"({features}, 1)", dims=1, epsilon=epsilon)
-                return LayerSource(build)
-            build = call("layer_norm", features, epsilon=epsilon)
-            return LayerSource(build, definitions=(LAYER_NORM,))
+            if not bias:
+                return LayerSource(call("layer_norm", features, epsilon=epsilon))
+            return LayerSource(call("LayerNorm", f"({features}, 1)", dims=1, epsilon=epsilon))
         case models.RMSNorm(epsilon):
             return LayerSource(call("RMSNorm", features, epsilon=epsilon))
         case models.Dropout(rate):
@@ -70,20 +75,18 @@ def layer_source(named: NamedLayer, *activation: str) -> LayerSource:
         case models.GlobalAveragePool() if len(shape) == 3:
             return LayerSource(call("Chain", call("GlobalMeanPool"), call("FlattenLayer")))
         case models.GlobalAveragePool():
-            return _function("x -> dropdims(mean(x; dims = 2); dims = 2)")
+            return _function("sequence_mean")
         case models.Embedding(vocabulary, width):
             build = call("Embedding", f"{vocabulary} => {width}")
             return LayerSource(build)
         case models.OneHot(vocabulary):
-            return _function(f"x -> T.(onehotbatch(x, 1:{vocabulary}))")
+            return _function(f"onehot(T, 1:{vocabulary})")
         case models.PositionEmbedding():
-            build = call("position_embedding", features, shape[0])
-            return LayerSource(build, definitions=(POSITION_EMBEDDING,))
+            return LayerSource(call("position_embedding", features, shape[0]))
         case models.ClassToken():
-            build = call("class_token", features)
-            return LayerSource(build, definitions=(CLASS_TOKEN,))
+            return LayerSource(call("class_token", features))
         case models.FirstOfSequence():
-            return _function("x -> x[:, 1, :]")
+            return _function("first_of_sequence")
         case models.MultiHeadAttention(heads, causal, bias):
             attention = call(
                 "MultiHeadAttention",
@@ -104,9 +107,9 @@ def layer_source(named: NamedLayer, *activation: str) -> LayerSource:
     raise unsupported("layer", named.layer, "Lux.jl")
 
 
-def _function(source: str, *definitions: str) -> LayerSource:
+def _function(source: str) -> LayerSource:
     """Return how a function without parameters is written as a layer."""
-    return LayerSource(Call(WRAPPED, (source,)), definitions=definitions)
+    return LayerSource(Call(WRAPPED, (source,)))
 
 
 WRAPPED = "WrappedFunction"
@@ -129,29 +132,4 @@ def loss_source(model: Model, first: int = 0) -> LossSource:
             return LossSource("", "labels")
         case other:
             raise unsupported("loss", other, "Lux.jl")
-    return LossSource("lossfn", targets, f"const lossfn = {made}")
-
-
-LAYER_NORM = '''
-"""Make a LayerNorm without a bias."""
-layer_norm(features; epsilon) = Chain(
-    LayerNorm((features, 1); dims = 1, epsilon, affine = false),
-    Scale(features; use_bias = false),
-)
-'''
-POSITION_EMBEDDING = '''
-"""Add a weight for each place of a sequence."""
-function position_embedding(features, places)
-    return @compact(; weight = zeros32(features, places)) do x
-        @return x .+ weight
-    end
-end
-'''
-CLASS_TOKEN = '''
-"""Put the same weight before each sequence."""
-function class_token(features)
-    return @compact(; weight = zeros32(features)) do x
-        @return hcat(repeat(weight, 1, 1, size(x, 3)), x)
-    end
-end
-'''
+    return LossSource("lossfn", targets, made)

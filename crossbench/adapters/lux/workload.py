@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...in_julia.julia import Package, Packages
 from ...in_julia.workload import JuliaWorkload
+from .program import LuxTraining
 
 PACKAGES = Packages(
     title="Lux.jl",
@@ -24,3 +25,4 @@ PACKAGES = Packages(
 
 class LuxWorkload(JuliaWorkload):
     packages = PACKAGES
+    dialect = LuxTraining

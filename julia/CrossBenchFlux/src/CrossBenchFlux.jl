@@ -1,16 +1,16 @@
 """
-Build a model from a description without a framework, as an ordinary Flux `Chain`, and train
-it with an ordinary Flux loop. What is not Flux's own is in CrossBenchJulia.
+Train an ordinary Flux `Chain`, which the statements of a program make, with an ordinary Flux loop.
+What is not Flux's own is in CrossBenchJulia.
 """
 module CrossBenchFlux
 
 using Base.Cartesian: @nexprs, @ntuple
 using CrossBenchJulia
 using Flux
-using Flux: Optimisers, Zygote, fmap, ignore_derivatives
-using LinearAlgebra: BLAS, mul!
+using Flux: Optimisers, Zygote, fmap
+using LinearAlgebra: BLAS, dot, mul!
 using MLDataDevices: CPUDevice
-using NNlib: NNlib, gelu_erf, gelu_tanh, make_causal_mask, sigmoid_fast, tanh_fast
+using NNlib: NNlib, gelu_erf, gelu_tanh, leakyrelu, make_causal_mask, sigmoid_fast, tanh_fast
 using PrecompileTools: @compile_workload, @setup_workload
 using Random: Xoshiro, seed!
 using Statistics: mean
@@ -23,18 +23,16 @@ import CrossBenchJulia:
     differentiate,
     dropout_rng,
     gradient_arrays,
-    is_trained,
     isolated,
     optimizer_state,
     package_versions,
     parameter,
     predictor,
     reset_state!,
-    set_up_optimizer!,
     step!,
     train!
 
-include("model.jl")
+include("layers.jl")
 include("training.jl")
 include("tuned.jl")
 include("tuned_layers.jl")

@@ -9,67 +9,29 @@ const FluxWorkload = Workload{Framework}
 build_workload(json, device_name, precision) =
     Workload(Framework(), json, device_name, precision)
 
-function build(::Framework, description, T, device)
-    layers = description["layers"]
-    model = build_chain(layers, T)
-    model = with_dropout_rngs(device, device(T == Float64 ? f64(model) : f32(model)))
-    placed = layer_paths(layers)
-    parameters, types = parameter_paths(placed, inner_paths)
-    return (;
-        model,
-        parameters,
-        types,
-        tied = tied_paths(layers),
-        dropouts = dropout_paths(placed),
-        loss = loss_function(description["loss"]),
-        targets = smoothed_targets(
-            description["loss"],
-            description["output_shape"][end],
-            T,
-        ),
-    )
+function build(::Framework, model, T, device)
+    model = device(T == Float64 ? exact(f64(model)) : f32(model))
+    return (; model, trained = (model,), arrays = array_places(model), dropouts = dropout_paths(model))
 end
 
-function smoothed_targets(loss, outputs, T)
-    targets = targets_function(loss, outputs, T)
-    smoothing = T(get(loss, "label_smoothing", 0))
-    smoothing == 0 && return targets
-    return labels -> Flux.label_smoothing(T.(targets(labels)), smoothing)
-end
+"""Return a model of Float64, whose numbers of Float32, such as a default of 0.1f0, are exact."""
+exact(model) = fmap(x -> x isa Float32 ? parse(Float64, string(x)) : x, model)
 
 """
-    with_dropout_rngs(device, model) -> model
+    dropout_paths(model) -> [path, ...]
 
-Return the moved model with a random number generator in each dropout that can draw on the
-device. On a GPU that is the device's default one, which Flux's own default became when the
-model was moved; on the CPU each dropout gets its own, which a copy of the model does not
-share.
+Return the paths of the dropouts, without those in an attention, which drop nothing.
 """
-with_dropout_rngs(device, model) = model
-function with_dropout_rngs(::CPUDevice, model)
-    return fmap(model; exclude = node -> node isa Dropout) do node
-        node isa Dropout ? Dropout(node.p, node.dims, node.active, Xoshiro(0)) : node
-    end
-end
+dropout_paths(node, path = ()) = reduce(
+    vcat,
+    (dropout_paths(child, (path..., key)) for (key, child) in pairs(Flux.Functors.children(node)));
+    init = Tuple[],
+)
+dropout_paths(::Dropout, path) = Tuple[path]
+dropout_paths(::Union{MultiHeadAttention,AbstractArray{<:Number}}, path) = Tuple[]
 
 parameter(workload::FluxWorkload, name) =
-    lookup(workload.model, workload.parameters[name])
-
-function is_trained(workload::FluxWorkload, name)
-    path = workload.parameters[name]
-    return haskey(Flux.trainable(owner(workload.model, path)), last(path))
-end
-
-"""Return the layer, or the recurrent cell, that a parameter is a field of."""
-owner(model, path) = lookup(model, Base.front(path))
-
-function set_up_optimizer!(workload::FluxWorkload)
-    workload.state = Flux.setup(workload.rule, workload.model)
-    for name in workload.not_decaying
-        Flux.adjust!(lookup(workload.state, workload.parameters[name]); lambda = 0.0)
-    end
-    return nothing
-end
+    lookup(workload.model, first(workload.places[name].paths))
 
 optimizer_state(workload::FluxWorkload) = workload.state
 
@@ -79,7 +41,8 @@ adjust_rate!(workload::FluxWorkload, rate) = (Flux.adjust!(workload.state, rate)
 
 function train!(workload::FluxWorkload, batch)
     value, gradient = differentiate(workload, batch)
-    Flux.update!(workload.state, workload.model, clip(workload, gradient))
+    isnothing(workload.clip) || (gradient = workload.clip(gradient))
+    Flux.update!(workload.state, workload.model, gradient)
     return value
 end
 

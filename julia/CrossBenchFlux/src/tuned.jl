@@ -63,16 +63,15 @@ for name in (:isolated, :package_versions, :predictor, :optimizer_state)
 end
 dropout_rng(tuned::TunedWorkload, path) = dropout_rng(tuned.workload, path)
 parameter(tuned::TunedWorkload, name) = parameter(tuned.workload, name)
-is_trained(tuned::TunedWorkload, name) = is_trained(tuned.workload, name)
 
 function step!(tuned::TunedWorkload, batch::Batch)
     tuned.is_idiomatic && return step!(tuned.workload, batch)
     ensure_pieces!(tuned, batch)
-    isnothing(tuned.schedule) || Flux.adjust!(tuned.state, tuned.schedule(tuned.steps))
+    isnothing(tuned.rate) || Flux.adjust!(tuned.state, tuned.rate(tuned.steps))
     tuned.steps += 1
     loss, gradients = differentiate_pieces(tuned, tuned.pieces, batch)
     for (name, parts) in gradients
-        path = tuned.parameters[name]
+        path = only(tuned.places[name].paths)
         update_parameter!(lookup(tuned.state, path), lookup(tuned.model, path), parts)
     end
     return loss
@@ -91,9 +90,9 @@ those with attention, whose products NNlib spreads over the threads: on two core
 """
 stays_idiomatic(workload) =
     !(workload.device isa CPUDevice) ||
-    !isnothing(workload.clip_norm) ||
-    !isempty(workload.tied) ||
-    any(layer -> layer isa SelfAttention, Flux.modules(workload.model))
+    !isnothing(workload.clip) ||
+    any(place -> length(place.paths) > 1, Base.values(workload.places)) ||
+    any(layer -> layer isa MultiHeadAttention, Flux.modules(workload.model))
 
 function reset_state!(tuned::TunedWorkload)
     reset_state!(tuned.workload)
@@ -205,11 +204,12 @@ function differentiate_piece!(gradients, tuned, model, batch, range)
     model = look_up_first(with_masks(model, tuned.dropouts, masks), x)
     share = length(range) / examples(batch)
     value, gradient = differentiate_share(model, tuned.loss, x, y, share)
-    for (name, path) in tuned.parameters
-        is_trained(tuned, name) || continue
+    for (name, place) in tuned.places
+        place.is_trained || continue
+        path = only(place.paths)
         found = lookup(gradient, path)
         isnothing(found) && continue
-        add_part!(get!(() -> [], gradients, name), as_part(owner(model, path), found))
+        add_part!(get!(() -> [], gradients, name), as_part(lookup(model, Base.front(path)), found))
     end
     return value
 end

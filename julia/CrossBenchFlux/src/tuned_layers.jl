@@ -38,10 +38,21 @@ faster(layer::Dense, is_lowest) =
     is_lowest ? LowestDense(layer.weight, layer.bias, layer.σ) : layer
 faster(layer::Conv, is_lowest) =
     layer.stride == (1, 1) ?
-    FastConv(layer.weight, layer.bias, layer.σ, layer.pad, Val(is_lowest), nothing) : layer
+    FastConv(
+        layer.weight,
+        layer.bias,
+        layer.σ,
+        each_axis(layer.pad),
+        Val(is_lowest),
+        nothing,
+    ) : layer
 faster(layer::MaxPool, _) = FastMaxPool(layer.k, layer.stride)
 faster(layer::LSTM, _) = FastLSTM(layer.cell)
 faster(layer::GRU, _) = FastGRU(layer.cell)
+
+# Flux has the pad of both ends of each axis, where it was given as one number.
+each_axis(pad::NTuple{2}) = pad
+each_axis(pad::NTuple{4}) = (pad[1], pad[3])
 
 """Compute a `Dense` without the gradient of its input."""
 struct LowestDense{W,B,F}

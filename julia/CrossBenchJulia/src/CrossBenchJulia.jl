@@ -1,6 +1,6 @@
 """
-Hold what the frameworks in Julia share: descriptions, canonical weights, batches, epochs,
-devices and the peak. Each framework is a package of its own, which builds its model and takes
+Hold what the frameworks in Julia share: canonical weights, batches, epochs, devices and the
+peak. Each framework is a package of its own, which builds its model and takes
 its steps. Python calls that package through juliacall; nothing here knows Python.
 
 Arrays are shared with Python, not copied: what is C-ordered (N, C, H, W) there is
@@ -9,16 +9,14 @@ Arrays are shared with Python, not copied: what is C-ordered (N, C, H, W) there 
 module CrossBenchJulia
 
 using ChainRulesCore: ChainRulesCore, NoTangent, ignore_derivatives
-using Functors: fmap
+using Functors: children
 using JSON: JSON
 using LinearAlgebra: BLAS, mul!
 using MLDataDevices: CPUDevice, cpu_device
-using NNlib: NNlib, gelu_erf, gelu_tanh, relu
-using OneHotArrays: onehotbatch
-using Optimisers: AdaDelta, Adam, AdamW, Descent, Momentum, OptimiserChain, Optimisers, RMSProp
-using Random: seed!
+using NNlib: NNlib
+using Optimisers: Optimisers
+using Random: AbstractRNG, seed!
 using SpecialFunctions: SpecialFunctions  # loads NNlib's gelu_erf
-using Statistics: mean
 
 # What Python calls in the package of each framework.
 export add_batch!,
@@ -52,30 +50,15 @@ export add_batch!,
 
 # What the packages build their models and their workloads with.
 export Batch,
-    CATALOGUE,
-    OneHot,
     Workload,
-    activation_of,
     apply_mask,
-    clip,
-    dropout_paths,
-    first_of_sequence,
-    fuse_activations,
+    array_places,
     given_gradient,
-    layer_type,
     lookup,
-    parameter_paths,
-    sequence_mean,
-    swap_axes,
-    targets_function,
     to_array,
-    to_sequence,
-    train_catalogue,
-    unembed,
-    width_height
+    train_catalogue
 
 include("device.jl")
-include("description.jl")
 include("optimizers.jl")
 include("workload.jl")
 include("weights.jl")

@@ -4,48 +4,47 @@
 # proof of sameness trains in float64 too: that is compiled for the LeNet alone, because all of it
 # would make the package larger and load more slowly.
 
-"""File with the descriptions of the catalogue's models, which crossbench writes."""
-const CATALOGUE = joinpath(@__DIR__, "models.json")
-
 """Parameters of the largest model that is precompiled: GPT-2 would take gigabytes."""
 const MAX_PRECOMPILED = 100_000_000
 
-"""Return labels of two examples: targets, a class at each place of a sequence, or classes."""
-function example_labels(model, T)
-    isnothing(model["classes"]) && return rand(T, model["output_shape"]..., 2)
-    return zeros(Int, reverse(model["output_shape"][1:(end-1)])..., 2)
+"""Return two examples of a described model, with token ids and classes of 0."""
+function first_examples(described, T)
+    inputs, outputs = described["input_shape"], described["output_shape"]
+    x = described["takes_tokens"] ? zeros(Int32, inputs..., 2) : rand(T, reverse(inputs)..., 2)
+    described["has_classes"] || return x, rand(T, reverse(outputs)..., 2)
+    return x, zeros(Int, reverse(outputs[1:(end-1)])..., 2)
 end
 
 """
-    train_catalogue(build)
+    train_catalogue(build, file)
 
-Train and predict with each model of the catalogue, on two examples. `build` takes a
-description and a precision, and returns the workloads: the idiomatic one first.
+Train and predict with each model that the file describes, on two examples. `build` takes what a
+`Workload` is built of and a precision, and returns the workloads: the idiomatic one first.
 """
-function train_catalogue(build)
-    for model in JSON.parsefile(CATALOGUE), precision in ("float32", "float64")
-        model["parameters"] > MAX_PRECOMPILED && continue
-        precision == "float64" && model["name"] != "lenet" && continue
-        shape, T = model["input_shape"], ELTYPES[precision]
-        takes_tokens = model["layers"][1]["type"] in ("Embedding", "OneHot")
-        inputs = takes_tokens ? ones(Int32, shape..., 2) : rand(T, reverse(shape)..., 2)
-        labels = example_labels(model, T)
-        workloads = build(JSON.json(model), precision)
-        for workload in workloads
-            for (name, array) in weights(workload)
-                load_weight!(workload, name, array)
-            end
-            reset_state!(workload)
-            clear_batches!(workload)
-            add_batch!(workload, inputs, labels)
-            train_epoch!(workload)
-            predict_epoch!(workload)
-            predict_batch(workload, predictor(workload), 1)
+function train_catalogue(build, file)
+    for described in JSON.parsefile(file), precision in ("float32", "float64")
+        described["parameters"] > MAX_PRECOMPILED && continue
+        precision == "float64" && described["name"] != "lenet" && continue
+        x, y = first_examples(described, ELTYPES[precision])
+        for (place, workload) in enumerate(build(JSON.json(described["row"]), precision))
+            train_once(workload, x, y)
+            place == 1 || continue
+            loss_and_gradients(workload, x, y)
+            predict(workload, x)
+            details(workload)
         end
-        idiomatic = first(workloads)
-        loss_and_gradients(idiomatic, inputs, labels)
-        predict(idiomatic, inputs)
-        details(idiomatic)
-        wrap(precision, UInt(pointer(inputs)), size(inputs))
+        wrap(precision, UInt(pointer(x)), size(x))
     end
+end
+
+function train_once(workload, x, y)
+    for (name, array) in weights(workload)
+        load_weight!(workload, name, array)
+    end
+    reset_state!(workload)
+    clear_batches!(workload)
+    add_batch!(workload, x, y)
+    train_epoch!(workload)
+    predict_epoch!(workload)
+    predict_batch(workload, predictor(workload), 1)
 end

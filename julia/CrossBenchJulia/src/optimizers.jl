@@ -1,20 +1,4 @@
-# From the description of an optimizer to a rule of Optimisers.jl and a schedule.
-
-"""Return the rule of Optimisers.jl for the described optimizer."""
-rule(optimizer) = rule(Val(Symbol(optimizer["type"])), optimizer)
-rule(::Val{type}, _) where {type} =
-    error("the adapter does not support the optimizer $type")
-function rule(::Val{:SGD}, o)
-    o["momentum"] == 0 && return Descent(o["learning_rate"])
-    return Momentum(o["learning_rate"], o["momentum"])
-end
-rule(::Val{:Adam}, o) = Adam(o["learning_rate"], (o["beta1"], o["beta2"]), o["epsilon"])
-rule(::Val{:AdamW}, o) =
-    AdamW(o["learning_rate"], (o["beta1"], o["beta2"]), o["weight_decay"], o["epsilon"])
-rule(::Val{:RMSprop}, o) = RMSProp(o["learning_rate"], o["rho"], o["epsilon"])
-# AdaDelta has no learning rate of its own.
-rule(::Val{:Adadelta}, o) =
-    OptimiserChain(AdaDelta(o["rho"], o["epsilon"]), Descent(o["learning_rate"]))
+# The state of an optimizer, as Optimisers.jl has it.
 
 """
     restart!(state)
@@ -45,28 +29,3 @@ end
 restarted(array::AbstractArray, _) = fill!(array, 0)
 restarted(old::Tuple, new::Tuple) = map(restarted, old, new)
 restarted(_, new) = new
-
-"""Return the learning rate as a function of the step (from 0), or `nothing` if constant."""
-function schedule(optimizer)
-    described = optimizer["schedule"]
-    isnothing(described) && return nothing
-    factor = schedule_factor(Val(Symbol(described["type"])), described)
-    return t -> optimizer["learning_rate"] * factor(t)
-end
-
-schedule_factor(::Val{type}, _) where {type} =
-    error("the adapter does not support the schedule $type")
-schedule_factor(::Val{:InverseTimeDecay}, s) = t -> 1 / (1 + s["decay"] * t)
-function schedule_factor(::Val{:WarmupCosine}, s)
-    warmup, steps, minimum = s["warmup"], s["steps"], s["minimum"]
-    return function (t)
-        t < warmup && return (t + 1) / (warmup + 1)
-        part = min(1, (t - warmup) / (steps - warmup))
-        return minimum + (1 - minimum) * (1 + cospi(part)) / 2
-    end
-end
-
-"""Return whether an array of the model has no weight decay."""
-function decays_not(optimizer, array)
-    return optimizer["type"] == "AdamW" && optimizer["matrices_only"] && ndims(array) < 2
-end

@@ -22,3 +22,8 @@ predict(workload, inputs) =
 
 """Return what a dropout of `rate` makes of `x` where it keeps the values of `mask`."""
 apply_mask(x, mask, rate) = x .* ignore_derivatives(() -> mask ./ eltype(x)(1 - rate))
+
+"""Return 0, whose gradient of the outputs is the targets."""
+given_gradient(outputs, targets) = zero(eltype(outputs))
+ChainRulesCore.rrule(::typeof(given_gradient), outputs, targets) =
+    zero(eltype(outputs)), _ -> (NoTangent(), targets, NoTangent())

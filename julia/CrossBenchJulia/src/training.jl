@@ -62,6 +62,10 @@ function add_batch!(workload, inputs, labels, masks = nothing)
     return nothing
 end
 
+# Token ids count from 0 in Python, from 1 in Julia.
+from_one(x) = x
+from_one(ids::AbstractArray{<:Integer}) = ids .+ one(eltype(ids))
+
 """Remove all batches from the epoch."""
 clear_batches!(workload) = (empty!(workload.batches); nothing)
 
@@ -87,8 +91,7 @@ step!(workload, inputs, labels, masks = nothing) =
     step!(workload, make_batch(workload, inputs, labels, masks))
 
 function step!(workload, batch::Batch)
-    isnothing(workload.schedule) ||
-        adjust_rate!(workload, workload.schedule(workload.steps))
+    isnothing(workload.rate) || adjust_rate!(workload, workload.rate(workload.steps))
     workload.steps += 1
     return Float64(train!(workload, batch))
 end
@@ -142,26 +145,6 @@ the workload's `predictor`, made once for many batches.
 """
 predict_batch(workload, predict, step) =
     Array(cpu_device()(predict(workload.batches[step].inputs)))
-
-"""
-    clip(workload, gradient) -> gradient
-
-Scale the gradient down where the norm of all its arrays is over `workload.clip_norm`. The rule
-`ClipNorm` of Optimisers.jl has a norm for each array. The gradient of a parameter with several
-places is the sum of its parts.
-"""
-function clip(workload, gradient)
-    isnothing(workload.clip_norm) && return gradient
-    arrays = [
-        gradient_array(workload, gradient, name) for
-        name in keys(workload.parameters) if is_trained(workload, name)
-    ]
-    norm = sqrt(sum(array -> sum(abs2, array), arrays))
-    norm <= workload.clip_norm && return gradient
-    factor = workload.clip_norm / norm
-    scaled(part) = part isa AbstractArray ? eltype(part)(factor) .* part : part
-    return fmap(scaled, gradient; cache = nothing)
-end
 
 """Read the counters before the first step of an epoch."""
 begin_epoch!(workload) = (workload.counters_before = counters(); nothing)

@@ -2,19 +2,22 @@
 # arrives as (W, H, I, O), a dense weight (out, in) as (in, out).
 
 """
-    swap_axes(type, array) -> array
+    swap_axes(change, array) -> array
 
-Convert a canonical parameter of a layer to the form that the frameworks in Julia have it in,
-or back: it is its own inverse.
+Convert a canonical parameter to the form that the frameworks in Julia have it in, or back: it is
+its own inverse.
 """
-swap_axes(::Val, array) = array
-# They convolve, the others cross-correlate: the kernel is flipped along both its axes.
-swap_axes(::Val{:Conv}, weight::AbstractArray{<:Any,4}) = reverse(weight; dims = (1, 2))
-const MULTIPLYING = Union{Val{:Dense},Val{:MultiHeadAttention},Val{:LSTM},Val{:GRU}}
-swap_axes(::MULTIPLYING, weight::AbstractMatrix) = permutedims(weight)
+swap_axes(::Val{:same}, array) = array
+swap_axes(::Val{:flipped}, kernel) = reverse(kernel; dims = (1, 2))
+swap_axes(::Val{:transposed}, matrix) = permutedims(matrix)
 
 """Convert an array of the form of a parameter to its canonical form."""
-to_canonical(workload, name, array) = swap_axes(workload.types[name], array)
+function to_canonical(workload, name, array)
+    place = workload.places[name]
+    return reshape(swap_axes(place.change, array), place.size)
+end
+
+is_trained(workload, name) = workload.places[name].is_trained
 
 """
     lookup(tree, path) -> layer or array
@@ -36,7 +39,7 @@ run when the weights are read after an epoch, as if the epoch were not over.
 """
 weights(workload) = Dict{String,Array}(
     name => to_canonical(workload, name, cpu_device()(parameter(workload, name))) for
-    name in keys(workload.parameters)
+    name in keys(workload.places)
 )
 
 """
@@ -44,7 +47,7 @@ Return the gradients of the trained parameters by name, as canonical arrays on t
 """
 gradient_arrays(workload, gradient) = Dict{String,Array}(
     name => to_array(workload, name, gradient_array(workload, gradient, name)) for
-    name in keys(workload.parameters) if is_trained(workload, name)
+    name in keys(workload.places) if is_trained(workload, name)
 )
 
 to_array(workload, name, array) =
@@ -56,8 +59,8 @@ to_array(workload, name, array) =
 Return the gradient of a parameter, in the model's own form: the sum over all its places.
 """
 function gradient_array(workload, gradient, name)
-    paths = (workload.parameters[name], get(workload.tied, name, ())...)
-    parts = [part for part in (lookup(gradient, p) for p in paths) if !isnothing(part)]
+    found = (lookup(gradient, path) for path in workload.places[name].paths)
+    parts = [part for part in found if !isnothing(part)]
     # Zygote's gradient of a parameter that the loss does not depend on is `nothing`, not zeros
     isempty(parts) && return zero(parameter(workload, name))
     return length(parts) == 1 ? only(parts) : sum(parts)
@@ -68,16 +71,17 @@ Copy canonical `values` into the model's parameter of that name ("conv1.weight")
 allocates nothing: garbage of a load would be collected in the epochs that follow.
 """
 function load_weight!(workload, name, values)
-    expected, found = workload.sizes[name], size(values)
-    found == expected || error("$name has the size $found, not $expected")
-    copy_swapped!(workload.types[name], parameter(workload, name), values)
+    (; size, change) = workload.places[name]
+    found = Base.size(values)
+    found == size || error("$name has the size $found, not $size")
+    copy_swapped!(change, parameter(workload, name), values)
     return nothing
 end
 
-copy_swapped!(type, array, values) = copyto!(array, swap_axes(type, values))
-copy_swapped!(::MULTIPLYING, array::Matrix, values::Matrix) =
+copy_swapped!(change, array, values) = copyto!(array, swap_axes(change, values))
+copy_swapped!(::Val{:transposed}, array::Matrix, values::Matrix) =
     permutedims!(array, values, (2, 1))
-copy_swapped!(::Val{:Conv}, array::Array{<:Any,4}, values::Array{<:Any,4}) =
+copy_swapped!(::Val{:flipped}, array::Array, values::Array) =
     copyto!(array, view(values, axes(values, 1)[end:-1:1], axes(values, 2)[end:-1:1], :, :))
 
 """

@@ -1,6 +1,6 @@
 """
-Build a model from a description without a framework, as an ordinary Lux `Chain`, and train it
-by `Lux.Training`. What is not Lux's own is in CrossBenchJulia.
+Train an ordinary Lux `Chain`, which the statements of a program make, by `Lux.Training`. What is
+not Lux's own is in CrossBenchJulia.
 """
 module CrossBenchLux
 
@@ -8,10 +8,12 @@ using CrossBenchJulia
 using Functors: fmap, isleaf
 using Lux
 using MLDataDevices: CPUDevice, default_device_rng
-using NNlib: NNlib, relu
-using Optimisers: Optimisers
+using NNlib: gelu_erf, gelu_tanh, leakyrelu
+using OneHotArrays: onehotbatch
+using Optimisers
 using PrecompileTools: @compile_workload, @setup_workload
 using Random: AbstractRNG, Xoshiro
+using Statistics: mean
 using Zygote: Zygote
 
 # What Lux defines for its own workloads.
@@ -20,17 +22,14 @@ import CrossBenchJulia:
     build,
     differentiate,
     dropout_rng,
-    is_trained,
     isolated,
     optimizer_state,
     package_versions,
     parameter,
     predictor,
-    set_up_optimizer!,
-    to_canonical,
     train!
 
-include("model.jl")
+include("layers.jl")
 include("training.jl")
 include("precompile.jl")
 

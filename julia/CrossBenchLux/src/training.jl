@@ -10,28 +10,14 @@ const LuxWorkload = Workload{Framework}
 build_workload(json, device_name, precision) =
     Workload(Framework(), json, device_name, precision)
 
-function build(::Framework, description, T, device)
-    layers = description["layers"]
-    model = build_model(layers)
+function build(::Framework, model, T, device)
     ps, st = Lux.setup(Xoshiro(0), model)
     ps, st = device(T == Float64 ? f64((ps, st)) : (ps, st))
     st = with_device_rngs(device, st)
-    placed = layer_paths(layers)
-    parameters, types = parameter_paths(placed, inner_paths)
-    return (;
-        model,
-        # until the optimizer is known
-        state = Training.TrainState(model, ps, st, Optimisers.Descent()),
-        parameters,
-        types,
-        dropouts = dropout_paths(placed),
-        loss = objective(description["loss"]),
-        targets = targets_function(
-            description["loss"],
-            description["output_shape"][end],
-            T,
-        ),
-    )
+    dropouts = Tuple[]
+    with_dropouts((dropout, path) -> (push!(dropouts, path); dropout), model, ())
+    arrays = [array_places(ps); array_places(st)]
+    return (; model, trained = (model, ps, st), arrays, dropouts)
 end
 
 """
@@ -47,43 +33,12 @@ function with_device_rngs(device, st)
 end
 
 function parameter(workload::LuxWorkload, name)
-    train_state = workload.state
-    tree = is_trained(workload, name) ? train_state.parameters : train_state.states
-    return lookup(tree, workload.parameters[name])
-end
-
-is_trained(workload::LuxWorkload, name) =
-    !(last(workload.parameters[name]) in (:running_mean, :running_var))
-
-# (features, 1, 1) in Lux
-to_canonical(workload::LuxWorkload, name, array) =
-    workload.types[name] isa Val{:LayerNorm} ? vec(array) :
-    swap_axes(workload.types[name], array)
-
-function set_up_optimizer!(workload::LuxWorkload)
-    old = workload.state
-    state = Training.TrainState(workload.model, old.parameters, old.states, workload.rule)
-    for name in workload.not_decaying
-        leaf = lookup(state.optimizer_state, workload.parameters[name])
-        Optimisers.adjust!(leaf; lambda = 0.0)
-    end
-    for path in second_biases(workload)
-        Optimisers.freeze!(lookup(state.optimizer_state, path))
-    end
-    workload.state = state
-    return nothing
+    (; parameters, states) = workload.state
+    place = workload.places[name]
+    return lookup(place.is_trained ? parameters : states, only(place.paths))
 end
 
 optimizer_state(workload::LuxWorkload) = workload.state.optimizer_state
-
-"""
-Return the paths of the biases that recurrent cells have beside the described ones. They add to
-the same sums; they stay zero.
-"""
-second_biases(workload) = [
-    (Base.front(path)..., :bias_hh) for
-    path in Base.values(workload.parameters) if last(path) == :bias_ih
-]
 
 # Lux makes no dropout, and no state, where nothing is dropped.
 dropout_rng(workload::LuxWorkload, path) =
@@ -95,14 +50,14 @@ function adjust_rate!(workload::LuxWorkload, rate)
 end
 
 function train!(workload::LuxWorkload, batch)
-    if isnothing(workload.clip_norm)
+    if isnothing(workload.clip)
         objective, data = with_masks(workload, batch.masks), (batch.inputs, batch.targets)
         _, loss, _, workload.state =
             Training.single_train_step!(AutoZygote(), objective, data, workload.state)
         return loss
     end
     loss, gradient = differentiate(workload, batch)
-    workload.state = Training.apply_gradients!(workload.state, clip(workload, gradient))
+    workload.state = Training.apply_gradients!(workload.state, workload.clip(gradient))
     return loss
 end
 
@@ -111,6 +66,11 @@ function differentiate(workload::LuxWorkload, batch)
     gradient, loss, _, workload.state =
         Training.compute_gradients(AutoZygote(), objective, data, workload.state)
     return loss, gradient
+end
+
+function given_gradient_objective(model, ps, st, (x, y))
+    outputs, st = model(x, ps, st)
+    return given_gradient(outputs, y), st, (;)
 end
 
 # A step returns new states, and leaves those that it was given.

@@ -1,0 +1,73 @@
+# What models need and Flux has not got. A program has it word for word, each block for itself: an
+# empty line is between two of them. The axes are reversed: a picture is (W, H, C, N), and a
+# sequence (F, L, N).
+
+"""Return the function that applies f to each number, with a constant behind it."""
+elementwise(f) = x -> f.(x)
+elementwise(f, constant) = x -> f.(x, constant)
+
+"""Encode token ids as one-hot vectors of numbers of the type T."""
+struct OneHot{T}
+    ids::UnitRange{Int}
+end
+Flux.Functors.@leaf OneHot
+(layer::OneHot{T})(x) where {T} =
+    Flux.@ignore_derivatives(T.(Flux.onehotbatch(x, layer.ids)))
+
+to_sequence(x) = permutedims(reshape(x, :, size(x, 3), size(x, 4)), (2, 1, 3))
+
+sequence_mean(x) = dropdims(mean(x; dims = 2); dims = 2)
+
+first_of_sequence(x) = x[:, 1, :]
+
+last_output(x) = x[:, end, :]
+
+reverse_sequence(x) = reverse(x; dims = 2)
+
+"""
+Return the eps with which a LayerNorm adds epsilon to the variance: Flux before 0.16.11
+adds the square of eps.
+"""
+eps_for(epsilon) = Flux.normalise([-1.0, 1.0]; eps = 3.0)[2] < 0.4 ? sqrt(epsilon) : epsilon
+
+"""Make a LayerNorm without a bias."""
+layer_norm(features; eps) =
+    LayerNorm(identity, Flux.Scale(features; bias = false), eps, (features,), true)
+
+"""Divide by the root of the mean square of the features."""
+struct RMSNorm{W,E}
+    weight::W
+    epsilon::E
+end
+Flux.@layer RMSNorm
+(norm::RMSNorm)(x) = norm.weight .* x ./ sqrt.(mean(abs2, x; dims = 1) .+ norm.epsilon)
+
+"""Multiply by the weight of an embedding."""
+struct Unembedding{W}
+    weight::W
+end
+Flux.@layer Unembedding
+(layer::Unembedding)(x) =
+    reshape(layer.weight' * reshape(x, size(x, 1), :), :, size(x)[2:end]...)
+
+"""Add a weight for each place of a sequence."""
+struct PositionEmbedding{W}
+    weight::W
+end
+Flux.@layer PositionEmbedding
+(layer::PositionEmbedding)(x) = x .+ layer.weight
+
+"""Put the same weight before each sequence."""
+struct ClassToken{W}
+    weight::W
+end
+Flux.@layer ClassToken
+(layer::ClassToken)(x) = hcat(repeat(layer.weight, 1, 1, size(x, 3)), x)
+
+"""Attend to the place itself and those before, and return no scores."""
+struct CausalAttention{A}
+    attention::A
+end
+Flux.@layer CausalAttention
+(layer::CausalAttention)(x) =
+    first(layer.attention(x; mask = make_causal_mask(x; dims = 2)))

@@ -1,0 +1,49 @@
+# What models need and Lux has not got. A program has it word for word, each block for itself: an
+# empty line is between two of them. The axes are reversed: a picture is (W, H, C, N), and a
+# sequence (F, L, N).
+
+"""Return the function that applies f to each number, with a constant behind it."""
+elementwise(f) = x -> f.(x)
+elementwise(f, constant) = x -> f.(x, constant)
+
+"""Return the function that encodes token ids as one-hot vectors of numbers."""
+onehot(::Type{T}, tokens) where {T} = x -> T.(onehotbatch(x, tokens))
+
+to_sequence(x) = permutedims(reshape(x, :, size(x, 3), size(x, 4)), (2, 1, 3))
+
+sequence_mean(x) = dropdims(mean(x; dims = 2); dims = 2)
+
+first_of_sequence(x) = x[:, 1, :]
+
+"""Make a LayerNorm without a bias."""
+layer_norm(features; epsilon) = Chain(
+    LayerNorm((features, 1); dims = 1, epsilon, affine = false),
+    Scale(features; use_bias = false),
+)
+
+"""Add a weight for each place of a sequence."""
+function position_embedding(features, places)
+    return @compact(; weight = zeros32(features, places)) do x
+        @return x .+ weight
+    end
+end
+
+"""Put the same weight before each sequence."""
+function class_token(features)
+    return @compact(; weight = zeros32(features)) do x
+        @return hcat(repeat(weight, 1, 1, size(x, 3)), x)
+    end
+end
+
+"""Begin with an embedding, and end with a multiplication by its weight."""
+struct TiedModel{E,B} <: AbstractLuxContainerLayer{(:embedding, :body)}
+    embedding::E
+    body::B
+end
+function (model::TiedModel)(x, ps, st)
+    embedded, st_embedding = model.embedding(x, ps.embedding, st.embedding)
+    y, st_body = model.body(embedded, ps.body, st.body)
+    outputs = ps.embedding.weight' * reshape(y, size(y, 1), :)
+    states = (embedding = st_embedding, body = st_body)
+    return reshape(outputs, :, size(y)[2:end]...), states
+end
