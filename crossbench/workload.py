@@ -214,6 +214,10 @@ class Workload(Protocol):
     framework without a GPU and without counters answers.
     """
 
+    source_code: str = ""
+    """What the adapter wrote for the job and runs, as the results file keeps it; nothing where it
+    writes none."""
+
     def load_weights(self, weights: Weights) -> None:
         """Replace all parameters and running statistics by the canonical `weights`.
 

@@ -74,6 +74,11 @@ def _parser() -> Parser:
         help="time a layer by its name in the model, such as conv1, or loss or optimizer; slowest, "
         "with the results file of a run with --layers: what makes each row slower than the fastest",
     )
+    add(
+        "--ran",
+        action="store_true",
+        help="write what the rows of FILE ran, as it keeps it: without data, weights and loop",
+    )
     add("--out", type=Path, metavar="DIR", help="folder of the new files (default: this one)")
     add("--force", action="store_true", help="overwrite files that exist")
     return parser

@@ -56,6 +56,7 @@ class CellRound:
             self.result.start_seconds, _ = clock.seconds()
             self.result.details = started.details
             self.result.threads_reported = started.threads
+            self.result.source_code = started.source_code
         if started.details != self.result.details:
             raise WorkerFailure("package versions changed since an earlier round")
 

@@ -20,6 +20,8 @@ from .untimed import CallMeter
 MAX_INT = 2**63 - 1
 MAX_CHARACTERS = 500
 """Characters of a name or a value in details() and epoch_figures()."""
+MAX_SOURCE_CHARACTERS = 200_000
+"""Characters of `source_code` that are kept."""
 MAX_ENTRIES = 100
 """Entries of details() and of epoch_figures()."""
 
@@ -40,6 +42,7 @@ class CheckedWorkload:
         self.steps = self.batch_size = 0
         self.figures: dict[str, float] | None = None
         self.meter = CallMeter()
+        self.source_code = _source_code(getattr(workload, "source_code", ""))
 
     def load_weights(self, weights: Weights) -> None:
         self.meter.moves("load_weights", list(weights.values()))
@@ -132,6 +135,13 @@ class CheckedWorkload:
             raise AdapterError(wrong)
         self.figures = figures
         return figures
+
+
+def _source_code(found: Any) -> str:
+    if not isinstance(found, str):
+        raise _wrong_return("source_code", found, "a str")
+    cut = found[:MAX_SOURCE_CHARACTERS]
+    return "".join(c if c == "\n" or c.isprintable() else "?" for c in cut)
 
 
 def changed_figures(before: Iterable[str], now: Iterable[str]) -> str | None:

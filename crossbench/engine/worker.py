@@ -72,6 +72,7 @@ class StartReply:
 
     details: dict[str, str]
     threads: Positive | None
+    source_code: str
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,7 @@ class Worker:
         gc.collect()
         gc.freeze()  # all of this stays: scanning it before every epoch takes 0.1 s
         self.details = self.workload.details()
-        return StartReply(self.details, self.workload.threads())
+        return StartReply(self.details, self.workload.threads(), self.workload.source_code)
 
     def epoch(self, number: int, epoch: int, steps: int) -> Epoch:
         """Time an epoch of so many steps (0 is the round's first), and check that it was over when

@@ -36,6 +36,7 @@ def script(
     results: str | Path | None = None,
     *,
     layer: str | None = None,
+    ran: bool = False,
     model: str | Model | None = None,
     frameworks: Names = None,
     variants: Names = None,
@@ -63,6 +64,8 @@ def script(
         timed together. "slowest", for the results of a run with layers: for each row that is
         slower than the fastest the part that explains most of the difference, and the same for the
         fastest; a row alone gets its longest part.
+    ran: write what the rows ran, as the results file keeps it, whatever is installed here: without
+        data, initial weights and loop.
     model: a name that `models` lists, FILE.py:NAME, or a Model; lenet by default. Beside results it
         is needed only if the run was given a Model: the same one.
     frameworks: names such as "torch,jax:scan"; by default all installed ones that have programs.
@@ -85,12 +88,31 @@ def script(
         "threads": threads,
         "seed": seed,
     }
-    asked = {name: value for name, value in given.items() if value is not None}
-    if results is None:
-        found = _of_arguments(asked | ({} if model is None else {"model": model}), layer, progress)
+    asked = _named(**given)
+    if ran:
+        found = _that_ran(results, asked | _named(model=model, layer=layer))
+    elif results is None:
+        found = _of_arguments(asked | _named(model=model), layer, progress)
     else:
         found = _of_results(results, asked, model, layer, progress)
     return _write(found, _directory(out), force)
+
+
+def _named(**given: Any) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _that_ran(results: str | Path | None, asked: dict[str, Any]) -> Programs:
+    """Return what the rows of a results file ran."""
+    if results is None:
+        raise SpecError("what rows ran is in a results file: name it")
+    if asked:
+        raise SpecError(f"{results} gives what its rows ran: leave out {', '.join(asked)}")
+    comparison = load(results).frozen()
+    rows = [row for row in comparison.results if row.source_code]
+    if not rows:
+        raise ResultsError(f"{results} keeps no source code of its rows")
+    return Programs([of_models.that_ran(row, comparison) for row in rows])
 
 
 def _of_arguments(

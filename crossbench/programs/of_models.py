@@ -11,7 +11,8 @@ from .. import adapters, data as datasets
 from ..inputs.errors import SpecError
 from ..inputs.names import FLOAT32, IDIOMATIC
 from ..models import Model
-from ..results.cells import Cell
+from ..results.cells import Cell, CellResult
+from ..results.comparison import Comparison
 from ..results.epochs import TRAIN
 from ..results.settings import Data, Settings
 from ..source.arrays import write_arrays
@@ -110,6 +111,28 @@ def _add(found: Programs, cell: Cell, examples: Examples, several_sizes: bool) -
             path=Path(f"{name}{adapter.program_suffix}"),
             reads=tuple(map(Path, reads)),
         )
+    )
+
+
+def that_ran(row: CellResult, comparison: Comparison) -> Program:
+    """Return what a row ran, as a program without data, initial weights and loop."""
+    cell = row.cell
+    try:
+        suffix = adapters.get(cell.framework).program_suffix
+    except SpecError:  # a plug-in that is not installed here
+        suffix = ".txt"
+    return Program(
+        framework=cell.framework,
+        variant=cell.variant,
+        title=cell.label,
+        model=comparison.settings.model,
+        part=None,
+        batch_size=cell.batch_size,
+        batches=comparison.data.batches(cell.batch_size),
+        threads=cell.threads,
+        seconds=None,
+        source=row.source_code,
+        path=Path(f"ran_{file_words(cell.name)}{suffix}"),
     )
 
 

@@ -151,6 +151,8 @@ class CellResult:
     """CPU threads that the framework itself reports."""
     cpus_allowed: Positive | None = None
     """CPUs on which any of the process's threads may run, read while it trained."""
+    source_code: str = ""
+    """What the adapter wrote and ran; empty where it wrote none, or in a file from before."""
     details: dict[str, str] = field(default_factory=dict)
     choices: dict[str, Choices] = field(default_factory=dict)
     """What the variant chose while it ran, by name; several values where the rounds differ."""

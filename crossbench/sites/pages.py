@@ -94,6 +94,7 @@ def run_page(run: Run, comparison: Comparison) -> tuple[str, list[Chart]]:
         depth=1,
         run=parts,
         of=run,
+        ran=[(row.cell.name, row.source_code) for row in comparison.results if row.source_code],
         sources=[(p.title, str(p.path), p.source) for p in programs.of_comparison(comparison)],
         charts=page.as_script(page.drawn(parts)),
     )

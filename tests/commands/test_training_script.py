@@ -234,3 +234,41 @@ def test_arrays_that_do_not_fit_on_the_disk_are_removed(tmp_path, monkeypatch):
     with pytest.raises(ProgramError, match="cannot be written: No space left"):
         crossbench.script(**FAST, frameworks="torch", out=tmp_path)
     assert "weights_torch.npz" not in files(tmp_path)
+
+
+def test_what_the_rows_ran_is_kept_and_written(capsys, run, tmp_path):
+    comparison, file = run
+    status, _, err = invoke(capsys, file, "--ran", "--out", tmp_path)
+    assert status == 0, err
+    row = comparison.results[0]
+    assert row.cell.framework == "torch"
+    (path,) = tmp_path.iterdir()  # the reference writes none
+    assert path.name == "ran_torch_cpu.py"
+    assert path.read_text() == row.source_code
+    (program,) = crossbench.script(file, out=tmp_path / "programs")
+    trains, _, gradients = row.source_code.partition("def compute_gradients")
+    assert gradients  # which no epoch takes
+    shown = [line.strip() for line in program.source.splitlines()]
+    assert [line for line in trains.splitlines() if line.strip() not in shown] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({}, "what rows ran is in a results file: name it"),
+        ({"results": True, "layer": "conv1"}, "gives what its rows ran: leave out layer"),
+        ({"results": True, "model": "lenet", "seed": 1}, "leave out seed, model"),
+    ],
+)
+def test_what_cannot_be_given_with_what_ran(run, given, error):
+    given = given | ({"results": run[1]} if given else {})
+    with pytest.raises(SpecError, match=error):
+        crossbench.script(ran=True, **given)
+
+
+def test_a_file_without_source_code(run, tmp_path):
+    comparison, _ = run
+    rows = [replace(row, source_code="") for row in comparison.results]
+    replace(comparison, results=rows).save(tmp_path / "old.json")
+    with pytest.raises(ResultsError, match=r"old\.json keeps no source code of its rows"):
+        crossbench.script(tmp_path / "old.json", ran=True)

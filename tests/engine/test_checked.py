@@ -97,3 +97,11 @@ def test_figures_with_other_names_in_another_epoch_are_refused():
     workload.epoch_figures()
     with pytest.raises(AdapterError, match="returned 'a, b' in some epochs and not in others"):
         workload.epoch_figures()
+
+
+def test_source_code_is_text_that_can_be_kept():
+    with pytest.raises(AdapterError, match="source_code of the adapter returned 3, not a str"):
+        checked(source_code=3)
+    assert checked().source_code == ""
+    assert checked(source_code="a =\n\x1b[31m'\ud800é'\n").source_code == "a =\n?[31m'?é'\n"
+    assert len(checked(source_code="a\n" * 200_000).source_code) == 200_000

@@ -125,9 +125,10 @@ class JaxWorkload(JaxRuntime):
         from flax import nnx
 
         self.nnx, self.model, self.dtype = nnx, job.model, np.dtype(job.dtype)
-        self.source = training_source(job.model, job.is_mixed, self.one_call, self.layer_source)
+        written = training_source(job.model, job.is_mixed, self.one_call, self.layer_source)
+        self.source_code, self.paths = written.module, written.network.paths
         self.places = {
-            place.path: (name, place) for name, place in self.source.network.places().items()
+            place.path: (name, place) for name, place in written.network.places().items()
         }
         self.module = self.imported()
         model = nnx.eval_shape(self._create)  # draws no weight
@@ -148,7 +149,7 @@ class JaxWorkload(JaxRuntime):
 
     def imported(self) -> Any:
         """Return a new module of the training, whose loss takes a batch with dropout masks too."""
-        module = imported(self.source.module)
+        module = imported(self.source_code)
         module.loss_fn = self._with_masks(module.loss_fn)
         return module
 
@@ -173,7 +174,7 @@ class JaxWorkload(JaxRuntime):
         """Return the function of the loss that also takes a batch with dropout masks."""
         dropouts = {
             path: named.name
-            for path, named in self.source.network.paths
+            for path, named in self.paths
             if isinstance(named.layer, models.Dropout)
         }
 

@@ -50,8 +50,9 @@ class KerasWorkload(Workload):
         keras.config.set_image_data_format("channels_last")
         self.keras, self.job = keras, job
         written = training_source(job.model, self.backend, self.jit_compile)
+        self.source_code = written.module
         with drawing_nothing():
-            self.module = imported(written.module)
+            self.module = imported(self.source_code)
         self.model, self.optimizer = self.module.model, self.module.optimizer
         if job.dtype == "float64":
             float64.install()

@@ -113,7 +113,8 @@ class TorchWorkload(TorchRuntime):
         self.dtype = getattr(torch, job.dtype)
         autocast = AUTOCAST[job.device] if job.is_mixed else None
         written = training_source(job.model, self.variant, autocast, self.is_fused)
-        self.training = imported(written.module)
+        self.source_code = written.module
+        self.training = imported(self.source_code)
         self.module = self.training.model
         self.module.to(self.device, self.dtype).train()
         self.optimizer = self.training.optimizer

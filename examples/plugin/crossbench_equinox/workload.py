@@ -67,7 +67,8 @@ class EquinoxWorkload(Workload):
         # the model's arrays, then those of its state, which are running statistics
         arrays = sorted(model.parameters.items(), key=lambda item: not item[1].trained)
         self.shapes = {name: parameter.shape for name, parameter in arrays}
-        self.module = imported(training_source(model).module)
+        self.source_code = training_source(model).module
+        self.module = imported(self.source_code)
         build = eqx.nn.make_with_state(lambda: Masked(self.module.make_model()))
         self.skeleton = eqx.filter_eval_shape(build)  # draws no weight
 
