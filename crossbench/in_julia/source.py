@@ -17,8 +17,16 @@ from .. import models
 from ..models.model import Model, NamedLayer, Weights
 from ..models.parameters import Shape
 from ..models.training import Optimizer
-from ..source.statements import Call, code as python_code, indented, unsupported
+from ..source.statements import (
+    Call,
+    code as python_code,
+    indented,
+    one_or_both,
+    unless,
+    unsupported,
+)
 
+Pair = tuple[int, int]
 LINE = 92
 """Characters of a line of Julia, as JuliaFormatter's default style has it."""
 TITLE = "Julia"
@@ -32,6 +40,16 @@ def call(function: str, *arguments: Any, **options: Any) -> Call:
     if positional and named:  # a semicolon is before the first option
         return Call(function, (*positional[:-1], f"{positional[-1]}; {named[0]}", *named[1:]))
     return Call(function, (*positional, *named))
+
+
+def pool(function: str, window: Pair, stride: Pair, padding: Pair = (0, 0)) -> Call:
+    """Return how a pool is written; the width is first."""
+    return call(
+        function,
+        window[::-1],
+        stride=None if stride == window else one_or_both(stride[::-1]),
+        pad=unless(0, one_or_both(padding[::-1])),
+    )
 
 
 def code(value: Any) -> str:

@@ -11,6 +11,7 @@ from ...in_julia.source import (
     class_range,
     code,
     number,
+    pool,
 )
 from ...models.model import Model, NamedLayer
 from ...source.layers import LayerSource
@@ -35,14 +36,9 @@ def layer_source(named: NamedLayer, *activation: str) -> LayerSource:
             build = call("Conv", kernel[::-1], widths, *activation, **options)
             return LayerSource(build)
         case models.MaxPool(window, stride):
-            stride_option = None if stride == window else one_or_both(stride[::-1])
-            return LayerSource(call("MaxPool", window[::-1], stride=stride_option))
+            return LayerSource(pool("MaxPool", window, stride))
         case models.AveragePool(window, stride, padding):
-            options = {
-                "stride": None if stride == window else one_or_both(stride[::-1]),
-                "pad": unless(0, one_or_both(padding[::-1])),
-            }
-            return LayerSource(call("MeanPool", window[::-1], **options))
+            return LayerSource(pool("MeanPool", window, stride, padding))
         case models.LeakyReLU(slope):
             return LayerSource(None, f"elementwise(leakyrelu, {number(slope)})({{x}})")
         case models.ReLU() | models.GELU():
