@@ -3,6 +3,7 @@
 using CrossBenchJulia
 using CrossBenchJulia:
     CrossBenchJulia,
+    JSON,
     add_batch!,
     begin_epoch!,
     clear_batches!,
@@ -14,7 +15,6 @@ using CrossBenchJulia:
     step!,
     train_epoch!,
     weights
-using JSON: JSON
 using Test
 
 const MODELS = Dict(d["name"] => d for d in JSON.parsefile(only(ARGS)))
