@@ -1,6 +1,6 @@
 """Writes what Julia's packages compile when they are installed: the catalogue's models.
 
-python -m crossbench.in_julia.models_json flux > julia/CrossBenchFlux/src/models.json
+python -m crossbench.in_julia.models_json FRAMEWORK > julia/PACKAGE/src/models.json
 """
 
 from __future__ import annotations

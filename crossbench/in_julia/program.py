@@ -69,9 +69,13 @@ class TrainingDialect(DataDialect):
 
     def __init__(self, model: Model, device: str) -> None:
         self.model, self.device = model, device
-        layers = model.all_layers()
-        self.dropouts = sorted(n.name for n in layers if isinstance(n.layer, models.Dropout))
+        dropouts = (named.name for named in model.all_layers() if self.has_masks(named.layer))
+        self.dropouts = sorted(dropouts)
         """Their names, in the order of their seeds."""
+
+    def has_masks(self, layer: models.Layer) -> bool:
+        """Return whether a layer draws masks in the framework."""
+        return isinstance(layer, models.Dropout)
 
     @property
     def is_on_gpu(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -96,22 +96,9 @@ def _add(found: Programs, cell: Cell, examples: Examples, several_sizes: bool) -
     variant = "" if cell.variant == IDIOMATIC else f"_{cell.variant}"
     compute = "" if cell.compute == FLOAT32 else f"_{cell.compute}"
     name = f"train_{file_words(cell.framework)}{variant}{compute}{'_gpu' if cell.on_gpu else ''}"
-    found.programs.append(
-        Program(
-            framework=cell.framework,
-            variant=cell.variant,
-            title=cell.label,
-            model=training.model.name,
-            part=None,
-            batch_size=training.batch_size,
-            batches=training.batches,
-            threads=cell.threads,
-            seconds=None,
-            source=source,
-            path=Path(f"{name}{adapter.program_suffix}"),
-            reads=tuple(map(Path, reads)),
-        )
-    )
+    path = Path(f"{name}{adapter.program_suffix}")
+    program = _program(cell, training.model.name, training.batches, source, path)
+    found.programs.append(replace(program, reads=tuple(map(Path, reads))))
 
 
 def that_ran(row: CellResult, comparison: Comparison) -> Program:
@@ -121,18 +108,25 @@ def that_ran(row: CellResult, comparison: Comparison) -> Program:
         suffix = adapters.get(cell.framework).program_suffix
     except SpecError:  # a plug-in that is not installed here
         suffix = ".txt"
+    batches = comparison.data.batches(cell.batch_size)
+    path = Path(f"ran_{file_words(cell.name)}{suffix}")
+    return _program(cell, comparison.model["name"], batches, row.source_code, path)
+
+
+def _program(cell: Cell, model: str, batches: int, source: str, path: Path) -> Program:
+    """Return the program of a cell, which reads nothing."""
     return Program(
         framework=cell.framework,
         variant=cell.variant,
         title=cell.label,
-        model=comparison.settings.model,
+        model=model,
         part=None,
         batch_size=cell.batch_size,
-        batches=comparison.data.batches(cell.batch_size),
+        batches=batches,
         threads=cell.threads,
         seconds=None,
-        source=row.source_code,
-        path=Path(f"ran_{file_words(cell.name)}{suffix}"),
+        source=source,
+        path=path,
     )
 
 

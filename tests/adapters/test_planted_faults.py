@@ -182,48 +182,43 @@ def plant_in_keras(fault, plant):
 
 
 def plant_in_flux(fault, plant):
-    """Into the source code that the row runs, but for what the workload has apart."""
-    turned = "(x -> Flux.flatten(permutedims(x, (2, 1, 3, 4))))({x})"
-    plant_in_text(
-        fault,
-        plant,
-        flatten={"output": turned},
-        summed="(z, y) -> Flux.logitcrossentropy(z, y; agg = sum)",
-        one_mask="Dropout(l.p, 1, l.active, l.rng)",
-    )
+    if fault == MASKS:
+        dropout = "Dropout(l.p, 1, l.active, l.rng)"
+        plant.in_julia(
+            f"w -> (w.model = Chain(map(l -> l isa Dropout ? {dropout} : l, w.model.layers)))"
+        )
+        return
+    turned = ["x -> Flux.flatten(permutedims(x, (2, 1, 3, 4)))"]
+    summed = "(z, y) -> Flux.logitcrossentropy(z, y; agg = sum)"
+    plant_in_text(fault, plant, {Flatten: lambda _: turned}, summed)
 
 
 def plant_in_lux(fault, plant):
     turned = "x -> reshape(permutedims(x, (2, 1, 3, 4)), :, size(x, 4))"
-    plant_in_text(
-        fault,
-        plant,
-        flatten={"build": call("WrappedFunction", turned)},
-        summed="CrossEntropyLoss(; logits = Val(true), agg = sum)",
-        one_mask="Dropout(l.p; dims = 1)",
-    )
+    layers = {
+        FLATTEN: {Flatten: lambda _: turned},
+        MASKS: {Dropout: lambda named: f"Dropout({named.layer.rate}; dims = 1)"},
+    }
+    summed = "CrossEntropyLoss(; logits = Val(true), agg = sum)"
+    plant_in_text(fault, plant, layers.get(fault, {}), summed)
 
 
-def plant_in_text(fault, plant, *, flatten, summed, one_mask):
+def plant_in_text(fault, plant, layers, summed):
+    """Into the source code that the row runs, but for the schedule. layers: how it writes them."""
     layer_source, loss_source = plant.package.layer_source, plant.package.loss_source
 
-    def wrong_flatten(named, *rest):
-        right = layer_source(named, *rest)
-        return replace(right, **flatten) if isinstance(named.layer, Flatten) else right
+    def wrong_layer(named, *rest):
+        write = layers.get(type(named.layer))
+        return write(named) if write else layer_source(named, *rest)
 
-    in_julia = {
-        SCHEDULE: "w -> (s = w.rate; isnothing(s) || (w.rate = t -> s(t + 1)))",
-        MASKS: f"w -> (w.model = Chain(map(l -> l isa Dropout ? {one_mask} : l, w.model.layers)))",
-    }
     wrong = {
-        FLATTEN: ("layer_source", wrong_flatten),
         SUM: ("loss_source", lambda *rest: replace(loss_source(*rest), made=summed)),
         MOMENTUM: ("optimizer_source", lambda _: "Nesterov(0.01, 0.9)"),
     }
-    if fault in wrong:
-        plant.part(*wrong[fault])
+    if fault == SCHEDULE:
+        plant.in_julia("w -> (s = w.rate; isnothing(s) || (w.rate = t -> s(t + 1)))")
     else:
-        plant.in_julia(in_julia[fault])
+        plant.part(*wrong.get(fault, ("layer_source", wrong_layer)))
 
 
 PLANT = {

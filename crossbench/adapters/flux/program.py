@@ -23,6 +23,7 @@ from ...in_julia.source import (
     Imports,
     LossSource,
     Place,
+    call,
     has_no_decay,
     optimizer_source,
     place,
@@ -204,19 +205,8 @@ class FluxChain(Chain):
         return [*lines, "\n".join(["layers = [", *broken, "]"]), "model = Chain(layers)"]
 
     def layer(self, named: NamedLayer, applied: Sequence[str]) -> list[str | Call]:
-        """Return the items of a layer: what holds its parameters, and a function of the output."""
-        source = layer_source(named, *applied)
-        items: list[str | Call] = []
-        output = source.output
-        if source.build:
-            items.append(
-                self._seeded(named, source.build) if named.name in self.dropouts else source.build
-            )
-            output = output.replace("{layer}({x})", "{x}")
-        if output != "{x}":
-            items.append(output.removesuffix("({x})"))
-        return items
-
-    def _seeded(self, named: NamedLayer, build: Call) -> Call:
-        seed = self.dropouts.index(named.name) + 1
-        return Call(build.function, (f"{build.arguments[0]}; rng = Xoshiro({seed})",))
+        """Return the items of a layer; a dropout has a generator of its own, unless on a GPU."""
+        if isinstance(named.layer, models.Dropout) and named.name in self.dropouts:
+            seed = self.dropouts.index(named.name) + 1
+            return [call("Dropout", named.layer.rate, rng=f"Xoshiro({seed})")]
+        return layer_source(named, *applied)

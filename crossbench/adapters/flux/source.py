@@ -14,15 +14,17 @@ from ...in_julia.source import (
     pool,
 )
 from ...models.model import Model, NamedLayer
-from ...source.layers import LayerSource
 from ...source.statements import Call, one_or_both, unless, unsupported
 
 TIED = "embedding"
 """The variable of the layer whose weight the last one shares."""
 
 
-def layer_source(named: NamedLayer, *activation: str) -> LayerSource:
-    """Return how a layer is written. activation: the function that it applies itself."""
+def layer_source(named: NamedLayer, *activation: str) -> list[str | Call]:
+    """Return a layer as items of a Chain: layers, and functions of what is before them.
+
+    activation: the function that the layer applies itself.
+    """
     shape = named.input_shape
     features = shape[-1]
     match named.layer:
@@ -33,67 +35,64 @@ def layer_source(named: NamedLayer, *activation: str) -> LayerSource:
                 "bias": unless("true", boolean(bias)),
             }
             widths = f"{shape[0]} => {channels}"
-            build = call("Conv", kernel[::-1], widths, *activation, **options)
-            return LayerSource(build)
+            return [call("Conv", kernel[::-1], widths, *activation, **options)]
         case models.MaxPool(window, stride):
-            return LayerSource(pool("MaxPool", window, stride))
+            return [pool("MaxPool", window, stride)]
         case models.AveragePool(window, stride, padding):
-            return LayerSource(pool("MeanPool", window, stride, padding))
+            return [pool("MeanPool", window, stride, padding)]
         case models.LeakyReLU(slope):
-            return LayerSource(None, f"elementwise(leakyrelu, {number(slope)})({{x}})")
+            return [f"elementwise(leakyrelu, {number(slope)})"]
         case models.ReLU() | models.GELU():
-            return LayerSource(None, f"elementwise({activation_source(named.layer)})({{x}})")
+            return [f"elementwise({activation_source(named.layer)})"]
         case models.Flatten():
-            return LayerSource(None, "Flux.flatten({x})")
+            return ["Flux.flatten"]
         case models.ToSequence():
-            return LayerSource(None, "to_sequence({x})")
+            return ["to_sequence"]
         case models.Dense(width, bias):
             bias_option = unless("true", boolean(bias))
-            build = call("Dense", f"{features} => {width}", *activation, bias=bias_option)
-            return LayerSource(build)
+            return [call("Dense", f"{features} => {width}", *activation, bias=bias_option)]
         case models.BatchNorm(epsilon, momentum):
             # Flux's momentum is the weight of the new value, the description's of the old one; both
             # numbers are of one type
             given = {"eps": code(epsilon), "momentum": code(1 - momentum)}
             options = given if given != {"eps": "1e-5", "momentum": "0.1"} else {}
-            return LayerSource(call("BatchNorm", shape[0], *activation, **options))
+            return [call("BatchNorm", shape[0], *activation, **options)]
         case models.LayerNorm(epsilon, bias):
             name = "LayerNorm" if bias else "layer_norm"
-            return LayerSource(call(name, features, eps=f"eps_for({code(epsilon)})"))
+            return [call(name, features, eps=f"eps_for({code(epsilon)})")]
         case models.RMSNorm(epsilon):
-            return LayerSource(call("RMSNorm", f"ones32({features})", number(epsilon)))
+            return [call("RMSNorm", f"ones32({features})", number(epsilon))]
         case models.Dropout(rate):
-            return LayerSource(call("Dropout", rate))
+            return [call("Dropout", rate)]
         case models.GlobalAveragePool() if len(shape) == 3:
-            return LayerSource(call("GlobalMeanPool"), "Flux.flatten({layer}({x}))")
+            return [call("GlobalMeanPool"), "Flux.flatten"]
         case models.GlobalAveragePool():
-            return LayerSource(None, "sequence_mean({x})")
+            return ["sequence_mean"]
         case models.Embedding(vocabulary, width):
-            build = call("Flux.Embedding", f"{vocabulary} => {width}")
-            return LayerSource(build)
+            return [call("Flux.Embedding", f"{vocabulary} => {width}")]
         case models.OneHot(vocabulary):
-            return LayerSource(None, f"OneHot{{T}}(1:{vocabulary})({{x}})")
+            return [f"OneHot{{T}}(1:{vocabulary})"]
         case models.Unembedding():
-            return LayerSource(call("Unembedding", f"{TIED}.weight"))
+            return [call("Unembedding", f"{TIED}.weight")]
         case models.PositionEmbedding():
-            return LayerSource(call("PositionEmbedding", f"zeros32({features}, {shape[0]})"))
+            return [call("PositionEmbedding", f"zeros32({features}, {shape[0]})")]
         case models.ClassToken():
-            return LayerSource(call("ClassToken", f"zeros32({features})"))
+            return [call("ClassToken", f"zeros32({features})")]
         case models.FirstOfSequence():
-            return LayerSource(None, "first_of_sequence({x})")
+            return ["first_of_sequence"]
         case models.MultiHeadAttention(heads, causal, bias):
             options = {"nheads": heads, "bias": unless("false", boolean(bias))}
             build = call("MultiHeadAttention", features, **options)
             if not causal:
-                return LayerSource(build, "first({layer}({x}))")
-            return LayerSource(Call("CausalAttention", (build,)))
+                return [build, "first"]
+            return [Call("CausalAttention", (build,))]
         case models.LSTM(width, bidirectional) | models.GRU(width, bidirectional):
             cell = call(type(named.layer).__name__, f"{features} => {width}")
             if not bidirectional:
-                return LayerSource(cell, "last_output({layer}({x}))")
+                return [cell, "last_output"]
             forward = Call("Chain", (cell, "last_output"))
             backward = Call("Chain", ("reverse_sequence", cell, "last_output"))
-            return LayerSource(Call("Parallel", ("vcat", forward, backward)))
+            return [Call("Parallel", ("vcat", forward, backward))]
     raise unsupported("layer", named.layer, "Flux.jl")
 
 

@@ -30,7 +30,7 @@ from ...models.model import Model, NamedLayer, Weights
 from ...source.part_programs import PartTraining
 from ...source.statements import Call
 from ...source.training_programs import Block, Training
-from .source import MODULES, WRAPPED, layer_source, loss_source
+from .source import MODULES, layer_source, loss_source
 
 __all__ = ["example_arrays", "initial_arrays", "part_program", "training_program"]
 
@@ -74,6 +74,9 @@ class LuxTraining(TrainingDialect):
     onecold = "onecold"
     state_of = ("model", "ps", "st")
     given_gradient = "given_gradient_objective"
+
+    def has_masks(self, layer: models.Layer) -> bool:
+        return super().has_masks(layer) and layer != models.Dropout(0)  # of which Lux makes none
 
     def imports(self) -> Imports:
         on_gpu = ("LuxCUDA",) if self.is_on_gpu else ()
@@ -249,9 +252,7 @@ class LuxChain(Chain):
         return f"Chain({blocks}...)"
 
     def layer(self, named: NamedLayer, applied: Sequence[str]) -> list[str | Call]:
-        """Return the item of a layer: the layer, or the function that a Chain makes one of."""
-        made = layer_source(named, *applied).call
-        return [made.arguments[0] if made.function == WRAPPED else made]
+        return [layer_source(named, *applied)]
 
 
 def layer_paths(layers: Sequence[NamedLayer]) -> Iterator[tuple[NamedLayer, str]]:

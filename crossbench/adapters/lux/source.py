@@ -14,7 +14,6 @@ from ...in_julia.source import (
     pool,
 )
 from ...models.model import Model, NamedLayer
-from ...source.layers import LayerSource
 from ...source.statements import Call, one_or_both, unless, unsupported
 
 MODULES = {
@@ -25,8 +24,11 @@ MODULES = {
 """Packages that programs take single names from."""
 
 
-def layer_source(named: NamedLayer, *activation: str) -> LayerSource:
-    """Return how a layer is written. activation: the function that it applies itself."""
+def layer_source(named: NamedLayer, *activation: str) -> str | Call:
+    """Return a layer as the item of a Chain, which makes a layer of a function.
+
+    activation: the function that the layer applies itself.
+    """
     shape = named.input_shape
     features = shape[-1]
     match named.layer:
@@ -37,52 +39,48 @@ def layer_source(named: NamedLayer, *activation: str) -> LayerSource:
                 "use_bias": unless("true", boolean(bias)),
             }
             widths = f"{shape[0]} => {channels}"
-            build = call("Conv", kernel[::-1], widths, *activation, **options)
-            return LayerSource(build)
+            return call("Conv", kernel[::-1], widths, *activation, **options)
         case models.MaxPool(window, stride):
-            return LayerSource(pool("MaxPool", window, stride))
+            return pool("MaxPool", window, stride)
         case models.AveragePool(window, stride, padding):
-            return LayerSource(pool("MeanPool", window, stride, padding))
+            return pool("MeanPool", window, stride, padding)
         case models.LeakyReLU(slope):
-            return _function(f"elementwise(leakyrelu, {number(slope)})")
+            return f"elementwise(leakyrelu, {number(slope)})"
         case models.ReLU() | models.GELU():
-            return _function(f"elementwise({activation_source(named.layer)})")
+            return f"elementwise({activation_source(named.layer)})"
         case models.Flatten():
-            return LayerSource(call("FlattenLayer"))
+            return call("FlattenLayer")
         case models.ToSequence():
-            return _function("to_sequence")
+            return "to_sequence"
         case models.Dense(width, bias):
             bias_option = unless("true", boolean(bias))
-            build = call("Dense", f"{features} => {width}", *activation, use_bias=bias_option)
-            return LayerSource(build)
+            return call("Dense", f"{features} => {width}", *activation, use_bias=bias_option)
         case models.BatchNorm(epsilon, momentum):
             # Lux's momentum is the weight of the new value, the description's of the old one
             norms = {"epsilon": epsilon, "momentum": 1 - momentum}
-            build = call("BatchNorm", shape[0], *activation, **norms)
-            return LayerSource(build)
+            return call("BatchNorm", shape[0], *activation, **norms)
         case models.LayerNorm(epsilon, bias):
             if not bias:
-                return LayerSource(call("layer_norm", features, epsilon=epsilon))
-            return LayerSource(call("LayerNorm", f"({features}, 1)", dims=1, epsilon=epsilon))
+                return call("layer_norm", features, epsilon=epsilon)
+            return call("LayerNorm", f"({features}, 1)", dims=1, epsilon=epsilon)
         case models.RMSNorm(epsilon):
-            return LayerSource(call("RMSNorm", features, epsilon=epsilon))
+            return call("RMSNorm", features, epsilon=epsilon)
         case models.Dropout(rate):
-            return LayerSource(call("Dropout", rate))
+            return call("Dropout", rate)
         case models.GlobalAveragePool() if len(shape) == 3:
-            return LayerSource(call("Chain", call("GlobalMeanPool"), call("FlattenLayer")))
+            return call("Chain", call("GlobalMeanPool"), call("FlattenLayer"))
         case models.GlobalAveragePool():
-            return _function("sequence_mean")
+            return "sequence_mean"
         case models.Embedding(vocabulary, width):
-            build = call("Embedding", f"{vocabulary} => {width}")
-            return LayerSource(build)
+            return call("Embedding", f"{vocabulary} => {width}")
         case models.OneHot(vocabulary):
-            return _function(f"onehot(T, 1:{vocabulary})")
+            return f"onehot(T, 1:{vocabulary})"
         case models.PositionEmbedding():
-            return LayerSource(call("position_embedding", features, shape[0]))
+            return call("position_embedding", features, shape[0])
         case models.ClassToken():
-            return LayerSource(call("class_token", features))
+            return call("class_token", features)
         case models.FirstOfSequence():
-            return _function("first_of_sequence")
+            return "first_of_sequence"
         case models.MultiHeadAttention(heads, causal, bias):
             attention = call(
                 "MultiHeadAttention",
@@ -92,24 +90,15 @@ def layer_source(named: NamedLayer, *activation: str) -> LayerSource:
                 is_causal="true" if causal else None,
             )
             # the second output are the scores
-            return LayerSource(Call("Chain", (attention, "first")))
+            return Call("Chain", (attention, "first"))
         case models.LSTM(width, bidirectional) | models.GRU(width, bidirectional):
             cell = call(f"{type(named.layer).__name__}Cell", f"{features} => {width}")
             forward = Call("Recurrence", (cell,))
             if not bidirectional:
-                return LayerSource(forward)
+                return forward
             backward = Call("Chain", ("ReverseSequence(2)", forward))
-            return LayerSource(Call("Parallel", ("vcat", forward, backward)))
+            return Call("Parallel", ("vcat", forward, backward))
     raise unsupported("layer", named.layer, "Lux.jl")
-
-
-def _function(source: str) -> LayerSource:
-    """Return how a function without parameters is written as a layer."""
-    return LayerSource(Call(WRAPPED, (source,)))
-
-
-WRAPPED = "WrappedFunction"
-"""The layer that calls a function, which a Chain makes of a function itself."""
 
 
 def loss_source(model: Model, first: int = 0) -> LossSource:

@@ -80,6 +80,8 @@ function Workload(
     package = parentmodule(typeof(framework))
     made = include_string(package, "let T = $T\n$(row["text"])\nend", "training.jl")
     built = build(framework, made.model, T, device)
+    length(built.dropouts) == length(row["dropouts"]) ||
+        error("the model has $(length(built.dropouts)) dropouts, not $(length(row["dropouts"]))")
     # functions of a text are newer than the functions that call them
     latest(f) = isnothing(f) ? f : (arguments...) -> Base.invokelatest(f, arguments...)
     return Workload(;

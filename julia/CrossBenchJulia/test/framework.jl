@@ -30,7 +30,6 @@
 
     @testset "a weight that has two places has one gradient, their sum" begin
         workload, values = ready("speaking")
-        @test sum(place -> length(place.paths) - 1, Base.values(workload.places)) in (0, 1)
         x, y = examples("speaking", Float64, 4)
         _, gradients = loss_and_gradients(workload, x, y)
         array, direction = values["embedding1.weight"], cos.(gradients["embedding1.weight"])
