@@ -19,6 +19,7 @@ import psutil
 
 from .. import adapters
 from ..host.machine import usable_cpus
+from ..host.signals import postponed_signals
 from ..inputs.printable import printable
 from ..workload import Adapter
 from . import replies
@@ -81,15 +82,17 @@ class WorkerProcess:
             try:
                 (assignment.data / TEMPORARY_FOLDER).mkdir(exist_ok=True)
                 self.log = stack.enter_context(tempfile.TemporaryFile(dir=assignment.data))
-                self.process = subprocess.Popen(
-                    [sys.executable, "-c", _bootstrap(assignment.job.threads)],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    bufsize=0,
-                    stderr=None if show else self.log,
-                    env=(proof_environment if proves else environment)(assignment),
-                    start_new_session=True,  # Ctrl-C reaches the parent alone, which stops it
-                )
+                with postponed_signals():
+                    self.process = subprocess.Popen(
+                        [sys.executable, "-c", _bootstrap(assignment.job.threads)],
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE,
+                        bufsize=0,
+                        stderr=None if show else self.log,
+                        env=(proof_environment if proves else environment)(assignment),
+                        start_new_session=True,  # Ctrl-C reaches the parent alone, which stops it
+                    )
+                    stack.callback(self.kill)
             except Exception as error:  # the machine's or the adapter's
                 raise WorkerFailure(f"its process cannot be started: {error}") from error
             stack.pop_all()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -57,6 +58,27 @@ def raise_on_signal() -> Iterator[None]:
     finally:
         if not started:
             _replace(stop, _exit)
+
+
+@contextmanager
+def postponed_signals() -> Iterator[None]:
+    """Let a signal that comes inside this context come at its end; nothing outside the main thread.
+
+    For what must not be left half done: a process that is started, and that nobody knows yet.
+    """
+    handlers, came = {}, []
+    try:
+        if threading.current_thread() is threading.main_thread():
+            for number in STOP_SIGNALS:
+                if callable(handler := signal.getsignal(number)):
+                    handlers[number] = handler
+                    signal.signal(number, lambda number, _: came.append(number))
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in came:
+            signal.raise_signal(number)
 
 
 def exit_message(number: int) -> str:

@@ -85,6 +85,22 @@ def test_a_worker_trains_rounds_and_tests_them(reference):
     assert steady != further
 
 
+@pytest.mark.usefixtures("default_signals")
+def test_a_process_that_ctrl_c_interrupts_at_its_start_is_stopped(data, monkeypatch):
+    started = []
+
+    class Interrupted(subprocess.Popen):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            signal.raise_signal(signal.SIGINT)
+            started.append(self)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        WorkerProcess(assigned("reference", data), 60)
+    assert [process.returncode for process in started] == [-signal.SIGKILL]
+
+
 def test_threads_are_limited_by_the_cpu_affinity(reference):
     assert reference.ask("final_stats").cpus_allowed == 1
     assert psutil.Process(reference.process.pid).cpu_affinity() == usable_cpus()[:1]
