@@ -18,7 +18,7 @@ QUICK = {
     "rounds": 1,
     "batches": 1,
 }
-SLOW = QUICK | {"rounds": 20}
+SLOW = QUICK | {"rounds": 10}
 """It takes long enough to be disturbed, and then ends."""
 LONG = QUICK | {"rounds": 500}
 QUICK_TOML = "".join(f"{word} = {value!r}\n" for word, value in QUICK.items())

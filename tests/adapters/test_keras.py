@@ -48,7 +48,6 @@ def suite(name, *words):
     [
         ("test_conformance.py", ()),
         ("test_planted_faults.py", ()),
-        ("test_timed_faults.py", ("-m", "", "-k", "of_the_timed_run")),
         ("test_programs.py", ("-m", "not long")),
         ("test_training_programs.py", ("-m", "")),
     ],
