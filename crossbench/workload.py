@@ -216,7 +216,7 @@ class Workload(Protocol):
 
     source_code: str = ""
     """What the adapter wrote for the job and runs, as the results file keeps it; nothing where it
-    writes none."""
+    writes none, or where a variant takes other steps."""
 
     def load_weights(self, weights: Weights) -> None:
         """Replace all parameters and running statistics by the canonical `weights`.
@@ -243,7 +243,7 @@ class Workload(Protocol):
 
         Does what `train_epoch` does but for the optimizer. Returns a function of no arguments,
         which fetches the last batch's gradients, those of `loss_and_gradients`. The engine times
-        this call, to know what a part of the model takes.
+        this call, to know what a part of the model takes, and proves a lower precision by it.
         """
         reason = (
             "the adapter has no backward_epoch()"  # raised at once, it would be abstract to mypy

@@ -66,7 +66,8 @@ def postponed_signals() -> Iterator[None]:
 
     For what must not be left half done: a process that is started, and that nobody knows yet.
     """
-    handlers, came = {}, []
+    handlers: dict[signal.Signals, Handler] = {}
+    came: list[int] = []
     try:
         if threading.current_thread() is threading.main_thread():
             for number in STOP_SIGNALS:
@@ -77,8 +78,8 @@ def postponed_signals() -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        for number in came:
-            signal.raise_signal(number)
+        for late in came:
+            signal.raise_signal(late)
 
 
 def exit_message(number: int) -> str:

@@ -90,7 +90,7 @@ def script(
     }
     asked = _named(**given)
     if ran:
-        found = _that_ran(results, asked | _named(model=model, layer=layer))
+        found = _that_ran(results, asked | _named(model=model, layer=layer), progress)
     elif results is None:
         found = _of_arguments(asked | _named(model=model), layer, progress)
     else:
@@ -102,7 +102,9 @@ def _named(**given: Any) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _that_ran(results: str | Path | None, asked: dict[str, Any]) -> Programs:
+def _that_ran(
+    results: str | Path | None, asked: dict[str, Any], progress: Callable[[str], None]
+) -> Programs:
     """Return what the rows of a results file ran."""
     if results is None:
         raise SpecError("what rows ran is in a results file: name it")
@@ -112,6 +114,9 @@ def _that_ran(results: str | Path | None, asked: dict[str, Any]) -> Programs:
     rows = [row for row in comparison.results if row.source_code]
     if not rows:
         raise ResultsError(f"{results} keeps no source code of its rows")
+    for row in comparison.results:
+        if row not in rows:
+            progress(f"{results} keeps no source code of {row.cell.name}")
     return Programs([of_models.that_ran(row, comparison) for row in rows])
 
 

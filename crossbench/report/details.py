@@ -41,7 +41,8 @@ TIME_NOTES = (
     "seconds; kernel: the share of them in which the kernel worked for the process; page "
     "faults: pages of memory that the kernel cleared for it in a steady epoch. loss: of the "
     "first and the last batch of the first epoch. accuracy: on the test examples, after the "
-    "steady epochs of the first whole round. min s: the fastest of all steady epochs.",
+    "whole first epoch, with several steady epochs after the last. min s: the fastest of all "
+    "steady epochs.",
 )
 WORK_NOTE = (
     "deviation: ‖a - b‖ / ‖b‖ in the row's precision of the tensor that differs most from "
@@ -300,7 +301,8 @@ def _repeats_note(results: list[CellResult]) -> str:
         return ""
     return (
         "A steady epoch is repeated until a tenth of a second is timed, or on a GPU, and where the "
-        "runtime tells seconds of its own, a whole second; on a CPU 50 times at most (here "
+        "runtime tells seconds of its own, a whole second, or five where these are more than a "
+        "twentieth of it; on a CPU 50 times at most (here "
         f"{repeats} times): its seconds are the mean."
     )
 

@@ -142,7 +142,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class Predictions:
-    """Hold what the logits of the first steady epoch say, in a model of classes."""
+    """Hold what the logits of the whole first epoch say, in a model of classes."""
 
     correct: Count
     """Examples whose largest logit is that of their label."""

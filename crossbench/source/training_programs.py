@@ -178,7 +178,7 @@ def python_training_program(training: Training, data: PythonData, program: Pytho
         docstring(training, program.title, *program.notes),
         ["import argparse", "import time", "from pathlib import Path"],
         replace(program, setup=setup, definitions=[*program.definitions, *data.functions]),
-        constants=constants(training, data),
+        constants=constants(training),
         model=program.model,
         end=[loop, [*program.evaluation, PRINT_ACCURACY] if has_accuracy else []],
     )
@@ -272,7 +272,7 @@ REPORT = (
 PRINT_ACCURACY = 'print(f"accuracy: {right / TEST:.1%}")'
 
 
-def constants(training: Training, data: PythonData) -> list[str]:
+def constants(training: Training) -> list[str]:
     """Return the statements that name the sizes of an epoch."""
     sizes = {"BATCH_SIZE": training.batch_size, "BATCHES": training.batches}
     if training.model.has_accuracy:

@@ -14,6 +14,7 @@ class TunedWorkload(FluxWorkload):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self.workload = self.julia.TunedWorkload(self.workload)
+        self.source_code = ""  # it has other layers, and takes other steps
 
     def details(self) -> dict[str, str]:
         """Return the versions and devices, and, once a batch was trained, how batches are split."""

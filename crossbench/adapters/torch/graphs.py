@@ -1,7 +1,8 @@
 """Train in PyTorch with compiled kernels that CUDA graphs start: torch.compile's reduce-overhead.
 
 The CPU then starts one graph for the forward pass and one for the backward pass instead of hundreds
-of kernels. The optimizer stays PyTorch's own. Nobody has seen this run on a GPU yet.
+of kernels. The optimizer stays PyTorch's own. Its proof passed on an H100; nobody
+has timed it.
 """
 
 from __future__ import annotations

@@ -87,6 +87,7 @@ class TunedWorkload(ChannelsLastWorkload):
         )
         self.batch_size = 0
         self.pieces: int | None = None
+        self.source_code = ""  # it takes other steps than what is written there
 
     def load_weights(self, weights: Weights) -> None:
         super().load_weights(weights)
