@@ -25,7 +25,7 @@ function first_array(state::Tuple)
     return isempty(found) ? nothing : first(found)
 end
 
-# All arrays of the rules above begin with zeros.
+# All arrays of the rules that rows and programs have (in_julia/source.py) begin with zeros.
 restarted(array::AbstractArray, _) = fill!(array, 0)
 restarted(old::Tuple, new::Tuple) = map(restarted, old, new)
 restarted(_, new) = new

@@ -3,7 +3,7 @@
 
 """
 Reset the optimizer's state and the seeds of the dropout masks after the weights were
-loaded, and collect the garbage from before.
+loaded, and, on a GPU, collect the garbage from before.
 """
 function reset_state!(workload)
     restart!(optimizer_state(workload))
