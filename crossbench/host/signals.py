@@ -62,9 +62,10 @@ def raise_on_signal() -> Iterator[None]:
 
 @contextmanager
 def postponed_signals() -> Iterator[None]:
-    """Let a signal that comes inside this context come at its end; nothing outside the main thread.
+    """Let a signal that comes inside this context come at its end.
 
-    For what must not be left half done: a process that is started, and that nobody knows yet.
+    For what must not be left half done: a process that is started, and that nobody knows yet. Does
+    nothing outside the main thread, where Python handles no signals.
     """
     handlers: dict[signal.Signals, Handler] = {}
     came: list[int] = []

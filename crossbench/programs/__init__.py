@@ -115,7 +115,7 @@ def _that_ran(
     if not rows:
         raise ResultsError(f"{results} keeps no source code of its rows")
     for row in comparison.results:
-        if row not in rows:
+        if not row.source_code:
             progress(f"{results} keeps no source code of {row.cell.name}")
     return Programs([of_models.that_ran(row, comparison) for row in rows])
 

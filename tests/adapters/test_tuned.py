@@ -43,6 +43,10 @@ def ready(adapter, model, threads=2):
     return workload
 
 
+def test_it_keeps_no_source_code_since_it_takes_other_steps(adapter):
+    assert not ready(adapter, SMALL_MODELS["plain"]).source_code
+
+
 @pytest.mark.short(model_name=("dropped", "speaking"), pieces=(3,))
 @pytest.mark.parametrize("pieces", [2, 3, 8])
 @pytest.mark.parametrize("model_name", CUT)
