@@ -20,7 +20,6 @@ import numpy as np
 from .data import Dataset
 from .inputs.names import BFLOAT16, DEVICES, FLOAT32, IDIOMATIC, MALLOC, Compute
 from .models.model import Model, Weights
-from .source.part_programs import PartTraining
 from .source.training_programs import Training
 
 
@@ -325,6 +324,28 @@ class Workload(Protocol):
         return {}
 
 
+class Programs(Protocol):
+    """Writes the programs of an adapter, for `script`: a module can be that.
+
+    A program needs the framework and NumPy alone, and is written as the framework's users do. A
+    function raises NotImplementedError, with the reason in a line, where there is no program. Of
+    layers there are programs where it has a function `part_program` too, which returns the source
+    code that times a PartTraining, as the idiomatic variant computes it.
+    """
+
+    def training_program(self, training: Training) -> str:
+        """Return a program that trains a model, as a variant's row does.
+
+        From the weights that `initial_arrays` returns, its losses are the row's.
+        """
+
+    def initial_arrays(self, training: Training, weights: Weights) -> Mapping[str, np.ndarray]:
+        """Return canonical weights by the names, and with the axes, of the program's model."""
+
+    def example_arrays(self, training: Training, dataset: Dataset) -> Mapping[str, np.ndarray]:
+        """Return the arrays that the program reads examples from, none if it needs no such file."""
+
+
 class Unavailable(Exception):
     """Raised by an adapter whose framework turns out not to be available; str() is the reason."""
 
@@ -337,6 +358,9 @@ class Adapter(ABC):
 
     title: str
     """The framework's name as its users write it: "PyTorch"."""
+
+    programs: Programs | None = None
+    """What writes its programs; None for none."""
 
     program_suffix = ".py"
     """The end of the name of a file with a program."""
@@ -420,54 +444,6 @@ class Adapter(ABC):
         Raises Unavailable where that fails.
         """
         raise NotImplementedError
-
-    def part_program(self, training: PartTraining) -> str:
-        """Return a program that times a piece of work of a training step in the framework alone.
-
-        It needs the framework and NumPy, is written as the framework's users do, and computes what
-        the idiomatic variant does. Raises NotImplementedError, with the reason in a line, where
-        there is none.
-        """
-        raise NotImplementedError(self._no_programs())
-
-    def training_program(self, training: Training) -> str:
-        """Return a program that trains a model in the framework alone, as a variant's row does.
-
-        It needs the framework and NumPy, and is written as the framework's users do. From the
-        weights that `initial_arrays` returns, its losses are the row's. Raises NotImplementedError,
-        with the reason in a line, where there is none.
-        """
-        raise NotImplementedError(self._no_programs())
-
-    def initial_arrays(self, training: Training, weights: Weights) -> Mapping[str, np.ndarray]:
-        """Return canonical weights by the names, and with the axes, of the program's model."""
-        raise NotImplementedError(self._no_programs())
-
-    def example_arrays(self, training: Training, dataset: Dataset) -> Mapping[str, np.ndarray]:
-        """Return the arrays that the program reads examples from, none if it needs no such file."""
-        raise NotImplementedError(self._no_programs())
-
-    def _no_programs(self) -> str:
-        return f"the adapter of {self.title} writes no programs"
-
-
-class ProgramModules(Adapter):
-    """Mixed into an adapter, writes its programs by the module `program` of its package."""
-
-    def part_program(self, training: PartTraining) -> str:
-        return self._module().part_program(training)
-
-    def training_program(self, training: Training) -> str:
-        return self._module().training_program(training)
-
-    def initial_arrays(self, training: Training, weights: Weights) -> Mapping[str, np.ndarray]:
-        return self._module().initial_arrays(training, weights)
-
-    def example_arrays(self, training: Training, dataset: Dataset) -> Mapping[str, np.ndarray]:
-        return self._module().example_arrays(training, dataset)
-
-    def _module(self) -> Any:
-        return import_module(".program", type(self).__module__)
 
 
 class VariantModules(Adapter):

@@ -80,12 +80,19 @@ class _Loaders:
     synthetic: Callable[[int], Dataset]
 
 
-def load(source: Source, where: str, seed: int, shapes: ExampleShapes | None = None) -> Dataset:
+def load(
+    source: Source,
+    where: str,
+    seed: int,
+    shapes: ExampleShapes | None = None,
+    most: int | None = None,
+) -> Dataset:
     """Load the source's data from "auto", "synthetic" or a path: a directory or a file.
 
     auto: the published data, from the cache or downloaded; if it is not available, the synthetic
     data, with a note that says so. seed: of the synthetic data. shapes: those of the model, which
-    Synthetic needs. Raise DataError if a file is missing or damaged.
+    Synthetic needs. most: how many of the first examples the caller uses; synthetic pictures behind
+    them stay black. Raise DataError if a file is missing or damaged.
     """
     if isinstance(source, Synthetic):
         assert shapes is not None
@@ -94,8 +101,8 @@ def load(source: Source, where: str, seed: int, shapes: ExampleShapes | None = N
                 f"{where} cannot be used: this model's examples are always synthetic; use --data "
                 "auto or --data synthetic, or name its data, as in Model(..., data=CIFAR10())"
             )
-        return synthetic.load(shapes, seed)
-    loaders = _loaders(source)
+        return synthetic.load(shapes, seed, most)
+    loaders = _loaders(source, most)
     if where == "synthetic":
         return loaders.synthetic(seed)
     if where != "auto":
@@ -109,7 +116,7 @@ def load(source: Source, where: str, seed: int, shapes: ExampleShapes | None = N
         return replace(loaders.synthetic(seed), note=note)
 
 
-def _loaders(source: Source) -> _Loaders:
+def _loaders(source: Source, most: int | None = None) -> _Loaders:
     match source:
         case CIFAR10():
             return _Loaders(
@@ -117,7 +124,7 @@ def _loaders(source: Source) -> _Loaders:
                 cifar10.load_official,
                 cifar10.load_path,
                 "synthetic pictures are",
-                synthetic.load_cifar10,
+                partial(synthetic.load_cifar10, most=most),
             )
         case MNIST():
             return _Loaders(
@@ -125,7 +132,7 @@ def _loaders(source: Source) -> _Loaders:
                 mnist.load_official,
                 mnist.load_path,
                 "synthetic pictures are",
-                synthetic.load_mnist,
+                partial(synthetic.load_mnist, most=most),
             )
         case IMDB():
             return _Loaders(

@@ -36,23 +36,36 @@ Shape = tuple[int, ...]
 """Channels, height and width."""
 
 
-def load_cifar10(seed: int, train: int = TRAIN, test: int = TEST) -> Dataset:
-    """Return pictures in CIFAR-10's shapes; the same seed gives the same bytes."""
-    return _make_dataset(f"synthetic (seed {seed})", [seed, 10], make_split, train, test)
+def load_cifar10(
+    seed: int, train: int = TRAIN, test: int = TEST, most: int | None = None
+) -> Dataset:
+    """Return pictures in CIFAR-10's shapes; the same seed gives the same bytes.
+
+    most: how many pictures of each split are made; those behind them stay black.
+    """
+    make = partial(make_split, most=most)
+    return _make_dataset(f"synthetic (seed {seed})", [seed, 10], make, train, test)
 
 
-def load_mnist(seed: int, train: int = 60_000, test: int = 10_000) -> Dataset:
-    """Return pictures in MNIST's shapes: (n, 1, 28, 28) uint8 of 10 classes."""
-    make = partial(make_split, shape=MNIST_SHAPE)
+def load_mnist(
+    seed: int, train: int = 60_000, test: int = 10_000, most: int | None = None
+) -> Dataset:
+    """Return pictures in MNIST's shapes: (n, 1, 28, 28) uint8 of 10 classes; see `load_cifar10`."""
+    make = partial(make_split, shape=MNIST_SHAPE, most=most)
     name = f"synthetic, in MNIST's shapes (seed {seed})"
     return _make_dataset(name, [seed, 11], make, train, test)
 
 
-def load(shapes: ExampleShapes, seed: int) -> Dataset:
-    """Return examples in a model's shapes; the same seed gives the same bytes."""
+def load(shapes: ExampleShapes, seed: int, most: int | None = None) -> Dataset:
+    """Return examples in a model's shapes; the same seed gives the same bytes.
+
+    most: how many pictures of each split are made; those behind them stay black.
+    """
+    make: Callable[[ExampleShapes, int, np.random.Generator], Split]
     if shapes.are_pictures:
         height, width = shapes.inputs[1:]
-        name, stream, make = f"pictures of {height} × {width} by formula", 12, _make_pictures
+        name, stream = f"pictures of {height} × {width} by formula", 12
+        make = partial(_make_pictures, most=most)
     elif shapes.vocabulary is None:
         name, stream, make = "normal numbers", 15, _make_numbers
     else:
@@ -79,9 +92,11 @@ def counts(shapes: ExampleShapes) -> tuple[int, int]:
     return train, test
 
 
-def _make_pictures(shapes: ExampleShapes, n: int, random: np.random.Generator) -> Split:
+def _make_pictures(
+    shapes: ExampleShapes, n: int, random: np.random.Generator, most: int | None
+) -> Split:
     assert shapes.classes
-    return make_split(n, random, shapes.inputs, shapes.classes)
+    return make_split(n, random, shapes.inputs, shapes.classes, most)
 
 
 def _make_numbers(shapes: ExampleShapes, n: int, random: np.random.Generator) -> Split:
@@ -138,13 +153,20 @@ def _make_dataset(
 
 
 def make_split(
-    n: int, random: np.random.Generator, shape: Shape = CIFAR_SHAPE, classes: int = CLASSES
+    n: int,
+    random: np.random.Generator,
+    shape: Shape = CIFAR_SHAPE,
+    classes: int = CLASSES,
+    most: int | None = None,
 ) -> Split:
-    """Return n pictures (n, *shape) uint8 of random classes, with their labels."""
+    """Return n pictures (n, *shape) uint8 of random classes, with their labels.
+
+    most: how many pictures are made; those behind them stay black.
+    """
     labels = _draw_labels(ExampleShapes(shape, (), None, classes), n, random)
-    inputs = np.empty((n, *shape), np.uint8)
+    inputs = np.zeros((n, *shape), np.uint8)  # which the kernel clears where they are written
     step = max(1, CHUNK * 32 * 32 // (shape[1] * shape[2]))
-    for i in range(0, n, step):
+    for i in range(0, n if most is None else min(n, max(most, FEWEST)), step):
         chunk = make_pictures(labels[i : i + step], random, shape, classes)
         inputs[i : i + step] = (chunk * 255 + 0.5).astype(np.uint8)
     return Split(inputs, labels)

@@ -25,6 +25,8 @@ class JuliaAdapter(Adapter):
     def build(self, job: Job) -> JuliaWorkload:
         return self.workload(job)
 
+    program_suffix = ".jl"
+    arrays_suffix = ".bin"
     speed_variables = (
         *("JULIA_NUM_", "JULIA_GC_", "JULIA_CPU_", "JULIA_EXCLUSIVE", "JULIA_IMAGE_"),
         *("JULIA_LLVM_", "JULIA_CUDA_", "JULIA_NNLIB_"),

@@ -7,10 +7,8 @@ numbers make.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -40,27 +38,17 @@ class JuliaData:
     epoch_batches: Sequence[str]
 
 
-class DataDialect(ABC):
-    """Says how a framework's users cut examples into batches."""
+def julia_data(training: Training, loader: str, targets: str) -> JuliaData:
+    """Return the code for the data of a training.
 
-    data_loader: ClassVar[str]
-    """The function that returns batches of examples."""
-
-    @abstractmethod
-    def targets(self, model: Model, first: int = 0) -> str:
-        """Return the expression of the targets of a model's loss in `labels`.
-
-        first: the first class.
-        """
-
-
-def julia_data(dialect: DataDialect, training: Training) -> JuliaData:
-    """Return the code for the data of a training."""
+    loader: the function that returns batches of examples. targets: the expression of the loss'
+    targets in `labels`, which are token ids from 1 or classes from 0.
+    """
     model = training.model
     path, load, train, test = _arrays(training) if training.data is None else _cifar10(training)
     return JuliaData(
         path,
-        [*load, _to_batch(dialect, model), *_augmented(dialect, training)],
+        [*load, _to_batch(model, targets), *_augmented(training, loader)],
         train,
         test if model.has_accuracy else [],
         ["batches = augmented(train, drawn, epoch)"] if training.is_augmented else [],
@@ -172,10 +160,8 @@ def _draws(model: Model) -> str:
     return f"# drawn at random for {EPOCHS} epochs; further ones repeat it\n{made}"
 
 
-def _to_batch(dialect: DataDialect, model: Model) -> str:
+def _to_batch(model: Model, targets: str) -> str:
     """Return the function that makes a batch of examples, in the form of the model and the loss."""
-    is_language = model.example_shapes.are_language
-    targets = dialect.targets(model, first=int(is_language))
     inputs = "inputs"
     if model.vocabulary is None:
         are_pictures = model.example_shapes.are_pictures
@@ -184,7 +170,7 @@ def _to_batch(dialect: DataDialect, model: Model) -> str:
     return f"{start} {batch}" if len(f"{start} {batch}") <= LINE else f"{start}\n    {batch}"
 
 
-def _augmented(dialect: DataDialect, training: Training) -> list[str]:
+def _augmented(training: Training, loader: str) -> list[str]:
     """Return the functions that make the batches of an epoch, if each epoch has others."""
     model = training.model
     moved = " |> device" if training.device == "gpu" else ""
@@ -196,7 +182,7 @@ def _augmented(dialect: DataDialect, training: Training) -> list[str]:
             height, width = model.input_shape[1:]
             flips = {"drawn": "down, right, flipped", "flip": FLIP} if flip else NO_FLIPS
             changed = CHANGE.format(width=width, height=height, **flips)
-            given = {"loader": dialect.data_loader, "moved": moved, "epochs": EPOCHS}
+            given = {"loader": loader, "moved": moved, "epochs": EPOCHS}
             return [changed, AUGMENTED.format(**given)]
     return []
 

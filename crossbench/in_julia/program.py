@@ -5,21 +5,23 @@ How a framework makes the model, takes a step and predicts is in its adapter.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
+
 from .. import models
-from ..inputs.names import MALLOC
-from ..models.model import Model
+from ..inputs.names import IDIOMATIC, MALLOC
+from ..models.model import Model, Weights
 from ..models.parameters import Shape
 from ..source.part_programs import CALLS, WARM_UP, PartTraining, summary
 from ..source.statements import indented, unsupported
-from ..source.training_programs import EPOCHS, SHOWN, Training, docstring
+from ..source.training_programs import EPOCHS, SHOWN, Training, check_variant, docstring
 from ..workload import MALLOC_VARIANT
 from .chain import Chain
-from .data import DataDialect, JuliaData, julia_data
+from .data import JuliaData, example_arrays, julia_data
 from .definitions import definitions_in
 from .source import (
     TITLE,
@@ -51,12 +53,14 @@ class EpochSource:
     results: str
 
 
-class TrainingDialect(DataDialect):
+class TrainingDialect(ABC):
     """Says how a framework in Julia writes what is its own in the program of a training."""
 
     title: ClassVar[str]
     package: ClassVar[str]
     """The framework's package, whose version a program prints."""
+    data_loader: ClassVar[str]
+    """The function that returns batches of examples."""
     onecold: ClassVar[str]
     """The function that returns the classes with the largest outputs."""
 
@@ -83,14 +87,11 @@ class TrainingDialect(DataDialect):
 
     @property
     def loss(self) -> LossSource:
-        return self.loss_source(self.model)
+        return self.loss_source()
 
     @abstractmethod
-    def loss_source(self, model: Model, first: int = 0) -> LossSource:
-        """Return a model's loss. first: the first class."""
-
-    def targets(self, model: Model, first: int = 0) -> str:
-        return self.loss_source(model, first).targets
+    def loss_source(self, first: int = 0) -> LossSource:
+        """Return the loss of the model. first: the first class."""
 
     @abstractmethod
     def places(self) -> list[Place]:
@@ -137,12 +138,41 @@ class TrainingDialect(DataDialect):
         """Return statements before a prediction, and the expression of the outputs of x."""
 
 
-def training_program(dialect: TrainingDialect, training: Training) -> str:
-    """Return the program that trains a model.
+class JuliaPrograms:
+    """Writes the programs of a framework in Julia, as `Programs` has them."""
 
-    Raises NotImplementedError for a part that it cannot have.
-    """
-    data, (functions, model) = julia_data(dialect, training), _model(dialect)
+    def __init__(self, dialect: type[TrainingDialect]) -> None:
+        self.dialect = dialect
+
+    example_arrays = staticmethod(example_arrays)
+
+    def training_program(self, training: Training) -> str:
+        package = self.dialect.package
+        where = f"julia/CrossBench{package}/src/{{variant}}.jl"
+        check_variant(training, (IDIOMATIC, MALLOC), package.lower(), where)
+        return training_program(self.dialect(training.model, training.device), training)
+
+    def part_program(self, training: PartTraining) -> str:
+        return part_program(self.dialect(training.model, training.device), training)
+
+    def initial_arrays(self, training: Training, weights: Weights) -> dict[str, np.ndarray]:
+        """Return the trained weights in the framework's order, with the program's axes.
+
+        Running statistics start at the values that the framework gives them.
+        """
+        places = self.dialect(training.model, training.device).places()
+        return {
+            place.full_name or f"zeros {number}": place.array(weights)
+            for number, place in enumerate(places)
+            if place.is_trained
+        }
+
+
+def training_program(dialect: TrainingDialect, training: Training) -> str:
+    """Return the program that trains a model."""
+    first = int(dialect.model.example_shapes.are_language)  # token ids count from 1
+    targets = dialect.loss_source(first).targets
+    data, (functions, model) = julia_data(training, dialect.data_loader, targets), _model(dialect)
     own = [*functions, *rate_and_clip(dialect)]
     blocks = [
         _sizes(training),
@@ -163,10 +193,7 @@ def training_program(dialect: TrainingDialect, training: Training) -> str:
 
 
 def part_program(dialect: TrainingDialect, training: PartTraining) -> str:
-    """Return the program that times a piece of work.
-
-    Raises NotImplementedError for a part that it cannot have.
-    """
+    """Return the program that times a piece of work."""
     own, made = _model(dialect)
     made += dialect.made()
     function, call = dialect.gradients()
@@ -219,7 +246,7 @@ def _examples(dialect: TrainingDialect) -> list[str]:
     model = dialect.model
     tokens = f"Int32(1):Int32({model.vocabulary})" if model.vocabulary else None
     classes = f"0:{model.classes - 1}" if model.classes else None
-    labels, targets = _drawn(model.label_shape, classes), dialect.targets(model)
+    labels, targets = _drawn(model.label_shape, classes), dialect.loss.targets
     return [
         "rng = Xoshiro(0)",
         f"x = {_drawn(model.input_shape, tokens)}",

@@ -52,6 +52,43 @@ def pool(function: str, window: Pair, stride: Pair, padding: Pair = (0, 0)) -> C
     )
 
 
+def shared_layer(named: NamedLayer, activation: Sequence[str], bias: str) -> str | Call | None:
+    """Return a layer that Flux and Lux write alike, the item of a Chain; None for another one.
+
+    activation: the function that the layer applies itself, if any. bias: the option without which
+    it has one.
+    """
+    shape = named.input_shape
+    match named.layer:
+        case models.Conv(channels, kernel, stride, padding, has_bias):
+            given = {
+                "stride": unless(1, one_or_both(stride[::-1])),
+                "pad": unless(0, one_or_both(padding[::-1])),
+                bias: unless("true", boolean(has_bias)),
+            }
+            return call("Conv", kernel[::-1], f"{shape[0]} => {channels}", *activation, **given)
+        case models.Dense(width, has_bias):
+            given = {bias: unless("true", boolean(has_bias))}
+            return call("Dense", f"{shape[-1]} => {width}", *activation, **given)
+        case models.MaxPool(window, stride):
+            return pool("MaxPool", window, stride)
+        case models.AveragePool(window, stride, padding):
+            return pool("MeanPool", window, stride, padding)
+        case models.ReLU() | models.GELU():
+            return f"elementwise({activation_source(named.layer)})"
+        case models.LeakyReLU(slope):
+            return f"elementwise(leakyrelu, {number(slope)})"
+        case models.Dropout(rate):
+            return call("Dropout", rate)
+        case models.ToSequence():
+            return "to_sequence"
+        case models.FirstOfSequence():
+            return "first_of_sequence"
+        case models.GlobalAveragePool() if len(shape) == 2:
+            return "sequence_mean"
+    return None
+
+
 def code(value: Any) -> str:
     """Return the source code of a value: 1e-5, where Python writes 1e-05."""
     return python_code(value).replace("e-0", "e-")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .. import adapters
 from ..inputs.errors import SpecError
 from ..inputs.names import IDIOMATIC
 from ..plan import unavailable_reason
-from ..workload import Adapter
 
 OF_MODEL, OF_PART = "training_program", "part_program"
-"""The methods of an adapter that write a program of the whole model, and of a part."""
+"""The functions of an adapter's programs that write one of the whole model, and of a part."""
 
 
 def installed(kind: str) -> list[str]:
@@ -29,8 +30,12 @@ def without_programs(framework: str, kind: str) -> str | None:
         adapter = adapters.get(framework)
     except SpecError as error:  # of another machine's results
         return str(error)
-    missing = getattr(Adapter, kind)
-    if getattr(type(adapter), kind, missing) is not missing:
+    if hasattr(adapter.programs, kind):
         return None
     what = "programs" if kind == OF_MODEL else "programs of a layer"
     return f"the adapter of {adapter.title} writes no {what}"
+
+
+def programs_of(framework: str) -> Any:
+    """Return what writes the programs of a framework that has some."""
+    return adapters.get(framework).programs

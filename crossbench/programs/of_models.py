@@ -17,7 +17,7 @@ from ..results.epochs import TRAIN
 from ..results.settings import Data, Settings
 from ..source.arrays import write_arrays
 from ..source.training_programs import Training
-from .choice import OF_MODEL, without_programs
+from .choice import OF_MODEL, programs_of, without_programs
 from .program import Program, WriteFile, file_words, told_apart
 
 
@@ -84,13 +84,13 @@ def of_cells(
 
 def _add(found: Programs, cell: Cell, examples: Examples, several_sizes: bool) -> None:
     """Add the program of a cell, and the arrays that it reads."""
-    adapter = adapters.get(cell.framework)
+    adapter, programs = adapters.get(cell.framework), programs_of(cell.framework)
     training = _training(cell, examples, several_sizes)
-    source = adapter.training_program(training)
+    source = programs.training_program(training)
     found.arrays[training.weights] = partial(_write_weights, training, cell.framework)
     reads = [training.weights]
     dataset = examples.dataset
-    if dataset and (arrays := adapter.example_arrays(training, dataset)):
+    if dataset and (arrays := programs.example_arrays(training, dataset)):
         found.arrays[training.examples] = partial(write_arrays, arrays=arrays)
         reads.append(training.examples)
     variant = "" if cell.variant == IDIOMATIC else f"_{cell.variant}"
@@ -154,4 +154,4 @@ def _training(cell: Cell, examples: Examples, several_sizes: bool) -> Training:
 def _write_weights(training: Training, framework: str, path: Path) -> None:
     """Write the initial weights of a program to a new file."""
     weights = training.model.initial_weights(training.seed)
-    write_arrays(path, adapters.get(framework).initial_arrays(training, weights))
+    write_arrays(path, programs_of(framework).initial_arrays(training, weights))

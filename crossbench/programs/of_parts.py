@@ -18,7 +18,7 @@ from ..results.comparison import Comparison
 from ..results.epochs import TRAIN
 from ..source.part_programs import part_training
 from ..spec import Spec
-from .choice import OF_PART, installed, without_programs
+from .choice import OF_PART, installed, programs_of, without_programs
 from .program import Program, file_words, told_apart
 
 SLOWEST = "slowest"
@@ -87,7 +87,7 @@ def _programs(
                 batches=None,
                 threads=threads,
                 seconds=None,
-                source=adapter.part_program(training),
+                source=programs_of(framework).part_program(training),
                 path=Path(f"{'_'.join(words)}{adapter.program_suffix}"),
                 without_part=without,
             )

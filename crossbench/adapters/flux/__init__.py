@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from ...in_julia.adapter import JuliaAdapter
+from ...in_julia.program import JuliaPrograms
 from ...inputs.names import IDIOMATIC, MALLOC
 from ...workload import (
     KEEP_FREED_MEMORY,
     MALLOC_VARIANT,
-    ProgramModules,
     Variant,
     VariantModules,
 )
+from .program import FluxTraining
 from .workload import FluxWorkload
 
 
@@ -32,10 +33,9 @@ VARIANTS = {
 }
 
 
-class FluxVariants(VariantModules, ProgramModules, FluxAdapter):
+class FluxVariants(VariantModules, FluxAdapter):
     variants = VARIANTS
-    program_suffix = ".jl"
-    arrays_suffix = ".bin"
+    programs = JuliaPrograms(FluxTraining)
 
 
 ADAPTER = FluxVariants()

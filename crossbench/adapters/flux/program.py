@@ -1,4 +1,4 @@
-"""Write programs in Flux.jl, and their initial weights. Needs no Julia."""
+"""Write what is Flux.jl's own in programs. Needs no Julia."""
 
 from __future__ import annotations
 
@@ -6,18 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from ... import models
 from ...in_julia.chain import Chain, fused
-from ...in_julia.data import example_arrays
 from ...in_julia.definitions import JULIA_FOLDER
-from ...in_julia.program import (
-    EpochSource,
-    TrainingDialect,
-    part_program as julia_part_program,
-    training_program as julia_training_program,
-)
+from ...in_julia.program import EpochSource, TrainingDialect
 from ...in_julia.source import (
     LINE,
     Imports,
@@ -29,44 +21,12 @@ from ...in_julia.source import (
     place,
     written,
 )
-from ...inputs.names import IDIOMATIC, MALLOC
-from ...models.model import Model, NamedLayer, Weights
-from ...source.part_programs import PartTraining
+from ...models.model import NamedLayer
 from ...source.statements import Call, indented
-from ...source.training_programs import Training, check_variant
 from .source import TIED, layer_source, loss_source
 
-__all__ = ["example_arrays", "initial_arrays", "part_program", "training_program"]
-
-VARIANTS = (IDIOMATIC, MALLOC)
 MAX_TUPLE_LAYERS = 24
 """Layers that a Chain holds in a tuple at most, as the row's: Julia compiles a tuple as a whole."""
-
-
-def training_program(training: Training) -> str:
-    """Return the program that trains a model.
-
-    Raises NotImplementedError for a variant or a part that it cannot have.
-    """
-    check_variant(training, VARIANTS, "flux", "julia/CrossBenchFlux/src/{variant}.jl")
-    return julia_training_program(FluxTraining(training.model, training.device), training)
-
-
-def part_program(training: PartTraining) -> str:
-    """Return the program that times a piece of work.
-
-    Raises NotImplementedError for a part that it cannot have.
-    """
-    return julia_part_program(FluxTraining(training.model, training.device), training)
-
-
-def initial_arrays(training: Training, weights: Weights) -> dict[str, np.ndarray]:
-    """Return the trained weights in the order of Flux.trainables, with the program's axes reversed.
-
-    Running statistics start at the values that Flux gives them.
-    """
-    places = FluxTraining(training.model, training.device).places()
-    return {p.full_name: p.array(weights) for p in places if p.is_trained}
 
 
 class FluxTraining(TrainingDialect):
@@ -83,8 +43,8 @@ class FluxTraining(TrainingDialect):
     def imports(self) -> Imports:
         return Imports(("Flux",), on_gpu=("CUDA", "cuDNN") if self.is_on_gpu else ())
 
-    def loss_source(self, model: Model, first: int = 0) -> LossSource:
-        return loss_source(model, first)
+    def loss_source(self, first: int = 0) -> LossSource:
+        return loss_source(self.model, first)
 
     def places(self) -> list[Place]:
         found = []

@@ -5,16 +5,15 @@ from __future__ import annotations
 from ... import models
 from ...in_julia.source import (
     LossSource,
-    activation_source,
     boolean,
     call,
     class_range,
     code,
     number,
-    pool,
+    shared_layer,
 )
 from ...models.model import Model, NamedLayer
-from ...source.statements import Call, one_or_both, unless, unsupported
+from ...source.statements import Call, unless, unsupported
 
 TIED = "embedding"
 """The variable of the layer whose weight the last one shares."""
@@ -25,32 +24,13 @@ def layer_source(named: NamedLayer, *activation: str) -> list[str | Call]:
 
     activation: the function that the layer applies itself.
     """
+    if alike := shared_layer(named, activation, bias="bias"):
+        return [alike]
     shape = named.input_shape
     features = shape[-1]
     match named.layer:
-        case models.Conv(channels, kernel, stride, padding, bias):
-            options = {
-                "stride": unless(1, one_or_both(stride[::-1])),
-                "pad": unless(0, one_or_both(padding[::-1])),
-                "bias": unless("true", boolean(bias)),
-            }
-            widths = f"{shape[0]} => {channels}"
-            return [call("Conv", kernel[::-1], widths, *activation, **options)]
-        case models.MaxPool(window, stride):
-            return [pool("MaxPool", window, stride)]
-        case models.AveragePool(window, stride, padding):
-            return [pool("MeanPool", window, stride, padding)]
-        case models.LeakyReLU(slope):
-            return [f"elementwise(leakyrelu, {number(slope)})"]
-        case models.ReLU() | models.GELU():
-            return [f"elementwise({activation_source(named.layer)})"]
         case models.Flatten():
             return ["Flux.flatten"]
-        case models.ToSequence():
-            return ["to_sequence"]
-        case models.Dense(width, bias):
-            bias_option = unless("true", boolean(bias))
-            return [call("Dense", f"{features} => {width}", *activation, bias=bias_option)]
         case models.BatchNorm(epsilon, momentum):
             # Flux's momentum is the weight of the new value, the description's of the old one; both
             # numbers are of one type
@@ -62,12 +42,8 @@ def layer_source(named: NamedLayer, *activation: str) -> list[str | Call]:
             return [call(name, features, eps=f"eps_for({code(epsilon)})")]
         case models.RMSNorm(epsilon):
             return [call("RMSNorm", f"ones32({features})", number(epsilon))]
-        case models.Dropout(rate):
-            return [call("Dropout", rate)]
-        case models.GlobalAveragePool() if len(shape) == 3:
-            return [call("GlobalMeanPool"), "Flux.flatten"]
         case models.GlobalAveragePool():
-            return ["sequence_mean"]
+            return [call("GlobalMeanPool"), "Flux.flatten"]
         case models.Embedding(vocabulary, width):
             return [call("Flux.Embedding", f"{vocabulary} => {width}")]
         case models.OneHot(vocabulary):
@@ -78,11 +54,9 @@ def layer_source(named: NamedLayer, *activation: str) -> list[str | Call]:
             return [call("PositionEmbedding", f"zeros32({features}, {shape[0]})")]
         case models.ClassToken():
             return [call("ClassToken", f"zeros32({features})")]
-        case models.FirstOfSequence():
-            return ["first_of_sequence"]
         case models.MultiHeadAttention(heads, causal, bias):
-            options = {"nheads": heads, "bias": unless("false", boolean(bias))}
-            build = call("MultiHeadAttention", features, **options)
+            with_bias = unless("false", boolean(bias))
+            build = call("MultiHeadAttention", features, nheads=heads, bias=with_bias)
             if not causal:
                 return [build, "first"]
             return [Call("CausalAttention", (build,))]

@@ -10,12 +10,12 @@ from ...workload import (
     MALLOC_VARIANT,
     Adapter,
     Job,
-    ProgramModules,
     Variant,
     VariantModules,
     missing,
     versions,
 )
+from . import program
 from .workload import PACKAGES, JaxWorkload
 
 GPU_PLUGINS = ("jax-cuda13-plugin", "jax-cuda12-plugin")
@@ -82,8 +82,9 @@ VARIANTS = {
 }
 
 
-class JaxVariants(VariantModules, ProgramModules, JaxAdapter):
+class JaxVariants(VariantModules, JaxAdapter):
     variants = VARIANTS
+    programs = program
 
 
 ADAPTER = JaxVariants()

@@ -11,9 +11,10 @@ from importlib import import_module
 from pathlib import Path
 
 from ...inputs.names import BFLOAT16, FLOAT32, IDIOMATIC
-from ...workload import Adapter, Job, ProgramModules, Variant, VariantModules, missing, versions
+from ...workload import Adapter, Job, Variant, VariantModules, missing, versions
 from ..jax import ADAPTER as JAX, GPU_PLUGINS, missing_plugin
 from ..torch import ADAPTER as TORCH
+from . import program
 from .workload import KerasWorkload
 
 VARIANTS = {
@@ -101,8 +102,9 @@ class KerasOnTorch(KerasAdapter):
         return super().required_environment(device) | own
 
 
-class KerasBackends(VariantModules, ProgramModules, KerasOnTensorFlow):
+class KerasBackends(VariantModules, KerasOnTensorFlow):
     variants = VARIANTS
+    programs = program
 
     def of_variant(self, name: str) -> Adapter:
         return {"jax": KerasOnJax(), "torch": KerasOnTorch()}.get(name, self)

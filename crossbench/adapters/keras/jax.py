@@ -21,15 +21,7 @@ class JaxWorkload(JaxRuntime, KerasWorkload):
         self.jax.config.update("jax_default_device", self.device)
         self.differentiated: dict[Any, Any] = {}
 
-    def differentiate(self, inputs: Any, labels: Any) -> tuple[float, list[Any]]:
-        (loss, _), gradients = self._differentiated(inputs, labels)
-        return float(loss), gradients
-
-    def backward(self, inputs: Any, labels: Any) -> list[Any]:
-        return self.jax.block_until_ready(self._differentiated(inputs, labels))[1]
-
-    def _differentiated(self, inputs: Any, labels: Any) -> Any:
-        """Return ((loss, further results), gradients) of a batch, by one program."""
+    def backward(self, inputs: Any, labels: Any) -> tuple[Any, list[Any]]:
         model = self.of(inputs)
         if model not in self.differentiated:
             self.differentiated[model] = self.jax.jit(
@@ -43,9 +35,11 @@ class JaxWorkload(JaxRuntime, KerasWorkload):
         )
         state = ([variable.value for variable in group] for group in groups)
         scale = [variable.value for variable in self.optimizer.variables]
-        return self.differentiated[model](
+        results = self.differentiated[model](
             *state, inputs, labels, None, training=True, optimizer_variables=scale
         )
+        (loss, _), gradients = self.jax.block_until_ready(results)
+        return loss, gradients
 
     def details(self) -> dict[str, str]:
         return super().details() | versions("jax", "jaxlib") | self.gpu_details()

@@ -36,12 +36,9 @@ class TensorFlowWorkload(KerasWorkload):
         # a preallocated pool would be the peak, and gone for the other workers on the GPU
         tf.config.experimental.set_memory_growth(gpus[0], True)
 
-    def differentiate(self, inputs: Any, labels: Any) -> tuple[float, list[Any]]:
+    def backward(self, inputs: Any, labels: Any) -> tuple[Any, list[Any]]:
         loss, gradients, _ = self.module.compute_gradients(self.of(inputs), inputs, labels)
-        return float(loss), gradients
-
-    def backward(self, inputs: Any, labels: Any) -> list[Any]:
-        return self.module.compute_gradients(self.of(inputs), inputs, labels)[1]
+        return loss, gradients
 
     def peak_memory(self) -> int | None:
         if self.job.device == "cpu":

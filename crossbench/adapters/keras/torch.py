@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...models import Weights
+from ...workload import Batch
 from ..torch.workload import TorchRuntime
 from .program import SEED
 from .workload import KerasWorkload
@@ -21,24 +22,17 @@ class TorchWorkload(TorchRuntime, KerasWorkload):
         super().load_weights(weights)
         self.torch.manual_seed(SEED)  # of its dropouts
 
-    def differentiate(self, inputs: Any, labels: Any) -> tuple[float, list[Any]]:
-        self.model.zero_grad()
+    def loss_and_gradients(self, batch: Batch) -> tuple[float, Weights]:
         with self.torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-            logits = self.of(inputs)(inputs, training=True)
-        loss = self.model.compute_loss(x=inputs, y=labels, y_pred=logits)
-        loss.backward()
-        gradients = self._gradients()
-        self.model.zero_grad()
-        return loss.item(), gradients
+            return super().loss_and_gradients(batch)
 
-    def backward(self, inputs: Any, labels: Any) -> list[Any]:
+    def backward(self, inputs: Any, labels: Any) -> tuple[Any, list[Any]]:
         self.model.zero_grad()
         logits = self.of(inputs)(inputs, training=True)
-        self.model.compute_loss(x=inputs, y=labels, y_pred=logits).backward()
-        return self._gradients()
-
-    def _gradients(self) -> list[Any]:
-        return [variable.value.grad for variable in self.model.trainable_variables]
+        loss = self.model.compute_loss(x=inputs, y=labels, y_pred=logits)
+        loss.backward()
+        gradients = [variable.value.grad for variable in self.model.trainable_variables]
+        return loss.detach(), gradients
 
     def details(self) -> dict[str, str]:
         return super().details() | {"torch": str(self.torch.__version__)} | self.gpu_details()

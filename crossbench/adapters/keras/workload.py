@@ -122,12 +122,13 @@ class KerasWorkload(Workload):
 
     def backward_epoch(self) -> Callable[[], Weights]:
         for batch in self.batches:
-            gradients = self.backward(*batch)
+            _, gradients = self.backward(*batch)
         self.wait()
         return lambda: self._by_variable(gradients)
 
-    def backward(self, inputs: Any, labels: Any) -> list[Any]:
-        """Return the gradients of the trainable variables, by a program as that of the training.
+    def backward(self, inputs: Any, labels: Any) -> tuple[Any, list[Any]]:
+        """Return a batch's loss and the gradients of the trainable variables, by a program as that
+        of the training.
 
         May change the other variables, as training does.
         """
@@ -140,17 +141,10 @@ class KerasWorkload(Workload):
     def loss_and_gradients(self, batch: Batch) -> tuple[float, Weights]:
         state = self.model.non_trainable_variables
         before = [self.keras.ops.copy(variable) for variable in state]
-        loss, gradients = self.differentiate(*self._to_device(batch))
+        loss, gradients = self.backward(*self._to_device(batch))
         for variable, value in zip(state, before, strict=True):
             variable.assign(value)
-        return loss, self._by_variable(gradients)
-
-    def differentiate(self, inputs: Any, labels: Any) -> tuple[float, list[Any]]:
-        """Return the loss of a batch in training and the gradients of the trainable variables.
-
-        May change the other variables.
-        """
-        raise NotImplementedError
+        return float(loss), self._by_variable(gradients)
 
     def predict(self, inputs: np.ndarray) -> np.ndarray:
         return self._logits(self._tensor(inputs))

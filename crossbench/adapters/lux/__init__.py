@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from ...in_julia.adapter import JuliaAdapter
+from ...in_julia.program import JuliaPrograms
 from ...inputs.names import IDIOMATIC, MALLOC
-from ...workload import MALLOC_VARIANT, ProgramModules, Variant
+from ...workload import MALLOC_VARIANT, Variant
+from .program import LuxTraining
 from .workload import LuxWorkload
 
 VARIANTS = {
@@ -13,15 +15,14 @@ VARIANTS = {
 }
 
 
-class LuxAdapter(ProgramModules, JuliaAdapter):
+class LuxAdapter(JuliaAdapter):
     """Build models in Lux.jl as its documentation does."""
 
     title = "Lux.jl"
     name = "lux"
     workload = LuxWorkload
     variants = VARIANTS
-    program_suffix = ".jl"
-    arrays_suffix = ".bin"
+    programs = JuliaPrograms(LuxTraining)
 
 
 ADAPTER = LuxAdapter()

@@ -1,22 +1,14 @@
-"""Write programs in Lux.jl, and their initial weights. Needs no Julia."""
+"""Write what is Lux.jl's own in programs. Needs no Julia."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-import numpy as np
-
 from ... import models
 from ...in_julia.chain import Chain, chain_parts
-from ...in_julia.data import example_arrays
 from ...in_julia.definitions import JULIA_FOLDER
-from ...in_julia.program import (
-    EpochSource,
-    TrainingDialect,
-    part_program as julia_part_program,
-    training_program as julia_program,
-)
+from ...in_julia.program import EpochSource, TrainingDialect
 from ...in_julia.source import (
     Imports,
     LossSource,
@@ -26,42 +18,12 @@ from ...in_julia.source import (
     place,
     written,
 )
-from ...models.model import Model, NamedLayer, Weights
-from ...source.part_programs import PartTraining
+from ...models.model import NamedLayer
 from ...source.statements import Call
-from ...source.training_programs import Block, Training
+from ...source.training_programs import Block
 from .source import MODULES, layer_source, loss_source
 
-__all__ = ["example_arrays", "initial_arrays", "part_program", "training_program"]
-
 RECURRENT = (models.LSTM, models.GRU)
-
-
-def training_program(training: Training) -> str:
-    """Return the program that trains a model.
-
-    Raises NotImplementedError for a part that it cannot have.
-    """
-    return julia_program(LuxTraining(training.model, training.device), training)
-
-
-def part_program(training: PartTraining) -> str:
-    """Return the program that times a piece of work.
-
-    Raises NotImplementedError for a part that it cannot have.
-    """
-    return julia_part_program(LuxTraining(training.model, training.device), training)
-
-
-def initial_arrays(training: Training, weights: Weights) -> dict[str, np.ndarray]:
-    """Return the trained weights in the order of Optimisers.trainables, with the program's axes.
-
-    Running statistics start at the values that Lux gives them.
-    """
-    places = LuxTraining(training.model, training.device).places()
-    return {
-        p.full_name or f"zeros {n}": p.array(weights) for n, p in enumerate(places) if p.is_trained
-    }
 
 
 class LuxTraining(TrainingDialect):
@@ -83,8 +45,8 @@ class LuxTraining(TrainingDialect):
         rules = ("Optimisers",) if self.loss.function else ()  # gradients alone need none
         return Imports(("Lux", *rules, "Zygote"), MODULES, on_gpu)
 
-    def loss_source(self, model: Model, first: int = 0) -> LossSource:
-        return loss_source(model, first)
+    def loss_source(self, first: int = 0) -> LossSource:
+        return loss_source(self.model, first)
 
     def places(self) -> list[Place]:
         trained: list[Place] = []

@@ -5,16 +5,13 @@ from __future__ import annotations
 from ... import models
 from ...in_julia.source import (
     LossSource,
-    activation_source,
-    boolean,
     call,
     class_range,
     code,
-    number,
-    pool,
+    shared_layer,
 )
 from ...models.model import Model, NamedLayer
-from ...source.statements import Call, one_or_both, unless, unsupported
+from ...source.statements import Call, unsupported
 
 MODULES = {
     "MLUtils": ("DataLoader",),
@@ -29,32 +26,13 @@ def layer_source(named: NamedLayer, *activation: str) -> str | Call:
 
     activation: the function that the layer applies itself.
     """
+    if alike := shared_layer(named, activation, bias="use_bias"):
+        return alike
     shape = named.input_shape
     features = shape[-1]
     match named.layer:
-        case models.Conv(channels, kernel, stride, padding, bias):
-            options = {
-                "stride": unless(1, one_or_both(stride[::-1])),
-                "pad": unless(0, one_or_both(padding[::-1])),
-                "use_bias": unless("true", boolean(bias)),
-            }
-            widths = f"{shape[0]} => {channels}"
-            return call("Conv", kernel[::-1], widths, *activation, **options)
-        case models.MaxPool(window, stride):
-            return pool("MaxPool", window, stride)
-        case models.AveragePool(window, stride, padding):
-            return pool("MeanPool", window, stride, padding)
-        case models.LeakyReLU(slope):
-            return f"elementwise(leakyrelu, {number(slope)})"
-        case models.ReLU() | models.GELU():
-            return f"elementwise({activation_source(named.layer)})"
         case models.Flatten():
             return call("FlattenLayer")
-        case models.ToSequence():
-            return "to_sequence"
-        case models.Dense(width, bias):
-            bias_option = unless("true", boolean(bias))
-            return call("Dense", f"{features} => {width}", *activation, use_bias=bias_option)
         case models.BatchNorm(epsilon, momentum):
             # Lux's momentum is the weight of the new value, the description's of the old one
             norms = {"epsilon": epsilon, "momentum": 1 - momentum}
@@ -65,12 +43,8 @@ def layer_source(named: NamedLayer, *activation: str) -> str | Call:
             return call("LayerNorm", f"({features}, 1)", dims=1, epsilon=epsilon)
         case models.RMSNorm(epsilon):
             return call("RMSNorm", features, epsilon=epsilon)
-        case models.Dropout(rate):
-            return call("Dropout", rate)
-        case models.GlobalAveragePool() if len(shape) == 3:
-            return call("Chain", call("GlobalMeanPool"), call("FlattenLayer"))
         case models.GlobalAveragePool():
-            return "sequence_mean"
+            return call("Chain", call("GlobalMeanPool"), call("FlattenLayer"))
         case models.Embedding(vocabulary, width):
             return call("Embedding", f"{vocabulary} => {width}")
         case models.OneHot(vocabulary):
@@ -79,8 +53,6 @@ def layer_source(named: NamedLayer, *activation: str) -> str | Call:
             return call("position_embedding", features, shape[0])
         case models.ClassToken():
             return call("class_token", features)
-        case models.FirstOfSequence():
-            return "first_of_sequence"
         case models.MultiHeadAttention(heads, causal, bias):
             attention = call(
                 "MultiHeadAttention",

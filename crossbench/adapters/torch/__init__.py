@@ -8,12 +8,12 @@ from ...workload import (
     MALLOC_VARIANT,
     Adapter,
     Job,
-    ProgramModules,
     Variant,
     VariantModules,
     missing,
     versions,
 )
+from . import program
 from .workload import TorchWorkload
 
 
@@ -55,8 +55,9 @@ VARIANTS = {
 }
 
 
-class TorchVariants(VariantModules, ProgramModules, TorchAdapter):
+class TorchVariants(VariantModules, TorchAdapter):
     variants = VARIANTS
+    programs = program
 
 
 ADAPTER = TorchVariants()

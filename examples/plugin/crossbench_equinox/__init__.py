@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from crossbench.adapters.jax import GPU_PLUGINS, JaxAdapter, missing_plugin
-from crossbench.workload import Job, ProgramModules, versions
+from crossbench.workload import Adapter, Job, versions
+
+from . import program
 
 if TYPE_CHECKING:
     from .workload import EquinoxWorkload
@@ -15,10 +17,11 @@ JAX = JaxAdapter()
 """Answers for JAX, which Equinox runs on."""
 
 
-class EquinoxAdapter(ProgramModules):
+class EquinoxAdapter(Adapter):
     """Train in Equinox: its layers vmapped over the batch, and an optax optimizer."""
 
     title = "Equinox"
+    programs = program
 
     def available(self, device: str) -> str | None:
         if absent := [package for package in PACKAGES if not versions(package)]:
