@@ -1,4 +1,4 @@
-"""Test IMDB's token ids, against values by hand and against Keras' steps in plain Python."""
+"""Test IMDB's token ids, against Keras' steps in plain Python."""
 
 from collections import Counter
 from itertools import pairwise
@@ -17,7 +17,6 @@ TINY = {
     "test/neg": ["a BAD unheard-of film"],
     "test/pos": ["good", "good film: it's a film"],
 }
-# film 5 times: 3; bad and a 3 times: 4 and 5, as neg comes first; br, it's and good once: 6 to 8
 
 
 @pytest.fixture
@@ -27,29 +26,6 @@ def directory(tmp_path):
 
 def load(directory, **source):
     return data.load(IMDB(**{"words": 100, "length": 8, **source}), str(directory), seed=0)
-
-
-def test_ids_follow_the_frequency_of_words_and_padding_comes_first(directory):
-    dataset = load(directory)
-    expected = {
-        (0, 0, 0, 0, 1, 4, 4, 3): 0,
-        (0, 1, 5, 4, 3, 6, 5, 3): 0,
-        (0, 0, 0, 1, 7, 5, 8, 3): 1,
-        (0, 0, 0, 0, 0, 0, 1, 3): 1,
-    }
-    train = dict(zip(map(tuple, dataset.train.inputs.tolist()), dataset.train.labels, strict=True))
-    assert train == expected
-    # `unheard` and `of` are in no training review
-    assert dataset.test.inputs.tolist() == [
-        [0, 0, 0, 0, 1, 5, 4, 3],
-        [0, 0, 0, 0, 0, 0, 1, 8],
-        [0, 0, 1, 8, 3, 7, 5, 3],
-    ]
-    assert dataset.test.labels.tolist() == [0, 1, 1]
-    assert dataset.train.inputs.dtype == np.int32
-    assert dataset.train.labels.dtype == np.uint8
-    assert dataset.vocabulary == 100
-    assert dataset.name == f"IMDB reviews in {directory}"
 
 
 @pytest.mark.parametrize("form", ["folder above", "archive", "folder with the archive"])
@@ -99,10 +75,11 @@ def keras_ids(texts, source):
 @pytest.mark.parametrize("bigrams", [False, True])
 def test_random_reviews_get_the_ids_of_plain_python(tmp_path, bigrams):
     random = np.random.default_rng(0)
-    vocabulary = [f"w{i}" for i in range(300)] + ["don't", "Ünder", "LOUD", "x-y", "(z)", "12.5"]
+    vocabulary = ["don't", "Ünder", "LOUD", "x-y", "(z)", "12.5", "film!<br", "/>A"]
+    vocabulary += [f"w{i}" for i in range(300)]
     texts = {
         part: [
-            " ".join(vocabulary[int(306 * u**3)] for u in random.random(random.integers(1, 60)))
+            " ".join(vocabulary[int(308 * u**3)] for u in random.random(random.integers(1, 60)))
             for _ in range(30)
         ]
         for part in imdb.REVIEW_FOLDERS
@@ -123,6 +100,7 @@ def test_training_reviews_are_shuffled_always_in_the_same_way(tmp_path):
     texts = {part: ["a film"] * 50 for part in imdb.REVIEW_FOLDERS}
     directory = write_reviews(tmp_path / "a", texts)
     labels = load(directory).train.labels
+    assert labels.dtype == np.uint8
     assert 10 < labels[:50].sum() < 40
     assert (load(directory).train.labels == labels).all()
     assert load(directory).test.labels.tolist() == [0] * 50 + [1] * 50

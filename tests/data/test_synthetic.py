@@ -6,13 +6,10 @@ import numpy as np
 import pytest
 
 from crossbench import data
-from crossbench.adapters.reference import ADAPTER
 from crossbench.data import synthetic, synthetic_reviews, synthetic_text
 from crossbench.data.dataset import Dataset, ExampleShapes
 from crossbench.data.sources import IMDB, Synthetic, Text, TinyShakespeare
-from crossbench.engine.batches import array_batches, as_inputs
 from crossbench.inputs.errors import DataError
-from crossbench.workload import Job
 
 REVIEWS = IMDB(words=2_000, length=200)
 PIECES = Text(length=40, step=3)
@@ -59,19 +56,9 @@ def test_the_pictures_are_those_of_the_published_figures():
     assert abs(corners - published).max() <= 1
 
 
-def test_a_small_model_learns_the_pictures(small_model):
-    dataset = synthetic.load_cifar10(0, 1000, 200)
-    workload = ADAPTER.build(Job(small_model, "cpu", 1, "float32"))
-    workload.load_weights(small_model.initial_weights(0))
-    workload.place(array_batches(dataset.train, 20, 50))
-    losses = [workload.train_epoch() for _ in range(7)]
-    logits = workload.predict(as_inputs(dataset.test.inputs))
-    assert losses[-1].mean() < 0.7 * losses[0].mean()
-    assert (logits.argmax(1) == dataset.test.labels).mean() > 0.3  # 0.1 is chance
-
-
 def test_pictures_of_any_shape_show_their_class():
-    assert nearest_mean_accuracy(synthetic.load_mnist(0, 2_000, 500)) > 0.15  # 0.1 is chance
+    for load in (synthetic.load_cifar10, synthetic.load_mnist):
+        assert nearest_mean_accuracy(load(0, 2_000, 500)) > 0.15  # 0.1 is chance
     train, test = (
         synthetic.make_split(n, np.random.default_rng(seed), (5, 64, 64), 4)
         for seed, n in ((0, 600), (1, 100))
@@ -176,19 +163,14 @@ def test_synthetic_reviews_get_ids_like_imdbs():
 
 def test_a_linear_model_learns_the_reviews():
     dataset = synthetic_reviews.load(IMDB(words=2_000, length=400), 0, 3_000, 500)
-    seen = [count_ids(split.inputs, dataset.vocabulary) for split in (dataset.train, dataset.test)]
+    seen = [
+        np.stack([np.bincount(ids, minlength=2_000)[3:] for ids in split.inputs])
+        for split in (dataset.train, dataset.test)
+    ]
     bad, good = (1 + seen[0][dataset.train.labels == k].sum(0) for k in (0, 1))
     score = np.log(good / good.sum()) - np.log(bad / bad.sum())
     accuracy = ((seen[1] @ score > 0) == dataset.test.labels).mean()
     assert 0.7 < accuracy < 0.99
-
-
-def count_ids(sequences, vocabulary):
-    """Return how often each id occurs in each sequence, without padding and start."""
-    rows = np.zeros((len(sequences), vocabulary), np.float32)
-    for row, sequence in zip(rows, sequences, strict=True):
-        np.add.at(row, sequence[sequence > 2], 1)
-    return rows
 
 
 @pytest.mark.parametrize("source", [PIECES, TinyShakespeare(length=4)])
