@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import psutil
 import pytest
@@ -37,19 +38,17 @@ HOST = "127.0.0.1"
 class Cluster:
     """A scheduler and workers, each a process of its own."""
 
-    def __init__(self, folder, stack, protocol="tcp", tls=()):
-        self.folder, self.stack, self.tls, self.workers = folder, stack, tls, []
+    def __init__(self, folder, stack):
+        self.folder, self.stack, self.workers = folder, stack, []
         with socket.socket() as free:
             free.bind((HOST, 0))
             self.port = free.getsockname()[1]
-        self.address = f"{protocol}://{HOST}:{self.port}"
-        self.protocol = protocol
+        self.address = f"tcp://{HOST}:{self.port}"
         self.start_scheduler()
 
     def start_scheduler(self):
         self.scheduler = self._start(
-            *("scheduler", "--host", HOST, "--port", self.port, "--no-dashboard"),
-            *("--protocol", self.protocol),
+            "scheduler", "--host", HOST, "--port", self.port, "--no-dashboard"
         )
         wait_until(self._listens)
 
@@ -64,14 +63,16 @@ class Cluster:
 
     def jobs(self):
         """Return the processes of the jobs that run on the workers."""
-        return [job for worker in self.workers for job in _below(worker) if _is_job(job)]
+        below = {child.pid for worker in self.workers for child in _below(worker)}
+        found = (p for p in psutil.process_iter(["cmdline"]) if p.pid in below)
+        return [p for p in found if "crossbench.sweeps.job_process" in (p.info["cmdline"] or ())]
 
     def client(self):
         return self.stack.enter_context(distributed.Client(self.address, set_as_default=False))
 
     def _start(self, *words, before=()):
         log = (self.folder / "dask.log").open("a")
-        command = [*before, sys.executable, "-m", "dask", *map(str, words), *self.tls]
+        command = [*before, sys.executable, "-m", "dask", *map(str, words)]
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder)
         self.stack.callback(_stop, process)
         return process
@@ -101,17 +102,10 @@ def _below(process):
         return []
 
 
-def _is_job(process):
-    try:
-        return "crossbench.sweeps.job_process" in process.cmdline()
-    except psutil.Error:
-        return False
-
-
 @contextmanager
-def cluster_in(folder, **options):
+def cluster_in(folder):
     with ExitStack() as stack:
-        yield Cluster(folder, stack, **options)
+        yield Cluster(folder, stack)
 
 
 @pytest.fixture(scope="module")
@@ -142,27 +136,15 @@ def test_a_sweep_survives_a_killed_worker_and_a_restarted_scheduler(tmp_path):
         cluster.start_scheduler()
         for worker in workers:
             _stop(worker)
+        wait_for_line(process, "no worker is there: waiting for one")
+        wait_until(lambda: "runs" not in [task.state for task in Folder(out).read_state()])
         cluster.start_worker("three")
+        wait_for_line(process, "a worker is there again")
         assert process.wait(180) == 0, process.stderr.read()
     comparisons = [crossbench.load(path) for path in out.glob("*.json")]
     assert sorted(c.settings.seed for c in comparisons) == [0, 1]
     spans = sorted(span(comparison) for comparison in comparisons)
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
-
-
-def test_a_sweep_whose_workers_are_all_gone_waits_for_one_and_says_so(tmp_path):
-    file = tmp_path / "sweep.toml"
-    file.write_text(SLOW_TOML)
-    with cluster_in(tmp_path) as cluster:
-        worker = cluster.start_worker("one")
-        process = sweep_command(file, "--out", tmp_path / "out", "--dask", cluster.address)
-        wait_for_line(process, " runs on ")
-        _stop(worker)
-        wait_for_line(process, "no worker is there: waiting for one")
-        wait_until(lambda: Folder(tmp_path / "out").read_state()[0].state == "queued")
-        cluster.start_worker("two")
-        wait_for_line(process, "a worker is there again")
-        assert process.wait(120) == 0
 
 
 @pytest.fixture(params=["the worker's host", "another host"])
@@ -194,25 +176,17 @@ def test_a_killed_client_leaves_no_job_on_a_worker(cluster, running):
     wait_until(lambda: not cluster.jobs())
 
 
-def test_resources_and_names_choose_the_worker(cluster, tmp_path, monkeypatch):
-    addresses = {info["name"]: a for a, info in _infos(cluster).items()}
-    for options, name in (({"resources": {"GPU": 1}}, "two"), ({"workers": "on*"}, "one")):
-        pool = dask_machines.DaskMachines(cluster.address, None, *_chosen(options))
+def test_resources_and_names_choose_the_worker(cluster, tmp_path):
+    known = cluster.client().scheduler_info(n_workers=-1)["workers"]
+    addresses = {info["name"]: address for address, info in known.items()}
+    for names, offers, name in (((), {"GPU": 1}, "two"), (("on*",), None, "one")):
+        pool = dask_machines.DaskMachines(cluster.address, None, names, offers)
         try:
             assert list(pool._workers()) == [addresses[name]]
         finally:
             pool.stop()
     [task] = crossbench.sweep([QUICK], tmp_path, cluster.client(), workers="two")
     assert task.state == "done"
-
-
-def _chosen(options):
-    workers = options.get("workers", ())
-    return (workers,) if isinstance(workers, str) else workers, options.get("resources")
-
-
-def _infos(cluster):
-    return cluster.client().scheduler_info(n_workers=-1)["workers"]
 
 
 @pytest.mark.parametrize(
@@ -264,27 +238,23 @@ def test_every_machine_runs_every_job_or_it_is_said_that_it_is_gone(tmp_path, mo
 
 
 def test_tls_is_passed_on(tmp_path, monkeypatch, capsys):
-    pytest.importorskip("cryptography")
-    temporary = distributed.Security.temporary()
-    files = {}
-    for name in ("tls_ca_file", "tls_client_cert", "tls_client_key"):
-        files[name] = tmp_path / f"{name}.pem"
-        files[name].write_text(getattr(temporary, name))
-    ca, certificate, key = files.values()
-    options = ("--tls-ca-file", str(ca), "--tls-cert", str(certificate), "--tls-key", str(key))
-    file = tmp_path / "sweep.toml"
-    file.write_text(QUICK_TOML)
-    with cluster_in(tmp_path, protocol="tls", tls=options) as cluster:
-        cluster.start_worker("one")
-        process = sweep_command(
-            file, "--out", tmp_path / "out", "--dask", cluster.address, *options
-        )
-        assert process.wait(120) == 0, process.stderr.read()
-        monkeypatch.setattr(dask_machines, "CONNECT_SECONDS", 3.0)
-        words = ["sweep", str(file), "--out", str(tmp_path / "no"), "--dask", cluster.address]
-        assert cli.main(words) == 2
-        assert "does not answer" in capsys.readouterr().err
-    assert len(list((tmp_path / "out").glob("*.json"))) == 1
+    found = []
+
+    def client(address, security, **_):
+        found.append((address, security))
+        raise OSError("nobody is there")
+
+    monkeypatch.setattr(dask_machines, "Client", client)
+    files = {word: str(tmp_path / word) for word in ("--tls-ca-file", "--tls-cert", "--tls-key")}
+    for path in (tmp_path / "sweep.toml", *map(Path, files.values())):
+        path.write_text(QUICK_TOML)
+    words = ["sweep", str(tmp_path / "sweep.toml"), "--out", str(tmp_path / "out")]
+    words += ["--dask", f"tls://{HOST}:9", *itertools.chain(*files.items())]
+    assert cli.main(words) == 2
+    assert "does not answer: " in capsys.readouterr().err
+    [(address, known)] = found
+    assert (address, known.require_encryption) == (f"tls://{HOST}:9", True)
+    assert [known.tls_ca_file, known.tls_client_cert, known.tls_client_key] == [*files.values()]
 
 
 def test_certificates_without_a_scheduler_or_a_file_are_refused(tmp_path, capsys):

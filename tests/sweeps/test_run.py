@@ -80,12 +80,9 @@ def test_a_folder_with_other_results_is_refused(copied):
 
 def test_other_data_than_that_of_a_job_before_fails_in_a_line(copied):
     tasks = Folder(copied).read_state()
+    tasks[0].sha256 = "0" * 64
+    Folder(copied).write_state(tasks)
     jobs = [*JOBS, QUICK | {"seed": 0, "rounds": 2}]
-    changed = [
-        Task(**{**vars(task), "sha256": "0" * 64}) if "seed-0" in task.name else task
-        for task in tasks
-    ]
-    Folder(copied).write_state(changed)
     failed = crossbench.sweep(jobs, copied)[-1]
     assert failed.state == "failed"
     assert "its data differs from that of small_models.py-FITTED-seed-0" in failed.reason
@@ -111,20 +108,8 @@ def test_a_job_that_this_machine_cannot_run_is_said_before_anything_runs(tmp_pat
         crossbench.sweep([impossible], tmp_path, keep_going=True)
     ran, failed = crossbench.sweep([QUICK, impossible], tmp_path, keep_going=True)
     assert (ran.state, failed.state) == ("done", "failed")
-
-
-@pytest.mark.parametrize(
-    ("job", "reason"),
-    [
-        ({"devices": "gpu:99"}, "reference gpu:99: "),
-        ({"data": "/nowhere"}, "data must be auto, synthetic, or a directory or file"),
-    ],
-)
-def test_what_no_machine_has_is_said_before_anything_runs(tmp_path, job, reason):
-    with pytest.raises(SpecError) as error:
-        crossbench.sweep([QUICK | job], tmp_path)
-    assert reason in str(error.value)
-    assert "\n" not in str(error.value)
+    with pytest.raises(SpecError, match=r"reference gpu:99: "):
+        crossbench.sweep([QUICK | {"devices": "gpu:99"}], tmp_path / "out")
 
 
 def test_a_row_that_failed_makes_a_job_incomplete(tmp_path):
@@ -164,7 +149,7 @@ def test_a_job_waits_for_another_ones_lock_on_the_host(tmp_path):
     try:
         process = sweep_command(_file(tmp_path, QUICK_TOML), "--out", tmp_path / "out")
         wait_for_line(process, " waits on ")
-        assert not _children(process, "job_process")
+        assert not _jobs(process)
     finally:
         os.close(lock)
     wait_for_line(process, " runs on ")
@@ -177,8 +162,8 @@ def running(tmp_path):
     file = _file(tmp_path, LONG_TOML + "seed = [0, 1]\n")
     process = sweep_command(file, "--out", tmp_path / "out")
     wait_for_line(process, " runs on ")
-    wait_until(lambda: _children(process, "job_process"))
-    job = _children(process, "job_process")[0]
+    wait_until(lambda: _jobs(process))
+    job = _jobs(process)[0]
     wait_until(lambda: job.children())
     return process, [job, *job.children(recursive=True)]
 
@@ -291,17 +276,7 @@ def _file(folder, text):
     return path
 
 
-def _children(process, words):
-    """Return the processes below a process whose command has the words."""
-    try:
-        below = psutil.Process(process.pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-    found = []
-    for child in below:
-        try:
-            if any(words in word for word in child.cmdline()):
-                found.append(child)
-        except psutil.Error:
-            continue
-    return found
+def _jobs(process):
+    """Return the processes of the jobs that a sweep runs."""
+    found = (p for p in psutil.process_iter(["ppid", "cmdline"]) if p.info["ppid"] == process.pid)
+    return [p for p in found if "crossbench.sweeps.job_process" in (p.info["cmdline"] or ())]
