@@ -5,7 +5,6 @@ import resource
 import socket
 import threading
 import time
-from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
@@ -169,33 +168,17 @@ def test_without_a_home_directory_auto_uses_synthetic_data_and_doctor_says_why(
     assert f"not available: {why}" in doctor.report()
 
 
-@pytest.mark.parametrize("when", ["during a download", "while it is unpacked"])
-def test_a_full_disk_is_an_error_that_names_the_folder(tmp_path, server, when):
+def test_a_full_disk_is_an_error_that_names_the_folder(tmp_path, server):
     """Limit the size of a file instead of the disk: writing fails in the same place."""
-
-    def unpack(downloaded, directory):
-        directory.mkdir()
-        (directory / "a").write_bytes(bytes(100_000))
-
-    serve(tmp_path, a="a", b="b")
-    if when == "during a download":
-        (tmp_path / "served" / "a").write_bytes(bytes(100_000))
-    here = official(server, unpack=unpack)
-    with limited_file_size(50_000), pytest.raises(DataUnavailable) as caught:
-        here.fetch()
-    assert str(caught.value).startswith(f"{tmp_path}/cache/t cannot be written: File too large; ")
-    assert list((tmp_path / "cache").iterdir()) == []
-
-
-@contextmanager
-def limited_file_size(size):
-    """Let no file of this process grow over so many bytes."""
+    serve(tmp_path, a="a" * 100_000, b="b")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
     try:
-        yield
+        with pytest.raises(DataUnavailable, match=r"/cache/t cannot be written: File too large; "):
+            official(server).fetch()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_the_files_of_a_download_that_another_one_overtakes_stay(tmp_path, server):
