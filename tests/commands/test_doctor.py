@@ -76,8 +76,7 @@ def build(self, job):
 @pytest.mark.usefixtures("plugin")
 def test_each_fault_loses_its_own_line_and_the_status_is_1(capsys, tmp_path):
     own = write_adapter(tmp_path, WRONG_ATTENTION)
-    names = f"wrong,raises,dies,vanished,absent,hangs,reference,{own}"
-    status, out, _ = check(capsys, names, "--timeout", 30)
+    status, out, _ = check(capsys, f"wrong,raises,dies,vanished,absent,reference,{own}")
     assert status == 1
     found = lines(out)
     assert re.match(r"does not agree: .* differs by .* in float64", found["wrong cpu"])
@@ -88,11 +87,18 @@ def test_each_fault_loses_its_own_line_and_the_status_is_1(capsys, tmp_path):
     )
     assert found["vanished cpu"] == "cannot run: it is not available: no network"
     assert found["absent cpu"] == "cannot run: absent is not installed: pip install absent"
-    late = "failed: no answer within 30 s (timeout); --timeout gives it more"
-    assert found["hangs cpu"] == late
     assert found["reference cpu"].startswith("agrees; ")
     assert found[f"{own} cpu"].startswith("does not agree: ")
     assert f", in the model tokens{ADVICE}" in found[f"{own} cpu"]
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("plugin")
+def test_a_framework_that_hangs_is_stopped(capsys):
+    status, out, _ = check(capsys, "hangs", "--timeout", 5)
+    assert status == 1
+    late = "failed: no answer within 5 s (timeout); --timeout gives it more"
+    assert lines(out) == {"hangs cpu": late}
 
 
 def test_the_report_in_json_has_versions_and_deviations(capsys, monkeypatch):
