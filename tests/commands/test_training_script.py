@@ -20,8 +20,6 @@ from crossbench.programs import of_comparison
 
 FAST = {"model": "mlp7_relu", "batches": 3, "batch_size": 16}
 
-ONE_BATCH = ["--model", "mlp7_relu", "--batches", "1"]
-
 
 @pytest.fixture(scope="module")
 def cifar(tmp_path_factory):
@@ -155,21 +153,24 @@ def test_a_row_on_a_gpu_has_its_own_program(tmp_path):
 
 
 def test_no_file_is_overwritten_without_force(capsys, tmp_path):
-    (tmp_path / "weights_torch.npz").write_text("mine")
-    words = ["--frameworks", "torch", *ONE_BATCH, "--out", tmp_path]
-    status, _, err = invoke(capsys, *words)
+    text, out = tmp_path / "a.txt", tmp_path / "out"
+    text.write_text("ab" * 300)
+    out.mkdir()
+    (out / "weights_torch.npz").write_text("mine")
+    words = ["--frameworks", "torch", "--model", "text_lstm", "--data", text, "--batches", "1"]
+    status, _, err = invoke(capsys, *words, "--out", out)
     assert status == 2
     assert err == (
-        f"crossbench: {tmp_path}/weights_torch.npz exists already: choose another folder, or "
-        "--force\n"
+        f"crossbench: {out}/weights_torch.npz exists already: choose another folder, or --force\n"
     )
-    assert files(tmp_path) == ["weights_torch.npz"]
-    assert (tmp_path / "weights_torch.npz").read_text() == "mine"
-    status, out, _ = invoke(capsys, *words, "--force")
+    assert files(out) == ["weights_torch.npz"]
+    assert (out / "weights_torch.npz").read_text() == "mine"
+    status, lines, _ = invoke(capsys, *words, "--out", out, "--force")
     assert status == 0
-    assert f"{tmp_path}/data.npz: examples; " in out
-    assert files(tmp_path) == ["data.npz", "train_torch.py", "weights_torch.npz"]
-    assert "0.weight" in np.load(tmp_path / "weights_torch.npz")
+    assert f"{out}/data.npz: examples; " in lines
+    assert files(out) == ["data.npz", "train_torch.py", "weights_torch.npz"]
+    weights = np.load(out / "weights_torch.npz")
+    assert [name for name in weights if "bias_hh" in name and not weights[name].any()]
 
 
 def test_a_model_that_has_changed_is_refused(run, tmp_path):

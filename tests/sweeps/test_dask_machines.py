@@ -6,7 +6,7 @@ import itertools
 import socket
 import subprocess
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -87,10 +87,8 @@ def _stop(process):
     below = _below(process)
     process.kill()
     for child in below:
-        try:
+        with suppress(psutil.NoSuchProcess):
             child.kill()
-        except psutil.NoSuchProcess:
-            continue
     process.wait()
 
 
