@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 
 import psutil
 import pytest
@@ -38,17 +37,19 @@ HOST = "127.0.0.1"
 class Cluster:
     """A scheduler and workers, each a process of its own."""
 
-    def __init__(self, folder, stack):
-        self.folder, self.stack, self.workers = folder, stack, []
+    def __init__(self, folder, stack, protocol="tcp", tls=()):
+        self.folder, self.stack, self.tls, self.workers = folder, stack, tls, []
         with socket.socket() as free:
             free.bind((HOST, 0))
             self.port = free.getsockname()[1]
-        self.address = f"tcp://{HOST}:{self.port}"
+        self.address = f"{protocol}://{HOST}:{self.port}"
+        self.protocol = protocol
         self.start_scheduler()
 
     def start_scheduler(self):
         self.scheduler = self._start(
-            "scheduler", "--host", HOST, "--port", self.port, "--no-dashboard"
+            *("scheduler", "--host", HOST, "--port", self.port, "--no-dashboard"),
+            *("--protocol", self.protocol),
         )
         wait_until(self._listens)
 
@@ -72,7 +73,7 @@ class Cluster:
 
     def _start(self, *words, before=()):
         log = (self.folder / "dask.log").open("a")
-        command = [*before, sys.executable, "-m", "dask", *map(str, words)]
+        command = [*before, sys.executable, "-m", "dask", *map(str, words), *self.tls]
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder)
         self.stack.callback(_stop, process)
         return process
@@ -101,9 +102,9 @@ def _below(process):
 
 
 @contextmanager
-def cluster_in(folder):
+def cluster_in(folder, **options):
     with ExitStack() as stack:
-        yield Cluster(folder, stack)
+        yield Cluster(folder, stack, **options)
 
 
 @pytest.fixture(scope="module")
@@ -236,23 +237,27 @@ def test_every_machine_runs_every_job_or_it_is_said_that_it_is_gone(tmp_path, mo
 
 
 def test_tls_is_passed_on(tmp_path, monkeypatch, capsys):
-    found = []
-
-    def client(address, security, **_):
-        found.append((address, security))
-        raise OSError("nobody is there")
-
-    monkeypatch.setattr(dask_machines, "Client", client)
-    files = {word: str(tmp_path / word) for word in ("--tls-ca-file", "--tls-cert", "--tls-key")}
-    for path in (tmp_path / "sweep.toml", *map(Path, files.values())):
-        path.write_text(QUICK_TOML)
-    words = ["sweep", str(tmp_path / "sweep.toml"), "--out", str(tmp_path / "out")]
-    words += ["--dask", f"tls://{HOST}:9", *itertools.chain(*files.items())]
-    assert cli.main(words) == 2
-    assert "does not answer: " in capsys.readouterr().err
-    [(address, known)] = found
-    assert (address, known.require_encryption) == (f"tls://{HOST}:9", True)
-    assert [known.tls_ca_file, known.tls_client_cert, known.tls_client_key] == [*files.values()]
+    pytest.importorskip("cryptography")
+    temporary = distributed.Security.temporary()
+    files = {}
+    for name in ("tls_ca_file", "tls_client_cert", "tls_client_key"):
+        files[name] = tmp_path / f"{name}.pem"
+        files[name].write_text(getattr(temporary, name))
+    ca, certificate, key = files.values()
+    options = ("--tls-ca-file", str(ca), "--tls-cert", str(certificate), "--tls-key", str(key))
+    file = tmp_path / "sweep.toml"
+    file.write_text(QUICK_TOML)
+    with cluster_in(tmp_path, protocol="tls", tls=options) as cluster:
+        cluster.start_worker("one")
+        process = sweep_command(
+            file, "--out", tmp_path / "out", "--dask", cluster.address, *options
+        )
+        assert process.wait(120) == 0, process.stderr.read()
+        monkeypatch.setattr(dask_machines, "CONNECT_SECONDS", 3.0)
+        words = ["sweep", str(file), "--out", str(tmp_path / "no"), "--dask", cluster.address]
+        assert cli.main(words) == 2
+        assert "does not answer" in capsys.readouterr().err
+    assert len(list((tmp_path / "out").glob("*.json"))) == 1
 
 
 def test_certificates_without_a_scheduler_or_a_file_are_refused(tmp_path, capsys):
