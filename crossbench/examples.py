@@ -25,19 +25,18 @@ def load_examples(
     limits: the most batches and the most examples per epoch.
     """
     largest, (most_batches, most_examples) = max(batch_sizes), limits
-    most = [n for n in (most_examples, most_batches and most_batches * largest) if n is not None]
-    dataset = datasets.load(
-        model.data, settings.data, settings.seed, model.example_shapes, min(most, default=None)
-    )
+    given = [n for n in (most_examples, most_batches and most_batches * largest) if n is not None]
+    most = min(given, default=None)
+    dataset = datasets.load(model.data, settings.data, settings.seed, model.example_shapes, most)
     fitted, examples = _fit_to_data(model, dataset), len(dataset.train)
     if largest > examples:
         raise SpecError(f"batch_size is {largest}, but there are only {examples} examples")
     data = Data(dataset.name, "", examples, len(dataset.test), *limits, dataset.note)
+    used = max(size * data.batches(size) for size in batch_sizes)
+    if most is not None and not isinstance(model.data.augmentation, RandomPositions):
+        dataset = replace(dataset, train=dataset.train.first(used))
     if all(data.is_cut(size) for size in batch_sizes):
-        used = max(size * data.batches(size) for size in batch_sizes)
-        draws_from_all = isinstance(model.data.augmentation, RandomPositions)
-        train = dataset.train if draws_from_all else dataset.train.first(used)
-        dataset = replace(dataset, train=train, test=dataset.test.first(used))
+        dataset = replace(dataset, test=dataset.test.first(used))
     return fitted, dataset, replace(data, test_examples=len(dataset.test))
 
 

@@ -9,10 +9,14 @@ from crossbench import data
 from crossbench.data import synthetic, synthetic_reviews, synthetic_text
 from crossbench.data.dataset import Dataset, ExampleShapes
 from crossbench.data.sources import IMDB, Synthetic, Text, TinyShakespeare
+from crossbench.examples import load_examples
 from crossbench.inputs.errors import DataError
+from crossbench.models import SGD, Dense, Flatten, Model, SoftmaxCrossEntropy
+from crossbench.spec import make_spec
 
 REVIEWS = IMDB(words=2_000, length=200)
 PIECES = Text(length=40, step=3)
+LOSS = SoftmaxCrossEntropy()
 
 
 def shapes(inputs, labels=(), vocabulary=None, classes=None):
@@ -65,6 +69,32 @@ def test_pictures_of_any_shape_show_their_class():
     )
     assert nearest_mean_accuracy(Dataset("", train, test)) > 0.4  # 0.25 is chance
     assert set(train.labels) == set(test.labels) == set(range(4))
+
+
+@pytest.mark.parametrize(
+    ("counts", "sizes", "limits", "used"),
+    [
+        ((300, 120), (10,), (3, None), (30, 30)),
+        ((300, 120), (10,), (None, 25), (20, 20)),
+        ((300, 120), (70, 5), (2, 130), (70, 70)),
+        ((300, 120), (160,), (1, None), (160, 120)),  # an epoch has no more batches
+        ((16, 16), (9,), (1, None), (9, 16)),
+        ((300, 120), (70,), (None, None), (300, 120)),
+    ],
+)
+def test_of_few_batches_the_examples_are_those_of_all(monkeypatch, counts, sizes, limits, used):
+    monkeypatch.setattr(synthetic, "counts", lambda _: counts)
+    monkeypatch.setattr(synthetic, "CHUNK", 5)
+    model = Model("m", (3, 32, 32), (Flatten(), Dense(4)), LOSS, SGD(0.1), 10, "this test")
+    settings = make_spec("torch", model=model, data="synthetic").settings
+    _, found, described = load_examples(model, settings, sizes, limits)
+    whole = synthetic.load(model.example_shapes, 0)
+    assert described.train_examples == counts[0]
+    for split, all_of_it, number in zip(
+        (found.train, found.test), (whole.train, whole.test), used, strict=True
+    ):
+        np.testing.assert_array_equal(split.inputs, all_of_it.inputs[:number])
+        np.testing.assert_array_equal(split.labels, all_of_it.labels[:number])
 
 
 def nearest_mean_accuracy(dataset):
