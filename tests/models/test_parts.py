@@ -19,12 +19,6 @@ def kinds(work):
     return [type(layer).__name__ for layer in work.model.layers] if work else []
 
 
-def test_each_layer_of_the_lenet_is_a_part(lenet):
-    found = named(lenet)
-    assert list(found) == [layer.name for layer in lenet.named_layers()] + ["loss", "optimizer"]
-    assert all(part.count == 1 for part in found.values())
-
-
 def test_a_layer_is_timed_behind_the_nearest_one_with_weights(lenet):
     """Its input then needs a gradient, as in the model."""
     found = named(lenet)
@@ -77,20 +71,6 @@ def added(part):
     """Return the layers that a part's work has behind those before it."""
     layers = list(part.whole.model.named_layers())
     return layers[len(part.before.model.layers) if part.before else 0 :]
-
-
-def test_a_part_adds_the_layers_of_its_name_to_those_before(lenet):
-    found = named(lenet)
-    assert [(n.layer, n.input_shape) for n in added(found["relu2"])] == [
-        (models.ReLU(), (8, 10, 10))
-    ]
-    assert added(found["loss"]) == added(found["optimizer"]) == []
-    first = parts(models.get("text_lstm"))[0]
-    assert [type(n.layer) for n in added(first)] == [models.OneHot, models.LSTM]
-    last = named(models.get("gpt_char"))["unembedding1"]
-    assert [(type(n.layer), n.input_shape) for n in added(last)] == [
-        (models.Unembedding, (64, 128))
-    ]
 
 
 @pytest.mark.short(model_name={"resnet_small", "text_lstm", *SMALL_MODELS})
