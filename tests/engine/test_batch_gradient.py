@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from small_models import DROPPED, PLAIN
 
@@ -61,12 +60,3 @@ def test_in_bfloat16_a_step_is_as_inexact_as_the_precision(prove):
 
     assert prove(mixed, compute="bfloat16") is None
     assert "in a higher precision than bfloat16" in prove(ReferenceWorkload, compute="bfloat16")
-
-
-def test_the_batch_holds_few_examples_each_equally_often(tmp_path, cifar_directory):
-    save_arrays(cifar10.load_directory(cifar_directory), tmp_path)
-    assignment = Assignment("reference", Job(PLAIN, "cpu", 1, "float32"), tmp_path, 48, 2, 0)
-    batches = batch_gradient.whole_batch(assignment)
-    assert batches.inputs.shape[:2] == (1, 48)
-    _, counts = np.unique(batches.inputs[0].reshape(48, -1), axis=0, return_counts=True)
-    assert list(counts) == [6] * 8

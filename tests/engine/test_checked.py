@@ -1,6 +1,5 @@
 """Check that what an adapter returns is refused in one line if the protocol does not allow it."""
 
-import enum
 import math
 
 import numpy as np
@@ -21,10 +20,6 @@ class WithoutRepr:
         raise RuntimeError
 
 
-class Number(enum.IntEnum):
-    ONE = 1
-
-
 def checked(**methods):
     """Return a checked reference workload with some methods replaced."""
     workload = ReferenceWorkload(Job(MODEL, "cpu", 1, "float64"))
@@ -36,12 +31,7 @@ def checked(**methods):
 @pytest.mark.parametrize(
     ("method", "value", "message"),
     [
-        (
-            "peak_memory",
-            "much",
-            r"peak_memory\(\) of the adapter returned 'much', not None or a whole",
-        ),
-        ("peak_memory", -1, "returned -1, not None or a whole number from 1"),
+        ("peak_memory", "much", r"^peak_memory\(\) of the adapter returned 'much', not None or a"),
         ("peak_memory", 2**63, r"returned 9223372036854775808, not None or a .* to 2\^63 - 1"),
         ("allocated", True, "returned True, not None or a whole number from 0"),
         ("threads", 0, "returned 0, not None or a whole number from 1"),
@@ -52,21 +42,11 @@ def checked(**methods):
         ("epoch_figures", {"GC s": "many"}, "returned 'GC s': 'many', not a finite number"),
         ("epoch_figures", {"GC s": math.inf}, "returned 'GC s': inf, not a finite number"),
         ("weights", [np.zeros(1)], "not arrays by name"),
-        (
-            "weights",
-            {"conv1.bias": [0.0]},
-            r"returned 'conv1.bias': \[0.0\], not an array of numbers",
-        ),
+        ("weights", {"conv1.bias": [0.0]}, r"'conv1.bias': \[0.0\], not an array of numbers"),
         ("loss_and_gradients", ("1", {}), "not a loss and gradients"),
         ("predict", np.zeros(3), r"shape \(3,\) and type float64, not an array of 3x10 numbers"),
-        (
-            "train_epoch",
-            None,
-            r"returned None, not an array of 4 numbers \(one loss for each batch\)",
-        ),
-        ("train_epoch", [1.0] * 4, "not an array of 4 numbers"),
+        ("train_epoch", [1.0] * 4, r"not an array of 4 numbers \(one loss for each batch\)"),
         ("train_epoch", np.zeros(4, object), "type object, not an array of 4 numbers"),
-        ("train_epoch", iter([1.0] * 4), "not an array of 4 numbers"),
     ],
 )
 def test_a_value_that_the_protocol_does_not_allow_is_refused(method, value, message):
@@ -78,17 +58,11 @@ def test_a_value_that_the_protocol_does_not_allow_is_refused(method, value, mess
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("value", [None, 1, np.int32(1), Number.ONE])
-def test_integers_of_any_type_become_int(value):
-    found = checked(peak_memory=lambda: value).peak_memory()
-    assert found == value
-    assert type(found) in (int, type(None))
-
-
-def test_numpy_figures_become_float():
-    figures = checked(epoch_figures=lambda: {"GC s": np.float32(0.5)}).epoch_figures()
-    assert figures == {"GC s": 0.5}
-    assert type(figures["GC s"]) is float
+def test_numpy_numbers_become_pythons():
+    figures = {"GC s": np.float32(0.5)}
+    workload = checked(peak_memory=lambda: np.int32(1), epoch_figures=lambda: figures)
+    found = [workload.peak_memory(), workload.epoch_figures()["GC s"]]
+    assert (found, [type(number) for number in found]) == ([1, 0.5], [int, float])
 
 
 def test_figures_with_other_names_in_another_epoch_are_refused():

@@ -85,14 +85,3 @@ def test_a_child_in_another_session_is_stopped_with_its_worker(comparison):
     assert children
     for child in children:
         assert not psutil.pid_exists(child) or psutil.Process(child).status() == "zombie"
-
-
-def test_only_the_peak_is_missing_if_it_cannot_be_measured(comparison):
-    for name, reason in (
-        ("no_work", r"multiply\(\) of the adapter returned a product with wrong values"),
-        ("short_of_memory", "(_ArrayMemoryError|MemoryError): Unable to allocate .*"),
-    ):
-        (result,) = [r for r in comparison[0].results if r.cell.framework == name]
-        assert result.peak is None
-        assert re.fullmatch(reason, result.peak_problem)
-        assert len(result.epochs) == 2

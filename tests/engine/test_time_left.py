@@ -29,28 +29,24 @@ def test_the_whole_round_takes_longer_than_those_after_it(after_one_round):
     assert round_seconds(after_one_round, 3) == pytest.approx(3 + 2 + 3 * 3 * 0.5 + 0.5 * 3 * 0.5)
 
 
-def test_the_time_left_is_that_of_the_rounds_that_are_not_done(after_one_round):
-    left = TimeLeft()
-    assert left.words() == ""
-    left.predict(after_one_round, 1)
-    seconds = sum(round_seconds(after_one_round, number) for number in range(2, 7))
-    assert left.words() == f"; about {duration(seconds)} left"
-    left.predict(after_one_round, 6)
-    assert left.words() == ""
-
-
-def test_until_the_ratios_are_decided_one_more_round_is_expected(after_one_round):
-    after_one_round.settings = replace(after_one_round.settings, rounds=None)
-    left = TimeLeft()
-    left.predict(after_one_round, 9)
-    assert left.due == 100 + round_seconds(after_one_round, 10)
-
-
-def test_nothing_is_said_of_training_to_a_target(after_one_round):
-    after_one_round.settings = replace(after_one_round.settings, target_loss=1.0)
-    left = TimeLeft()
-    left.predict(after_one_round, 1)
-    assert left.words() == ""
+@pytest.mark.parametrize(
+    ("settings", "done", "left"),
+    [
+        ({}, 1, range(2, 7)),
+        ({}, 6, []),
+        ({"rounds": None}, 9, [10]),  # until the ratios are decided one more is expected
+        ({"target_loss": 1.0}, 1, []),  # nothing is said of training to a target
+    ],
+)
+def test_the_time_left_is_that_of_the_rounds_that_are_not_done(
+    after_one_round, settings, done, left
+):
+    after_one_round.settings = replace(after_one_round.settings, **settings)
+    found = TimeLeft()
+    assert found.words() == ""
+    found.predict(after_one_round, done)
+    seconds = sum(round_seconds(after_one_round, number) for number in left)
+    assert found.words() == (f"; about {duration(seconds)} left" if left else "")
 
 
 @pytest.mark.parametrize(

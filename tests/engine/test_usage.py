@@ -31,9 +31,7 @@ def test_the_cpu_time_of_other_processes_is_counted():
     before = Counters.read(None)
     subprocess.run(spin(1.0), check=True)
     seen = before.activity_until(Counters.read(None))
-    assert (
-        seen.other_processes_cpu_seconds > 0.4
-    )  # most of a second, unless the machine is overloaded
+    assert seen.other_processes_cpu_seconds > 0.4  # most of it, unless the machine is overloaded
     assert seen.gpu_joules is None
 
 
@@ -81,9 +79,6 @@ def test_the_kernels_work_for_this_process_is_counted():
     seconds, faults = clock.kernel()
     assert seconds > 0
     assert pages / 512 < faults < 2 * pages  # huge pages are 512 of them
-    clock = Clock.start()
-    sum(range(100_000))
-    assert clock.kernel()[1] < 100
 
 
 @pytest.mark.skipif(not usage.THREADS.is_dir(), reason="the system does not tell the delay")
@@ -159,14 +154,12 @@ def test_the_sampler_samples_another_process_as_long_as_it_runs():
     assert 3 < found.samples < 70
     assert found.cores_peak > 0.3
     assert len(found.seconds) == len(found.cores) > 2
-    assert found.seconds == sorted(found.seconds)
     assert 0 < found.seconds[0] < found.seconds[-1] < 1.3
     assert 0.3 < max(found.cores) <= found.cores_peak + 0.001
     assert found.resident_peak > 2**20
     assert 0 < found.sampler_cores < 0.5
     assert (found.gpu_busy, found.gpu_memory_peak, found.gpu_watts) == (None, None, None)
-    assert (found.gpu_megahertz, found.gpu_megahertz_lowest) == (None, None)
-    assert (found.gpu_throttled, found.gpu_shares) == ([], [])
+    assert found.gpu_shares == []
     assert sampler.usage(epoch_of(start - 10, 1.0)) is None
 
 
@@ -187,30 +180,22 @@ def test_a_process_that_starts_or_ends_between_two_samples_counts_in_neither():
     assert with_a_child.cores_until(later) == pytest.approx(1.0)
 
 
-def test_a_stop_of_the_sampling_process_is_noticed():
-    """As by Ctrl-Z in a terminal, or in a frozen container: no samples are taken meanwhile."""
-    stop = f"kill -STOP {os.getpid()}; sleep 1; kill -CONT {os.getpid()}"
-    start = time.perf_counter()
-    with Sampler(os.getpid(), interval=0.02) as sampler:
-        time.sleep(0.2)
-        subprocess.run(["sh", "-c", stop], check=True)
-        time.sleep(0.2)
-    assert sampler.usage(epoch_of(start, sampler.seconds)).stopped_seconds > 0.9
-    assert sampler.usage(epoch_of(start, 0.1)).stopped_seconds < 0.1
-
-
 @pytest.mark.parametrize(
-    ("cpu_seconds", "stopped"), [(0.9, 0.0), (0.02, 0.8)], ids=["it worked on", "it stood still"]
+    ("cpu_seconds", "is_stopped", "stopped"),
+    [(0.9, False, 0.0), (0.02, False, 0.8), (0.9, True, 0.8)],
+    ids=["it worked on", "it stood still", "it was seen to be stopped"],
 )
-def test_a_late_sample_is_a_stop_only_if_the_process_stood_still(cpu_seconds, stopped):
-    with Sampler(os.getpid(), interval=0.01) as sampler:
-        time.sleep(0.05)
+def test_a_late_sample_is_a_stop_only_if_the_process_stood_still(cpu_seconds, is_stopped, stopped):
+    """As by Ctrl-Z in a terminal, or in a frozen container: no samples are taken meanwhile."""
+    sampler = Sampler(os.getpid())
+    sampler.seconds = 1.0
     sampler.samples = [
         Sample(10.0, {1: 5.0}, 2**20, False),
         Sample(10.1, {1: 5.1}, 2**20, False),
-        Sample(10.9, {1: 5.1 + cpu_seconds}, 2**20, False),
+        Sample(10.9, {1: 5.1 + cpu_seconds}, 2**20, is_stopped),
     ]
     assert sampler.usage(epoch_of(10.0, 1.0)).stopped_seconds == pytest.approx(stopped)
+    assert sampler.usage(epoch_of(10.0, 0.1)).stopped_seconds == 0  # the stop was later
 
 
 def test_the_sampler_samples_a_gpu(monkeypatch):
