@@ -9,42 +9,23 @@ from small_models import SMALL_MODELS
 
 from crossbench import models
 from crossbench.inputs.errors import SpecError
-from crossbench.models import (
-    LSTM,
-    SGD,
-    BatchNorm,
-    ClassToken,
-    Conv,
-    Dense,
-    Dropout,
-    Embedding,
-    FirstOfSequence,
-    GlobalAveragePool,
-    MultiHeadAttention,
-    OneHot,
-    PositionEmbedding,
-    ReLU,
-    Residual,
-    ToSequence,
-    Unembedding,
-)
 
 
 @pytest.mark.parametrize(
     ("layer", "shape"),
     [
-        (Dense(10), (8, 5, 5)),
-        (Conv(4, (5, 5)), (3, 4, 4)),
-        (GlobalAveragePool(), (8,)),
-        (ToSequence(), (9, 7)),
-        (MultiHeadAttention(2, causal=True), (9, 7)),
-        (PositionEmbedding(), (7,)),
-        (ClassToken(), (8, 5, 5)),
-        (FirstOfSequence(), (7,)),
-        (Unembedding(50), (7,)),
-        (Embedding(50, 7), (9, 7)),
-        (OneHot(50), (3, 32, 32)),
-        (LSTM(4), (9,)),
+        (models.Dense(10), (8, 5, 5)),
+        (models.Conv(4, (5, 5)), (3, 4, 4)),
+        (models.GlobalAveragePool(), (8,)),
+        (models.ToSequence(), (9, 7)),
+        (models.MultiHeadAttention(2, causal=True), (9, 7)),
+        (models.PositionEmbedding(), (7,)),
+        (models.ClassToken(), (8, 5, 5)),
+        (models.FirstOfSequence(), (7,)),
+        (models.Unembedding(50), (7,)),
+        (models.Embedding(50, 7), (9, 7)),
+        (models.OneHot(50), (3, 32, 32)),
+        (models.LSTM(4), (9,)),
     ],
 )
 def test_a_shape_that_does_not_fit_is_an_error(layer, shape):
@@ -54,19 +35,19 @@ def test_a_shape_that_does_not_fit_is_an_error(layer, shape):
 
 def test_the_branches_of_a_residual_must_have_the_same_shape():
     with pytest.raises(ValueError, match=r"a residual's body gives \(4,\), its shortcut \(5,\)"):
-        Residual((Dense(4),)).output_shape((5,))
+        models.Residual((models.Dense(4),)).output_shape((5,))
 
 
 def test_flops_count_a_multiply_add_as_two():
     # one output of a 5x5 kernel over 3 channels is 75 multiply-adds
-    assert Conv(16, (5, 5)).forward_flops((3, 32, 32)) == 2 * 75 * 16 * 28 * 28
-    assert Dense(120).forward_flops((200,)) == 2 * 200 * 120
+    assert models.Conv(16, (5, 5)).forward_flops((3, 32, 32)) == 2 * 75 * 16 * 28 * 28
+    assert models.Dense(120).forward_flops((200,)) == 2 * 200 * 120
     # four gates at each of 9 steps, from 7 inputs and 4 outputs, in two directions
-    assert LSTM(4, bidirectional=True).forward_flops((9, 7)) == 2 * 9 * 2 * 4 * 4 * (7 + 4)
+    assert models.LSTM(4, bidirectional=True).forward_flops((9, 7)) == 2 * 9 * 2 * 4 * 4 * (7 + 4)
 
 
 def test_attention_has_four_projections_and_two_products():
-    unbiased = MultiHeadAttention(2, True, bias=False)
+    unbiased = models.MultiHeadAttention(2, True, bias=False)
     # each of 9 places: four products with (8, 8), and with 9 keys and 9 values of 8, in all heads
     assert unbiased.forward_flops((9, 8)) == 2 * 9 * (4 * 8 * 8 + 2 * 9 * 8)
     # the gradient of x takes three of them, if nothing before needs it
@@ -77,7 +58,7 @@ def test_attention_has_four_projections_and_two_products():
 
 def test_normal_initial_values_have_their_standard_deviation():
     random = np.random.default_rng(0)
-    attention = MultiHeadAttention(2, True, std=0.02, output_std=0.003)
+    attention = models.MultiHeadAttention(2, True, std=0.02, output_std=0.003)
     for name, parameter in attention.parameters((4, 200)).items():
         values = parameter.initializer.sample(random, parameter.shape)
         expected = 0 if "bias" in name else 0.003 if "output" in name else 0.02
@@ -94,22 +75,22 @@ RATES = "a finite number of at least 0"
 @pytest.mark.parametrize("size", [0, 2.0, True, "64", None, math.nan, 2**80])
 def test_a_size_is_a_whole_number_of_at_least_1(size):
     with pytest.raises(SpecError) as caught:
-        Dense(size)
+        models.Dense(size)
     assert str(caught.value) == f"Dense: features must be {SIZES}, not {size!r}"
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Dense(10**5000), f"Dense: features must be {SIZES}, not a value of type int"),
-        (lambda: Conv(4, (3,)), f"Conv: kernel must be {PAIRS}, not (3,)"),
-        (lambda: Conv(4, "33"), f"Conv: kernel must be {PAIRS}, not '33'"),
-        (lambda: BatchNorm(math.inf, 0.9), "BatchNorm: epsilon must be a finite number over 0"),
-        (lambda: Dropout(math.nan), f"Dropout: rate must be {BELOW_1}, not nan"),
-        (lambda: Dropout(True), f"Dropout: rate must be {BELOW_1}, not True"),
-        (lambda: SGD(math.inf), f"SGD: learning_rate must be {RATES}, not inf"),
-        (lambda: SGD("0.1"), f"SGD: learning_rate must be {RATES}, not '0.1'"),
-        (lambda: Residual(ReLU()), "Residual: body must be a tuple of layers, not"),
+        (lambda: models.Dense(10**5000), f"Dense: features must be {SIZES}, not a value of type"),
+        (lambda: models.Conv(4, (3,)), f"Conv: kernel must be {PAIRS}, not (3,)"),
+        (lambda: models.Conv(4, "33"), f"Conv: kernel must be {PAIRS}, not '33'"),
+        (lambda: models.BatchNorm(math.inf, 0.9), "BatchNorm: epsilon must be a finite number ov"),
+        (lambda: models.Dropout(math.nan), f"Dropout: rate must be {BELOW_1}, not nan"),
+        (lambda: models.Dropout(True), f"Dropout: rate must be {BELOW_1}, not True"),
+        (lambda: models.SGD(math.inf), f"SGD: learning_rate must be {RATES}, not inf"),
+        (lambda: models.SGD("0.1"), f"SGD: learning_rate must be {RATES}, not '0.1'"),
+        (lambda: models.Residual(models.ReLU()), "Residual: body must be a tuple of layers, not"),
     ],
 )
 def test_a_value_of_another_kind_is_refused_in_one_line(make, message):
@@ -131,8 +112,8 @@ WRONG = {
     **dict.fromkeys(SHARES, 1),
     **dict.fromkeys(NOT_NEGATIVE, -0.1),
     **dict.fromkeys(("minimum", "shift"), 1.5),
-    **dict.fromkeys(("body", "shortcut"), (ReLU,)),
-    **dict.fromkeys(("loss", "optimizer", "schedule", "data", "augmentation"), SGD),
+    **dict.fromkeys(("body", "shortcut"), (models.ReLU,)),
+    **dict.fromkeys(("loss", "optimizer", "schedule", "data", "augmentation"), models.SGD),
     "padding": (-1, 0),
     "words": 3,
     "name": "",
@@ -166,9 +147,9 @@ def test_each_field_of_a_description_is_checked(kind, one):
 
 
 def test_numpy_numbers_and_lists_become_python_numbers_and_tuples():
-    conv = Conv(np.int64(4), [np.int32(3), 3], padding=np.array([1, 1]))
-    assert conv == Conv(4, (3, 3), padding=(1, 1))
+    conv = models.Conv(np.int64(4), [np.int32(3), 3], padding=np.array([1, 1]))
+    assert conv == models.Conv(4, (3, 3), padding=(1, 1))
     assert [type(n) for n in (conv.features, *conv.kernel, *conv.padding)] == [int] * 5
-    dropout = Dropout(np.float64(0.5))
+    dropout = models.Dropout(np.float64(0.5))
     assert (dropout.rate, type(dropout.rate)) == (0.5, float)
-    assert type(Residual([ReLU()]).body) is tuple
+    assert type(models.Residual([models.ReLU()]).body) is tuple
