@@ -43,11 +43,9 @@ def test_throttled_seconds_are_read_from_the_control_group(write, groups, files,
     ("groups", "files", "quota"),
     [
         ("0::/jobs/7\n", {"jobs/7/cpu.max": "max 100000\n", "jobs/cpu.max": "50000 100000\n"}, 0.5),
-        ("0::/\n", {"cpu.max": "400000 100000\n"}, 4.0),  # a container that sees its group so
         ("0::/\n", {"cpu.max": "max 100000\n"}, None),
         (HYBRID, version_1("jobs", 250_000) | version_1("jobs/7", -1), 2.5),
         ("0::/\n", {"cpu.max": "many\n"}, None),
-        (None, {"cpu.max": "400000 100000\n"}, None),
     ],
 )
 def test_the_smallest_quota_counts(write, groups, files, quota):

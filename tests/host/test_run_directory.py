@@ -117,6 +117,13 @@ def test_a_thread_that_writes_before_each_removal_cannot_keep_the_directory(fold
     assert list(folder.iterdir()) == []
 
 
+def test_a_missing_tmpdir_gets_one_line(folder, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(folder / "none"))
+    words = "none: No such file or directory: set TMPDIR"
+    with pytest.raises(DataError, match=words), run_directory():
+        pass
+
+
 def test_no_temporary_folder_at_all_gets_one_line(folder, monkeypatch):
     monkeypatch.delenv("TMPDIR")
     monkeypatch.setattr(tempfile, "tempdir", None)

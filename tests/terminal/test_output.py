@@ -36,7 +36,6 @@ def results(tmp_path_factory):
     ("encoding", "figure"),
     [
         ("ascii", "2.00 [1.00-3.00]"),
-        pytest.param("latin-1", "2.00 [1.00-3.00]", marks=pytest.mark.long),
         pytest.param("utf-8", "2.00 [1.00–3.00]", marks=pytest.mark.long),
     ],
 )
