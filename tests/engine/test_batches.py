@@ -34,6 +34,14 @@ def test_an_epoch_takes_the_first_whole_batches_in_order():
     assert first.masks is None
 
 
+def test_targets_stay_numbers():
+    targets = np.linspace(-1, 1, 22, dtype=np.float32).reshape(11, 2)
+    batches = array_batches(Split(np.zeros((11, 5), np.float32), targets), 3, 2)
+    assert batches.labels.dtype == np.float32
+    assert batches.labels.flags.c_contiguous
+    np.testing.assert_array_equal(batches.labels, targets[:6].reshape(2, 3, 2))
+
+
 def test_augmented_batches_depend_on_seed_and_epoch_only():
     split = pictures(8)
     batches, others = (AugmentedBatches(split, 4, 2, SHIFTED, seed=0) for _ in range(2))

@@ -5,7 +5,6 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from samples import write_cifar
 from small_models import PLAIN
@@ -14,7 +13,6 @@ import crossbench
 from crossbench import models
 from crossbench.adapters.reference import ReferenceWorkload
 from crossbench.engine import parts
-from crossbench.engine.checked import CheckedWorkload
 from crossbench.models.parts import groups, parts as parts_of
 from crossbench.workload import Job
 
@@ -127,20 +125,6 @@ def test_a_resumed_run_goes_on_with_the_parts(measured, tmp_path):
     assert [time.round for time in resumed.results[0].parts["conv1"].times] == [1, 2]
 
 
-def test_the_deviation_of_a_part_is_that_of_its_gradients(small_model):
-    job = Job(small_model, "cpu", 1, "float32")
-    for found in parts_of(small_model)[:-1]:
-        assert parts.deviation(ReferenceWorkload, job, found.whole) == 0
-
-    class Off(ReferenceWorkload):
-        def backward_epoch(self):
-            right = super().backward_epoch()()
-            return lambda: {n: a + 1e-6 * np.abs(a).max() for n, a in right.items()}
-
-    whole = parts_of(small_model)[0].whole
-    assert 1e-7 < parts.deviation(Off, job, whole) < 1e-4
-
-
 def forgets(workload):
     """Take long in the first call after another workload was built."""
     if workload.seen != type(workload).built:
@@ -188,8 +172,7 @@ def test_garbage_is_collected_before_each_call_that_is_timed(small_model):
             return super().backward_epoch()
 
     (group, *_) = groups(parts_of(small_model))
-    build = lambda model: CheckedWorkload(Littering(Job(model, "cpu", 1, "float32")), model)  # noqa: E731
-    parts.PartTimer(build, 4).time(group, 1)
+    parts.PartTimer(lambda model: Littering(Job(model, "cpu", 1, "float32")), 4).time(group, 1)
     timed = calls[calls.index("collected") :]
     assert timed == ["collected", "called"] * (len(timed) // 2)
     assert len(timed) >= 2 * 2 * 3 * len(group)
