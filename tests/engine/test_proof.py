@@ -7,7 +7,7 @@ from samples import comparison, result
 from small_models import FITTED, PLAIN, SPEAKING
 
 from crossbench import models
-from crossbench.adapters.reference import ReferenceWorkload
+from crossbench.adapters.reference import ReferenceWorkload, global_norm
 from crossbench.engine import parity
 from crossbench.engine.parity import expected
 from crossbench.models import Dense, Embedding, ReLU, Residual, Unembedding
@@ -81,6 +81,16 @@ def test_what_the_proof_leaves_out_is_said():
     c.reference = Reference([], False, left_out=["8 of 28 layers", "2,000 of 50,257 token ids"])
     sentence = "The proof has 8 of 28 layers and 2,000 of 50,257 token ids."
     assert summarize(c).parity.endswith(f"(1e-09 is allowed). {sentence}")
+
+
+def test_the_proof_clips_the_gradients_of_one_set_of_steps_alone():
+    model = parity.proof_model(SPEAKING)
+    workload, norms = ReferenceWorkload(Job(model, "cpu", 1, "float64")), []
+    weights, batches = parity.proof_weights(model), parity.proof_batches(model)
+    for start in (weights, parity.large_weights(model, weights)):
+        workload.load_weights(start)
+        norms.append([global_norm(workload.loss_and_gradients(batch)[1]) for batch in batches])
+    assert max(norms[0]) < model.optimizer.clip_norm < min(norms[1])
 
 
 def test_the_proofs_schedule_has_each_of_its_phases():

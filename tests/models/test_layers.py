@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -125,6 +126,7 @@ WRONG = {
 """A value that is not allowed, by the name of a field of a model, or of what it is made of."""
 
 
+@cache
 def described():
     """Return one description of each kind, from models that have all of them."""
     found = {}
@@ -138,8 +140,9 @@ def described():
     return found
 
 
-@pytest.mark.parametrize(("kind", "one"), described().items())
-def test_each_field_of_a_description_is_checked(kind, one):
+@pytest.mark.parametrize("kind", described())
+def test_each_field_of_a_description_is_checked(kind):
+    one = described()[kind]
     for field in dataclasses.fields(one):
         with pytest.raises(SpecError, match=f"^{kind}: {field.name} must be .*, not ") as caught:
             dataclasses.replace(one, **{field.name: WRONG[field.name]})

@@ -38,6 +38,7 @@ def test_lenet_is_the_published_one(lenet):
 
 def test_initial_weights_follow_the_seed(lenet):
     first, again, other = (lenet.initial_weights(seed) for seed in (0, 0, 1))
+    assert all(w.dtype == np.float32 for w in first.values())
     assert all((first[n] == again[n]).all() for n in first)
     assert (first["conv1.weight"] != other["conv1.weight"]).any()
     bound = np.sqrt(6 / (3 * 25 + 16 * 25))
@@ -73,6 +74,20 @@ def test_a_description_is_json(lenet):
 def test_layers_that_do_not_fit_one_another_or_the_loss_make_no_model(lenet, layers, loss, message):
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(lenet, layers=layers, loss=loss)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "loss", "classes", "label_shape"),
+    [
+        (7, SoftmaxCrossEntropy(), 7, ()),
+        (1, BinaryCrossEntropy(), 2, ()),
+        (7, MeanSquaredError(), None, (7,)),
+    ],
+)
+def test_the_loss_decides_what_a_model_predicts(lenet, outputs, loss, classes, label_shape):
+    model = dataclasses.replace(lenet, layers=(Flatten(), Dense(outputs)), loss=loss)
+    assert model.classes == model.description()["classes"] == classes
+    assert model.label_shape == label_shape
 
 
 def test_flops_of_inner_layers_are_counted():
