@@ -12,35 +12,24 @@ FORMS = {"logits": 3e-3, "gradient of w": 4e-3}
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("observed", "others", "words"),
     [
-        ({}, None),
-        ({"observed": {"logits": 0.5, "gradient of w": 4e-3}}, "logits differs by 5.0e-01"),
-        (
-            {"observed": {"logits": 1e-7, "gradient of w": 4e-3}},
-            "the logits are computed in a higher precision than bfloat16",
-        ),
-        (
-            {"observed": {"logits": 3e-3, "gradient of w": 1e-6}},
-            "the gradients are computed in a higher precision than bfloat16",
-        ),
-        ({"observed": {**FORMS, "gradient of b.bias": 1.3}}, None),
-        (
-            {"observed": {**FORMS, "gradient of b.bias": None}},
-            "gradient of b.bias is not finite",
-        ),
-        ({"observed": {**FORMS, "gradient of v": 0.3}}, "gradient of v differs by 3.0e-01"),
-        ({"optimizer": {"w": 2e-3}}, "the optimizer's step of w differs by 2.0e-03"),
-        ({"rounded": ["w", "b"]}, "w and 1 more are kept in bfloat16, not in float32"),
-        ({"observed": {"logits": None, "gradient of w": 4e-3}}, "logits is not finite"),
+        ({}, {}, None),
+        ({"logits": 0.5}, {}, "logits differs by 5.0e-01"),
+        ({"logits": None}, {}, "logits is not finite"),
+        ({"logits": 1e-7}, {}, "the logits are computed in a higher precision than bfloat16"),
+        ({"gradient of w": 1e-6}, {}, "the gradients are computed in a higher precision than bf"),
+        ({"gradient of v": 0.3}, {}, "gradient of v differs by 3.0e-01"),
+        ({"gradient of b.bias": 1.3}, {}, None),
+        ({"gradient of b.bias": None}, {}, "gradient of b.bias is not finite"),
+        ({}, {"optimizer": {"w": 2e-3}}, "the optimizer's step of w differs by 2.0e-03"),
+        ({}, {"rounded": ["w", "b"]}, "w and 1 more are kept in bfloat16, not in float32"),
     ],
 )
-def test_what_disagrees_is_named(change, words):
-    both = FORMS | {"gradient of b.bias": 4e-3, "gradient of v": 4e-3}
-    honest = replace(
-        PRECISION, observed=FORMS, operands=both, everywhere=both, optimizer={"w": 0.0}
-    )
-    found = replace(honest, **change).disagreement("bfloat16")
+def test_what_disagrees_is_named(observed, others, words):
+    reference = FORMS | {"gradient of b.bias": 4e-3, "gradient of v": 4e-3}
+    forms = {"observed": FORMS | observed, "operands": reference, "everywhere": reference}
+    found = replace(PRECISION, **forms, **others).disagreement("bfloat16")
     assert found is None if words is None else words in found
 
 

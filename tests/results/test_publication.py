@@ -1,14 +1,12 @@
 """Results that others rely on: what is checked, and what is taken out of them."""
 
 import getpass
-import json
 import re
 import socket
 from dataclasses import replace
 
-import msgspec
 import pytest
-from samples import DISAGREES, comparison, result
+from samples import DISAGREES, comparison, epochs, result
 
 import crossbench
 from crossbench import cli
@@ -22,7 +20,7 @@ def made(*cells):
     """Return a run that may be published."""
     c = comparison(*(cells or [result("torch", SECONDS), result("jax", SECONDS)]))
     for cell in c.results:
-        cell.peak = cell.peak or Peak(100.0, 10.0)
+        cell.peak = Peak(100.0, 10.0)
     return c
 
 
@@ -37,22 +35,13 @@ def private():
     return c
 
 
-def texts(value):
-    if isinstance(value, dict):
-        return [text for inner in value.values() for text in texts(inner)]
-    if isinstance(value, list):
-        return [text for inner in value for text in texts(inner)]
-    return [value] if isinstance(value, str) else []
-
-
 def test_a_published_file_has_no_folders_and_no_names(monkeypatch):
     monkeypatch.setattr(getpass, "getuser", lambda: "ann")
     c = private()
     found = published(c)
-    shown = "\n".join(texts(json.loads(found.encode())))
-    assert "/home" not in shown
-    assert "/srv" not in shown
-    assert not re.search(rf"\b(ann|{re.escape(socket.gethostname())})\b", shown)
+    private_words = rf"/home|/srv|\b(ann|{re.escape(socket.gethostname())})\b"
+    assert re.search(private_words, c.encode().decode())
+    assert not re.search(private_words, found.encode().decode())
     assert found.settings.data == "…/cifar"
     assert len(problems(c)) >= 5
     assert problems(found) == []
@@ -69,47 +58,29 @@ def test_a_published_file_has_every_figure():
         for each in (found, c)
     )
     assert ours == theirs
-    again = published(found)
-    assert msgspec.to_builtins(again) == msgspec.to_builtins(found)
+    assert published(found) == found
 
 
-def with_field(name, value):
-    c = made()
-    setattr(c.results[0], name, value)
-    return c
-
-
-WRONG = {
-    "not proved": (
-        lambda: made(result("torch", SECONDS, parity=None), result("jax", SECONDS)),
-        "torch cpu: it was not proved to do the same work",
-    ),
-    "other work": (
-        lambda: made(result("torch", SECONDS, parity=DISAGREES), result("jax", SECONDS)),
-        "torch cpu: it does not do the same work",
-    ),
-    "few rounds": (lambda: made(result("torch", SECONDS[:4])), "torch cpu: 3 rounds: an interv"),
-    "interrupted": (
-        lambda: made(result("torch", SECONDS, status="pending")),
-        "torch cpu: interrupted before its last round",
-    ),
-    "too fast": (lambda: made(result("torch", [9, *[1e-5, 1.1e-5] * 3])), "torch cpu: "),
-    "all failed": (lambda: made(result("torch", [], status="failed")), "no row is ranked"),
-    "no versions": (
-        lambda: with_field("details", {}),
-        "torch cpu: its versions are missing",
-    ),
-    "no peak": (
-        lambda: with_field("peak", None),
-        "torch cpu: its peak was not measured, which its seconds are held to",
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", WRONG)
-def test_what_is_wrong_is_said_of_each_row(kind):
-    make, line = WRONG[kind]
-    assert any(found.startswith(line) for found in problems(make())), problems(make())
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"parity": None}, "torch cpu: it was not proved to do the same work"),
+        ({"parity": DISAGREES}, "torch cpu: it does not do the same work"),
+        ({"epochs": epochs(SECONDS[:4])}, "torch cpu: 3 rounds: an interval needs 6"),
+        ({"status": "pending"}, "torch cpu: interrupted before its last round"),
+        (
+            {"epochs": epochs([9, *[1e-5, 1.1e-5] * 3])},
+            "torch cpu: 9.524e+04 GFLOP/s are more than 3 times",
+        ),
+        ({"status": "failed"}, "no row is ranked"),
+        ({"details": {}}, "torch cpu: its versions are missing"),
+        ({"peak": None}, "torch cpu: its peak was not measured, which its seconds are held to"),
+    ],
+)
+def test_what_is_wrong_is_said_of_each_row(changes, line):
+    c = made(result("torch", SECONDS))
+    vars(c.results[0]).update(changes)
+    assert any(found.startswith(line) for found in problems(c)), problems(c)
 
 
 def test_the_command_checks_each_file_and_writes_copies(tmp_path, capsys):

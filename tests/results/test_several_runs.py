@@ -8,7 +8,6 @@ from crossbench import cli
 from crossbench.report.formats import tables
 from crossbench.report.several_runs import change_table, merged_rows, merged_table
 from crossbench.results.several_runs import changes, mean_ratios
-from crossbench.results.statistics import estimate
 
 EVEN = [9.0, 2.0, 2.01, 1.99, 2.0, 2.02, 1.98, 2.0]
 
@@ -132,14 +131,6 @@ def test_the_geometric_mean_counts_each_model_once_and_says_what_it_is_over():
     assert mean.ratio.low is None, "two models have no interval"
     assert mean.over == ("m, batches of 2", "m, batches of 200", "other, batches of 2")
     assert "geometric mean" in tables([comparison(*small, *large), other], False, "text")
-
-
-def test_the_interval_of_a_geometric_mean_comes_from_the_rounds():
-    noisy = [1.0, 1.1, 0.9, 1.05, 0.95, 1.0]
-    cells = pair(2, [1.0] * 6, noisy) + pair(8, [1.0] * 6, [2 * n for n in noisy])
-    (mean,) = mean_ratios([comparison(*cells)], "torch")
-    expected = estimate([2**0.5 * n for n in noisy])
-    assert (mean.ratio.low, mean.ratio.high) == pytest.approx((expected.low, expected.high))
 
 
 def test_a_row_that_is_not_ranked_is_in_no_mean():

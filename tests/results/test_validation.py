@@ -12,6 +12,7 @@ import crossbench
 from crossbench.inputs.errors import ResultsError
 from crossbench.report.several_runs import change_table, merged_table
 from crossbench.results import file
+from crossbench.results.comparison import decode
 from crossbench.results.epochs import TargetEpoch
 from crossbench.results.several_runs import check_same_work
 from crossbench.results.validation import check
@@ -23,7 +24,7 @@ def good():
 
 
 DEEP = json.loads("[" * 200 + "]" * 200)
-DAMAGES = (None, -1, 0, 0.5, 1e308, 1e-308, 2**62, 10**400, "word",
+DAMAGES = (None, -1, 0, 1e308, 1e-308, 2**62, 10**400, "word",
            "a\nb\x1b[31m\u202e" + "x" * 200_000, [], {"type": None})  # fmt: skip
 
 
@@ -43,8 +44,9 @@ def damaged(content, path):
 
 
 def use(c):
-    """Use a loaded comparison in every way."""
-    crossbench.table(c)
+    """Use a loaded comparison in every way. It is frozen: drawing is what takes the time here."""
+    c = c.frozen()
+    assert str(c).replace("\n", "").isprintable()
     assert repr(c).isprintable()
     check_same_work([c, c])
     for draw in (change_table, merged_table):
@@ -55,21 +57,20 @@ def use(c):
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("error")
-def test_a_damaged_file_is_shown_or_refused_in_one_line(good, tmp_path):
-    path, shown, refusals = tmp_path / "r.json", 0, []
+def test_a_damaged_file_is_shown_or_refused_in_one_line(good):
+    read, refusals = {}, []
     for place in places(good):
         for content in damaged(good, place):
-            path.write_bytes(content)
             try:
-                c = crossbench.load(path)
+                c = decode(content, "r.json")
             except ResultsError as error:
                 refusals.append(str(error))
             else:
-                use(c)
-                c.encode()
-                shown += 1
+                read[c.encode()] = c  # many damages say the same, such as null and nothing
+    for c in read.values():
+        use(c)
     assert len(refusals) > 1000
-    assert shown > 1000
+    assert len(read) > 700
     assert all(line.isprintable() and len(line) < 700 for line in refusals)
 
 
@@ -135,14 +136,6 @@ def test_a_clock_may_restart_after_a_run_was_resumed(good):
     loaded.resumed = []
     with pytest.raises(ResultsError, match="a start after the previous epoch"):
         loaded.encode()
-
-
-@pytest.mark.parametrize("raw", ["[" * 10**5, '{"schema": 5, "model": ' + '{"a":' * 10**5])
-def test_deep_nesting_is_refused(tmp_path, raw):
-    path = tmp_path / "r.json"
-    path.write_text(raw)
-    with pytest.raises(ResultsError, match="is not a crossbench results file"):
-        crossbench.load(path)
 
 
 @pytest.mark.parametrize(
