@@ -1,15 +1,12 @@
-"""Test the command lines that a page and the details name."""
+"""Test the command lines that a page and the details name (see test_page.py)."""
 
 import shlex
 from dataclasses import replace
 
-import pytest
 from samples import comparison, result
 
 from crossbench import cli
 from crossbench.report import commands
-from crossbench.report.details import all_details
-from crossbench.report.page import page
 
 SECONDS = [2.0, 1.0, 1.0]
 WORK = (
@@ -29,14 +26,6 @@ def test_a_command_writes_the_programs_of_the_rows_that_train():
     c = comparison(*rows, data="a b")
     assert commands.script_command(c) == f"python -m crossbench script {WORK}"
     assert commands.script_command(comparison(rows[1])) == ""
-
-
-def test_details_and_page_name_it():
-    c = comparison(result("torch", SECONDS))
-    command = commands.script_command(c)
-    assert f"alone: {command}" in all_details(c)
-    pytest.importorskip("altair", reason="the page's packages are not installed")
-    assert f"<code>{command}</code>" in page([c])
 
 
 def test_it_writes_them(tmp_path, capsys):

@@ -52,7 +52,7 @@ def test_a_row_without_figures_or_rank_has_a_remark():
 
 def test_the_minimum_is_of_single_epochs_not_of_medians():
     cell = result("torch", [9, 2])
-    cell.epochs = [epoch(1, 9, at=0), *(epoch(1, s, at=i) for i, s in enumerate((3, 1, 2), 1))]
+    cell.epochs = [epoch(1, 9, at=0), *(epoch(1, s, at=i) for i, s in enumerate((9, 1, 2), 1))]
     assert rows(table(comparison(cell)))["Torch"]["min s"] == "1.00"
     assert rows(table(comparison(cell)))["Torch"]["steady epoch s"] == "2.00"
 
@@ -93,15 +93,6 @@ def test_other_threads_than_requested_have_a_remark():
         "it reports 1 thread instead of the 2 requested",
         "its threads may run on 4 CPUs instead of the 2 requested",
     ]
-
-
-def test_a_range_is_not_shown_as_an_interval():
-    """In one table too, where a cell failed after a few rounds."""
-    few = result("jax", [9, 2, 1, 3], status="failed")
-    text = table(comparison(result("torch", [9, *[2.0, 2.2] * 4]), few))
-    assert rows(text)["Jax"]["steady epoch s"] == "2.00 [1.00–3.00]"
-    assert rows(text)["Torch"]["steady epoch s"] == "2.10 (2.00–2.20)"
-    assert "(its 95 % bootstrap interval) or, for fewer than 6 rounds, [the range]" in text
 
 
 def test_a_ratio_whose_interval_contains_1_is_not_significant():
@@ -145,26 +136,23 @@ def test_a_stopped_process_has_a_remark():
 
 
 @pytest.mark.parametrize(
-    ("some", "more", "remark"),
+    ("name", "some", "more", "remark"),
     [
         (
-            {"figures": {"GC s": 0.1}},
-            {"figures": {"GC s": 0.5}},
-            "GC took 5% of one steady epoch and 25% of another: take more --batches",
+            "figures",
+            {"GC s": 0.1},
+            {"GC s": 0.5},
+            "GC took 5% of one steady epoch and 25% of anoth",
         ),
-        (
-            {"system_cpu_seconds": 0.1},
-            {"system_cpu_seconds": 1.2},
-            "the operating system's kernel took 2% of one steady epoch and 30% of another",
-        ),
+        ("system_cpu_seconds", 0.1, 1.2, "the operating system's kernel took 2% of one steady epo"),
     ],
 )
-def test_what_takes_more_of_some_steady_epochs_has_a_remark(some, more, remark):
+def test_what_takes_more_of_some_steady_epochs_has_a_remark(name, some, more, remark):
     cell = result("flux", [9.0, *[2.0] * 8])
-    cell.epochs = [replace(e, **some) for e in cell.epochs]
+    cell.epochs = [replace(e, **{name: some}) for e in cell.epochs]
     assert remarks_on(cell) == []
-    cell.epochs[-1] = replace(cell.epochs[-1], **more)
-    assert remark in remarks_on(cell)
+    cell.epochs[-1] = replace(cell.epochs[-1], **{name: more})
+    assert any(line.startswith(remark) for line in remarks_on(cell))
 
 
 def test_cells_without_a_round_in_common_have_no_ratio():
@@ -179,23 +167,6 @@ def test_cells_without_a_round_in_common_have_no_ratio():
     assert c.cost_ratio(jax) is None
 
 
-@pytest.mark.parametrize("outside", ["a\nb\x1b[31m\u202e", "x" * 10**7])
-def test_text_from_outside_takes_one_line(outside):
-    cell = result("torch", [9, 2, 2], status="failed")
-    lines = len(table(comparison(cell, baseline="b")).splitlines())
-    cell.cell = replace(cell.cell, name=outside, title=outside)
-    cell.reason, cell.peak_problem, cell.details = outside, outside, {outside: outside}
-    cell.epochs = [replace(e, figures={outside: 1.0}) for e in cell.epochs]
-    c = comparison(cell, baseline=outside)
-    c.machine = replace(c.machine, cpu=outside, gpu_problem=outside)
-    text = table(c)
-    assert len(text.splitlines()) == lines + 1  # the peak's
-    assert max(map(len, text.splitlines())) < 20_000
-    assert text.replace("\n", "").isprintable()
-    assert repr(c).isprintable()
-    assert len(repr(c)) <= 500
-
-
 def test_a_figure_that_only_some_epochs_have():
     cell = result("torch", [9, 2, 2])
     some = [{"GC s": 1.0}, {}, {}, {"GC s": 2.0}]
@@ -204,9 +175,7 @@ def test_a_figure_that_only_some_epochs_have():
 
 
 def with_kernel_time(name, system, faults, cpu=2.0):
-    """Return a row whose steady epochs of ten steps take so many CPU seconds, some of them in the
-    kernel, and page faults.
-    """
+    """Return a row whose steady epochs have these CPU seconds, also in the kernel, and faults."""
     made = result(name, [9, 1, 1, 1])
     made.epochs = [
         replace(e, cpu_seconds=cpu, system_cpu_seconds=system, page_faults=faults)
@@ -218,16 +187,8 @@ def with_kernel_time(name, system, faults, cpu=2.0):
 @pytest.mark.parametrize(
     ("system", "faults", "remark"),
     [
-        (
-            0.9,
-            800_000,
-            "in each step the kernel clears 0.33 GB of pages for it (45% of its CPU time",
-        ),
-        (
-            0.0,
-            130_000,
-            "in each step the kernel clears 0.053 GB of pages for it (0% of its CPU time",
-        ),
+        (0.9, 800_000, "in each step the kernel clears 0.33 GB of pages for it (45% of its CPU"),
+        (0.0, 130_000, "in each step the kernel clears 0.053 GB of pages for it (0% of its CPU"),
         (0.4, 10_000, "20% of its CPU time is the kernel's, and not for page faults: `strace -cf`"),
         (0.2, 10_000, None),
         (0.0, 110_000, None),
@@ -235,13 +196,10 @@ def with_kernel_time(name, system, faults, cpu=2.0):
 )
 def test_what_the_kernel_does_for_a_row_is_said(system, faults, remark):
     row = with_kernel_time("torch", system, faults)
-    c = comparison(row)
-    found = [line for line in remarks(c, row) if "kernel" in line]
+    found = [line for line in remarks_on(row) if "kernel" in line]
     assert len(found) == (remark is not None)
-    if remark:
-        assert found[0].startswith(remark)
-        assert remark[:30] in str(c).replace("\n", " ")
-    cells, (figures,) = rows(table(c))["Torch"], c.rows()
+    assert all(line.startswith(remark) for line in found)
+    cells, (figures,) = rows(table(comparison(row)))["Torch"], comparison(row).rows()
     assert (cells["kernel"], cells["page faults"]) == (f"{system / 2:.1%}", f"{faults:,}")
     assert (figures["system_cpu_seconds"], figures["page_faults"]) == (system, faults)
     assert figures["system_share"] == pytest.approx(system / 2)
@@ -253,12 +211,9 @@ def test_what_the_kernel_does_for_a_row_is_said(system, faults, remark):
 def test_a_page_fault_that_costs_more_in_another_round_is_told(dear, faults, is_told):
     row = with_kernel_time("torch", 0.1, faults)
     row.epochs[-1] = replace(row.epochs[-1], system_cpu_seconds=dear)
-    told = (
-        "a page of new memory took the operating system's kernel 1 µs in one steady epoch and 3 µs "
-        "in another: run again; a virtual machine may have given free memory back to its host"
-    )
-    assert (told in remarks_on(row)) == is_told
-    assert is_told or not any("a page of new memory" in line for line in remarks_on(row))
+    told = [line for line in remarks_on(row) if line.startswith("a page of new memory took")]
+    assert len(told) == is_told
+    assert all("kernel 1 µs in one steady epoch and 3 µs in another" in line for line in told)
 
 
 def test_a_row_whose_own_product_is_far_from_the_best_is_told():
@@ -270,14 +225,14 @@ def test_a_row_whose_own_product_is_far_from_the_best_is_told():
         "its own matrix multiplication (MKL 2024.2) reaches 46% of the best one on this processor"
     )
     torch.peak = Peak(326.0, 20.0)
-    assert not [line for line in remarks(c, torch) if "multiplication" in line]
+    assert remarks(c, torch) == []
 
 
 def test_a_row_above_every_product_says_that_the_peak_is_not_the_devices():
     row = result("torch", [9, 1.0])
     c = comparison(row)
     row.peak = Peak(c.gflops(row) / 1.25, 20.0)
-    (remark,) = [line for line in remarks(c, row) if "multiplication" in line]
-    row.peak = Peak(c.gflops(row) * 1.01, 20.0)
-    assert not [line for line in remarks(c, row) if "multiplication" in line]
+    (remark,) = remarks(c, row)
     assert remark.startswith("its layers reach 125% of the best matrix multiplication of this run")
+    row.peak = Peak(c.gflops(row) * 1.01, 20.0)
+    assert remarks(c, row) == []

@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,6 @@ import crossbench
 from crossbench.report import FORMATS, formats
 from crossbench.report.charts import charts
 from crossbench.results.comparison import SCHEMA
-from crossbench.results.rows import Row
 
 KEPT = Path(__file__).parents[1] / "results" / "lenet.json"
 
@@ -39,12 +38,6 @@ def test_rows_hold_plain_figures_with_their_units():
     assert failed["steady_epoch_seconds"] is failed["ratio_low"] is None
 
 
-def test_each_field_of_a_row_has_a_key():
-    (row,) = comparison(result("torch", FAST)).rows()
-    assert {field.name for field in fields(Row)} <= set(row)
-    assert all(isinstance(value, str | int | float | bool | None) for value in row.values())
-
-
 def test_csv_is_read_back_as_it_was():
     c = three()
     c.results[0].cell = replace(c.results[0].cell, title='a,"b"\nc')
@@ -63,22 +56,13 @@ def test_json_is_read_back_as_it_was_and_of_several_comparisons_is_one_list():
 def test_markdown_has_the_table_and_the_sentences():
     drawn = crossbench.table(three(), format="markdown")
     header, rule, first, *_ = [line for line in drawn.splitlines() if line.startswith("|")]
-    assert [cell.strip() for cell in header.strip("|").split("|")][:3] == [
-        "framework",
-        "steady epoch s",
-        "× fastest",
-    ]
+    assert header.replace(" ", "").startswith("|framework|steadyepochs|×fastest|")
     assert set(rule) <= set("|:-")
     assert "| Torch " in first
     assert "Torch is fastest on the CPU: 2.00× (1.90–2.10) as fast as Jax." in drawn
     assert drawn.endswith("- Flux: failed: why.")
-
-
-def test_details_have_their_tables_in_markdown_too():
-    plain = crossbench.table(three(), details=True)
-    drawn = crossbench.table(three(), details=True, format="markdown")
-    assert "GFLOP/s" in plain
-    assert sum(line.startswith("|") for line in drawn.splitlines()) == 2 * (2 + 3)
+    details = crossbench.table(three(), details=True, format="markdown")
+    assert sum(line.startswith("|") for line in details.splitlines()) == 2 * (2 + 3)
 
 
 def test_a_notebook_shows_the_summary():
@@ -93,7 +77,6 @@ def test_changes_and_merged_runs_have_every_format(format):
     base, other = three(), three()
     other.machine = replace(other.machine, label="the other")
     changed, merged = formats.changes([base, other], format), formats.merge([base, other], format)
-    assert "torch" in changed
     assert "the other" in changed
     assert "the other" in merged
     if format == "json":
@@ -117,15 +100,10 @@ def test_a_file_of_the_present_schema_is_read_and_shown():
     rows = kept.rows()
     assert [row["framework"] for row in rows] == ["torch", "jax", "reference"]
     assert all(row["ranked"] and row["rounds"] == 6 for row in rows)
-    assert rows[0]["ratio"] == 1.0
-    assert rows[1]["ratio"] == kept.ratio(kept.results[1]).median
     drawn = str(kept)
     assert "PyTorch is fastest on the CPU: " in drawn
     for row in rows:  # each figure of the table
         assert f"{row['examples_per_second']:,.0f}" in drawn
         assert f"{row['test_accuracy']:.1%}" in drawn
-    assert len(crossbench.table(kept, format="csv").splitlines()) == 4
-    assert "BLAS" in crossbench.table(kept, details=True)
-    names = [chart.name for chart in charts(kept)]
     first = ["ratios", "rounds", "first-epochs", "losses", "roofline", "activity", "memory"]
-    assert names[: len(first)] == first
+    assert [chart.name for chart in charts(kept)][: len(first)] == first

@@ -34,8 +34,9 @@ def compared(**parts):
     return found
 
 
-def figures(found, cell, part):
-    return found.part_figures(part)[cell.name]
+def figures(found, part):
+    """Return what a part takes in each row, in their order."""
+    return list(found.part_figures(part).values())
 
 
 def test_a_row_for_each_part_and_framework():
@@ -43,12 +44,13 @@ def test_a_row_for_each_part_and_framework():
     assert header.split() == ["part", "framework", "ms", "of", "the", "of"]
     assert columns.split() == ["per", "step", "step", "×", "fastest", "peak", "GFLOP", "MB"]
     cells = [line.split() for line in lines]
-    figures = ["0.3%", "0.0002", "0.0008"]
-    assert cells[0] == ["conv1", "(×2)", "Torch", "60.00", "60.0%", "1.00", *figures]
-    assert cells[1] == ["Jax", "60.00", "30.0%", "1.00", *figures]
-    figures = ["0.0%", "–", "0.0004"]
-    assert cells[2] == ["maxpool1", "Torch", "40.00", "40.0%", "1.00", *figures]
-    assert cells[3] == ["Jax", "130", "[130–150]", "65.0%", "3.25", "[3.25–3.75]", *figures]
+    of_conv, of_pool = ["0.3%", "0.0002", "0.0008"], ["0.0%", "–", "0.0004"]
+    assert cells == [
+        ["conv1", "(×2)", "Torch", "60.00", "60.0%", "1.00", *of_conv],
+        ["Jax", "60.00", "30.0%", "1.00", *of_conv],
+        ["maxpool1", "Torch", "40.00", "40.0%", "1.00", *of_pool],
+        ["Jax", "130", "[130–150]", "65.0%", "3.25", "[3.25–3.75]", *of_pool],
+    ]
 
 
 def test_a_narrow_terminal_leaves_out_the_last_columns():
@@ -71,9 +73,8 @@ def test_the_peak_is_the_roofline():
     """The FLOPs decide for the convolution, the bytes for the pool, which has no FLOPs."""
     found = compared()
     found.results[0].peak = Peak(1e-3, 1e-4, None)
-    (torch, _) = found.results
-    assert figures(found, torch, CONV).peak_share == pytest.approx(200_000 / 1e6 / 0.06)
-    assert figures(found, torch, POOL).peak_share == pytest.approx(400 / 1e5 / 0.04)
+    assert figures(found, CONV)[0].peak_share == pytest.approx(200_000 / 1e6 / 0.06)
+    assert figures(found, POOL)[0].peak_share == pytest.approx(400 / 1e5 / 0.04)
 
 
 def test_the_part_that_makes_a_row_slower_is_named():
@@ -99,10 +100,7 @@ def test_what_the_parts_add_up_to_is_said():
     (line,) = layers.warnings(compared(maxpool1=timed(0.2, 0.2, 0.2)))
     assert line.startswith("Jax: the parts add up to 130% of the step: in the step more of them")
     (line,) = layers.warnings(compared(maxpool1=timed(0.02, 0.02, 0.02)))
-    assert line == (
-        "Jax: the parts add up to 40% of the step: the rest, such as making batches or collecting "
-        "garbage, is outside of the layers"
-    )
+    assert line.startswith("Jax: the parts add up to 40% of the step: the rest, such as making")
 
 
 @pytest.mark.parametrize(
@@ -116,8 +114,9 @@ def test_what_the_parts_add_up_to_is_said():
 )
 def test_a_part_with_a_problem_has_no_figures(wrong, words):
     found = compared(maxpool1=wrong)
-    assert figures(found, found.results[1], POOL).seconds is None
-    assert figures(found, found.results[0], POOL).seconds
+    torch, jax = figures(found, POOL)
+    assert torch.seconds
+    assert jax.seconds is None
     assert [line for line in layers.warnings(found) if words in line]
     assert layers.explanations(found) == []  # the part without figures may be what matters
 
@@ -127,16 +126,15 @@ def test_gradients_that_differ_where_they_are_timed_are_a_problem():
     other = result("flux", [9.0, 3.0, 3.0, 3.0])
     other.parts = {"conv1": timed(0.01), "maxpool1": timed(0.01, norm=2.1)}
     found.results.append(other)
-    assert "is 2.1, not 2" in figures(found, other, POOL).problem
-    assert figures(found, found.results[0], POOL).problem is None
-    assert figures(found, other, CONV).problem is None
+    torch, _, flux = figures(found, POOL)
+    assert "is 2.1, not 2" in flux.problem
+    assert torch.problem is figures(found, CONV)[2].problem is None
     found.reference = replace(found.reference, masked=True)
-    assert figures(found, other, POOL).problem is None
+    assert figures(found, POOL)[2].problem is None
 
 
 def test_a_part_that_noise_hides_has_no_ratio():
-    found = compared(conv1=timed(0.03, -0.001, 0.02))
-    jax = figures(found, found.results[1], CONV)
+    _, jax = figures(compared(conv1=timed(0.03, -0.001, 0.02)), CONV)
     assert (jax.ratio, jax.peak_share) == (None, None)
     assert jax.seconds.median == pytest.approx(0.04)
 

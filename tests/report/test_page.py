@@ -14,10 +14,12 @@ from crossbench import models
 from crossbench.inputs.errors import ReportError
 from crossbench.report import page
 from crossbench.report.charts import charts, several
+from crossbench.report.commands import run_command, script_command
 from crossbench.report.row_names import row_name
 from crossbench.results.epochs import TargetEpoch, Usage
 from crossbench.results.machine import Peak
 from crossbench.results.roofline import intensity, training_bytes
+from crossbench.results.several_runs import run_labels
 
 USAGE = Usage(1, 3, 0.001, 2.0, 2**30, None, None, None, None, None, [])
 MARKS = "svg .mark-symbol path, svg .mark-rect path, svg .mark-line path"
@@ -65,11 +67,7 @@ RUNS = {
     "all failed": lambda: comparison(result("torch", [], status="failed", parity=None)),
     "thirty rows": lambda: comparison(*(result(f"f{i}", [9, *[i + 1.0] * 6]) for i in range(30))),
     "a gpu": lambda: comparison(
-        *(
-            result(n, s, device=d)
-            for n, s in (("torch", FAST), ("jax", SLOW))
-            for d in ("cpu", "gpu")
-        )
+        *(result(f, FAST, d) for f in ("torch", "jax") for d in ("cpu", "gpu"))
     ),
     "missing figures": missing_figures,
     "hostile names": hostile,
@@ -86,6 +84,10 @@ def test_a_page_is_small_and_its_charts_are_data_with_a_title_that_answers(kind)
     assert not re.search(r"(src|href)=\"(?!data:)", without_vega)
     addresses = set(re.findall(r"https?://[^\s\"\\]+", without_vega))
     assert all(a.startswith("https://vega.github.io/schema/") for a in addresses)
+    assert f"<code>{run_command(run)}</code>" in drawn
+    if program := script_command(run):
+        assert f"<code>{program}</code>" in drawn
+        assert f"alone: {program}" in drawn
     for chart in charts(run):
         assert chart.question.endswith("?")
         assert chart.answer.endswith((".", "?"))
@@ -95,25 +97,25 @@ def test_a_page_is_small_and_its_charts_are_data_with_a_title_that_answers(kind)
         altair.Chart.from_dict(chart.specification, validate=True)
 
 
-def test_no_text_from_outside_becomes_a_tag():
-    drawn = page.page([hostile()]).replace(page.vega(), "")
+def test_the_results_are_read_from_the_page_and_none_of_their_text_becomes_a_tag(tmp_path):
+    page.write([hostile()], tmp_path / "page.html")
+    assert crossbench.load(tmp_path / "page.html") == hostile()
+    drawn = (tmp_path / "page.html").read_text().replace(page.vega(), "")
     assert "alert(1)</script" not in drawn
     assert "<script>alert" not in drawn
     assert drawn.count("</script>") == 4
 
 
+def names(run):
+    return [chart.name for chart in charts(run)]
+
+
 def test_each_chart_appears_where_it_has_figures():
-    assert [chart.name for chart in charts(two())] == [
-        "ratios",
-        "rounds",
-        "first-epochs",
-        "losses",
-        "memory",
-    ]
-    added = {chart.name for chart in charts(everything())} - {c.name for c in charts(two())}
-    assert added == {"accuracy", "roofline", "activity", "energy", "threads", "cost"}
-    assert charts(RUNS["all failed"]()) == []
-    assert [chart.name for chart in charts(missing_figures())] == ["rounds", "first-epochs"]
+    assert names(two()) == ["ratios", "rounds", "first-epochs", "losses", "memory"]
+    added = {"accuracy", "roofline", "activity", "energy", "threads", "cost"}
+    assert {*names(everything())} - {*names(two())} == added
+    assert names(RUNS["all failed"]()) == []
+    assert names(missing_figures()) == ["rounds", "first-epochs"]
 
 
 def chart_of(run, name):
@@ -171,22 +173,17 @@ def test_several_runs_are_drawn_with_their_geometric_means():
 
 
 @pytest.mark.parametrize(
-    ("label", "created", "labels"),
+    ("label", "day", "labels"),
     [
-        ("b", "2026-01-01T00:00:00+00:00", ["cpu", "b"]),
-        (
-            None,
-            "2026-01-02T00:00:00+00:00",
-            ["m, cpu, 2026-01-01 00:00", "m, cpu, 2026-01-02 00:00"],
-        ),
-        (None, "2026-01-01T00:00:00+00:00", ["run 1", "run 2"]),
+        ("b", "01", ["cpu", "b"]),
+        (None, "02", ["m, cpu, 2026-01-01 00:00", "m, cpu, 2026-01-02 00:00"]),
+        (None, "01", ["run 1", "run 2"]),
     ],
 )
-def test_the_runs_are_named_by_what_differs(label, created, labels):
+def test_the_runs_are_named_by_what_differs(label, day, labels):
     other = two()
-    other.machine, other.created = replace(other.machine, label=label), created
-    chart = several([two(), other])
-    assert [row[0] for row in chart.cells] == [f"{name}, cpu, 2 threads" for name in labels]
+    other.machine, other.created = replace(other.machine, label=label), f"2026-01-{day}T00:00+00:00"
+    assert run_labels([replace(two(), created="2026-01-01T00:00+00:00"), other]) == labels
 
 
 def test_the_batch_sizes_are_drawn_on_two_logarithmic_axes():
@@ -221,16 +218,8 @@ def test_long_epochs_are_thinned():
     assert len(values(chart)) <= 400
 
 
-def test_the_results_are_read_from_the_page(tmp_path):
-    c = everything()
-    page.write([c], tmp_path / "page.html")
-    assert crossbench.load(tmp_path / "page.html") == c
-    page.write([hostile()], tmp_path / "hostile.html")
-    assert crossbench.load(tmp_path / "hostile.html") == hostile()
-
-
 def test_a_page_of_several_runs_says_which_to_name(tmp_path):
-    page.write([two(), everything()], tmp_path / "page.html")
+    page.write([two(), two()], tmp_path / "page.html")
     with pytest.raises(crossbench.CrossbenchError, match="the page holds 2 runs: name the results"):
         crossbench.load(tmp_path / "page.html")
 
@@ -279,18 +268,15 @@ def test_the_energy_of_cpu_and_gpu_is_that_of_one_epoch():
 
 def test_rows_are_named_as_in_the_table_and_never_alike():
     """By what differs between them; where that is not enough by the cell's own name."""
-    cells = [result("torch", FAST), result("jax", SLOW, device="gpu", name="jax gpu")]
-    twins = [result("torch", FAST, threads=n, name=f"torch cpu, {n}") for n in (1, 2)]
-    for c, names in (
-        (two(), ["Torch", "Jax"]),
-        (comparison(*cells), ["Torch, cpu", "Jax, gpu"]),
-        (comparison(*twins), ["Torch, 1 thread", "Torch, 2 threads"]),
-        (
-            comparison(twins[0], replace(twins[0], cell=replace(twins[0].cell, name="other"))),
-            ["torch cpu, 1", "other"],
-        ),
+    torch = result("torch", FAST)
+    for other, expected in (
+        (result("jax", SLOW), ["Torch", "Jax"]),
+        (result("jax", SLOW, device="gpu"), ["Torch, cpu", "Jax, gpu"]),
+        (result("torch", SLOW, threads=1), ["Torch, 2 threads", "Torch, 1 thread"]),
+        (result("torch", SLOW, name="other"), ["torch cpu", "other"]),
     ):
-        assert [row_name(c, r) for r in c.results] == names
+        c = comparison(torch, other)
+        assert [row_name(c, r) for r in c.results] == expected
 
 
 def test_losses_that_are_not_finite_are_the_answer():
@@ -298,11 +284,10 @@ def test_losses_that_are_not_finite_are_the_answer():
     finite = [2.0] * (STEPS - 1)
     for row, last in zip(c.results, (None, 1.0), strict=True):
         row.epochs = [replace(epoch, losses=[*finite, last]) for epoch in row.epochs]
-    chart = chart_of(c, "losses")
-    assert chart.answer == "Losses that are not finite: Torch."
+    assert chart_of(c, "losses").answer == "Losses that are not finite: Torch."
     c.results[0].epochs = c.results[1].epochs
-    chart = chart_of(c, "losses")
-    assert chart.answer == "The losses of the last step lie within 0.0% of one another."
+    answer = "The losses of the last step lie within 0.0% of one another."
+    assert chart_of(c, "losses").answer == answer
 
 
 @pytest.mark.long
@@ -311,9 +296,8 @@ def test_chromium_draws_every_chart_and_scrolls_down_alone(tmp_path, kind):
     run, path = RUNS[kind](), tmp_path / "page.html"
     page.write([run], path)
     with opened(path) as tab:
-        names = [chart.name for chart in charts(run)]
-        assert tab.locator("figure").count() == len(names)
-        for name in names:
+        assert tab.locator("figure").count() == len(names(run))
+        for name in names(run):
             figure = tab.locator(f"figure:has(#run-1-{name})")
             assert figure.get_by_role("img").first.get_attribute("aria-label").startswith("Chart: ")
             assert figure.locator(MARKS).count()
