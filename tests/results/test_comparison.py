@@ -152,7 +152,7 @@ def test_a_tensor_that_is_farther_from_the_reference_than_rounding_disagrees(cha
         (b"[]", "Expected `object`"),
         (b"\xff\xfe", "not a crossbench results file"),
         (b"[" * 10**5, "not a crossbench results file"),
-        (b'{"schema": 16, "model": ' + b'{"a":' * 10**5, "not a crossbench results file"),
+        (b'{"schema": %d, "model": ' % SCHEMA + b'{"a":' * 10**5, "not a crossbench results file"),
         (b'{"schema": 99}', "it has schema 99, this crossbench reads 15 and 16"),
     ],
     ids=["list", "bytes", "deep list", "deep object", "schema"],

@@ -20,6 +20,9 @@ FORMS = {"logits": 3e-3, "gradient of w": 4e-3}
         ({"logits": 1e-7}, {}, "the logits are computed in a higher precision than bfloat16"),
         ({"gradient of w": 1e-6}, {}, "the gradients are computed in a higher precision than bf"),
         ({"gradient of v": 0.3}, {}, "gradient of v differs by 3.0e-01"),
+        # one rounded layer does not acquit the others
+        ({"gradient of v": 1.5e-3}, {}, "the gradient of v is computed in a higher precision"),
+        ({"gradient of v": 1.7e-3}, {}, None),
         ({"gradient of b.bias": 1.3}, {}, None),
         ({"gradient of b.bias": None}, {}, "gradient of b.bias is not finite"),
         ({}, {"optimizer": {"w": 2e-3}}, "the optimizer's step of w differs by 2.0e-03"),
@@ -57,22 +60,6 @@ def test_losses_of_the_timed_run_are_neither_too_far_nor_too_exact():
     assert "the loss of step 1 (first epoch) is 2.33" in doubt(2.33)
     assert "its losses are too exact" in doubt(2.300001)
     assert "the loss of step 1" in doubt(2.3015, compute="float32")
-
-
-def test_one_rounded_layer_does_not_acquit_the_others():
-    """The largest of all gradients is as inexact as it should be."""
-    name = "gradient of dense2.weight"
-    forms = [form | {name: 4e-3} for form in (PRECISION.operands, PRECISION.everywhere)]
-    found = replace(
-        PRECISION,
-        observed=PRECISION.observed | {name: 1e-3},
-        operands=forms[0],
-        everywhere=forms[1],
-    )
-    words = "the gradient of dense2.weight is computed in a higher precision than bfloat16"
-    assert found.disagreement("bfloat16").startswith(words)
-    within = replace(found, observed=found.observed | {name: 1.7e-3})
-    assert within.disagreement("bfloat16") is None
 
 
 @pytest.mark.parametrize(
