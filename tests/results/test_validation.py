@@ -198,3 +198,12 @@ def test_an_epoch_may_have_more_steps_than_a_list_has_entries():
     found.loss_drift = [1e-7] * 20_000
     found.to_target = [TargetEpoch(1.0, 1.0, 0.5, found.loss_drift)]
     comparison(found).encode()
+
+
+@pytest.mark.parametrize(
+    "change", [{"traceback": "x" * 10**6}, {"start_seconds": float("nan")}], ids=list
+)
+def test_a_long_traceback_and_a_figure_that_is_no_number_are_written(change):
+    c = comparison(result("torch", [9, 2, 1]))
+    vars(c.results[0]).update(change)
+    c.encode()
