@@ -53,6 +53,7 @@ def tables(
 
 def markdown(comparison: Comparison) -> str:
     """Return the summary as GitHub-flavoured Markdown."""
+    comparison = comparison.frozen()
     summary = summarize(comparison)
     table = draw(summary.columns, summary.rows, summary.alignment, "pipe")
     warnings = "\n".join(f"- {escape_markdown(line)}" for line in summary.warnings)
@@ -66,6 +67,7 @@ def markdown(comparison: Comparison) -> str:
 
 def html(comparison: Comparison) -> str:
     """Return the summary as an HTML fragment: how a notebook shows a comparison."""
+    comparison = comparison.frozen()
     summary = summarize(comparison)
     table = draw(summary.columns, summary.rows, summary.alignment, "html")
     after = "".join(

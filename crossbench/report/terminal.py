@@ -39,6 +39,7 @@ def text(comparison: Comparison, width: int = WIDTH, colour: bool = False) -> st
 
 def renderable(comparison: Comparison, width: int, running: bool = False) -> Group:
     """Return the summary for rich; where the terminal is narrow, without the last columns."""
+    comparison = comparison.frozen()
     summary = summarize(comparison, running)
     sentences = [line for line in (*summary.verdicts, summary.parity) if line]
     parts: list[RenderableType] = [Text(summary.heading)]
