@@ -12,11 +12,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-import nvml
 import psutil
 import pytest
 from samples import comparison, result
-from small_models import named
 
 import crossbench
 from crossbench import adapters, cli, models
@@ -47,25 +45,16 @@ def unwrapped(output):
     "words",
     [
         ["--frobnicate"],
-        ["--rounds", "x"],
-        ["--rounds", "0"],
-        ["--frameworks", "tensorflow"],
-        ["--data", "/not/there"],
         ["--round", "1"],
+        ["--rounds", "0"],
+        ["--seed", "9" * 5000],
+        ["--model", "nul\0.py:MODEL"],
+        ["--machine", "a\nb"],
         ["--resume", "/not/there"],
         ["--resume", "/not/there", "--rounds", "2"],
         ["doctor", "--x"],
-        ["--model", "vgg"],
-        ["--model", "/not/there.py:MODEL"],
         ["frobnicate"],
         ["two\nlines"],
-        ["--timeout", "1e300"],
-        ["--seed", "9" * 5000],
-        ["--data", "nul\0"],
-        ["--model", "long" * 2000 + ".py:MODEL"],
-        ["--model", "nul\0.py:MODEL"],
-        ["--price", "long" * 2000 + ".toml:a"],
-        ["--machine", "a\nb"],
     ],
 )
 def test_wrong_arguments_get_one_line_and_status_2(capsys, words):
@@ -76,36 +65,25 @@ def test_wrong_arguments_get_one_line_and_status_2(capsys, words):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("option", "word", "hint"),
     [
-        (["--rounds", "x"], "argument --rounds: 'x': write a whole number or auto"),
-        (
-            ["--threads", "1,x"],
-            "argument --threads: '1,x': write a whole number, or several as 1,2,4",
-        ),
-        (["--precision", "5"], "argument --precision: '5': write 5% or 0.05"),
+        ("--rounds", "x", "write a whole number or auto"),
+        ("--threads", "1,x", "write a whole number, or several as 1,2,4"),
+        *(("--precision", word, "write 5% or 0.05") for word in ("5", "nan", "inf%", "0")),
     ],
 )
-def test_a_word_instead_of_a_number_gets_the_allowed_forms(capsys, words, message):
-    _, _, err = invoke(capsys, *words)
-    assert err == f"crossbench: {message} (--help shows the arguments)\n"
+def test_a_word_that_is_no_number_gets_the_allowed_forms(capsys, option, word, hint):
+    _, _, err = invoke(capsys, option, word)
+    said = f"argument {option}: {word!r}: {hint}"
+    assert err == f"crossbench: {said} (--help shows the arguments)\n"
 
 
-def test_a_model_file_that_calls_exit_is_an_error(capsys, tmp_path):
-    (tmp_path / "own.py").write_text("import sys\nsys.exit(0)\n")
-    status, out, err = invoke(capsys, "--model", f"{tmp_path / 'own.py'}:MODEL")
-    assert (status, out) == (2, "")
-    assert err == f"crossbench: {tmp_path / 'own.py'} does not load: SystemExit: 0 (line 2)\n"
-
-
-@pytest.mark.usefixtures("plugin")
-def test_a_missing_gpu_is_reported_without_a_parity_check(capsys, monkeypatch, small_run):
-    nvml.install(monkeypatch)
-    words = [*small_run, "--frameworks", "runs_on_gpu", "--devices", "gpu"]
-    status, out, err = invoke(capsys, *words)
-    assert status == 1
-    assert "on a GPU: did not run: this machine has no NVIDIA GPU" in unwrapped(out)
-    assert "parity" not in err
+def test_a_bare_10_is_not_taken_for_1000_percent(capsys):
+    assert percentage("5%") == percentage("0.05") == 0.05
+    assert percentage("150%") == 1.5
+    status, _, err = invoke(capsys, "compare", "a", "b", "--fail-above", "10")
+    assert status == 2
+    assert "'10': write 5% or 0.05" in err
 
 
 def test_the_models_command_lists_models_with_their_sizes(capsys):
@@ -134,36 +112,12 @@ def test_a_run_prints_the_table_and_writes_a_new_results_file(capsys, tmp_path, 
     assert "cannot be written: No such file or directory" in err
 
 
-def test_a_run_that_fails_leaves_no_empty_results_file(
-    capsys, tmp_path, cifar_directory, small_run
-):
-    (cifar_directory / "test_batch.bin").write_bytes(b"short")
-    status, _, err = invoke(capsys, *small_run, "--json", tmp_path / "r.json")
-    assert status == 2
-    assert "test_batch.bin is damaged" in err
-    assert not (tmp_path / "r.json").exists()
-
-
 @pytest.mark.usefixtures("plugin")
 def test_a_named_framework_without_valid_figures_gives_status_1(capsys, small_run):
-    words = [*small_run, "--frameworks", "reference,absent,wrong,raises", "--model", named("PLAIN")]
-    status, out, _ = invoke(capsys, *words)
+    status, out, _ = invoke(capsys, *small_run, "--frameworks", "reference,absent")
     assert status == 1
     assert "NumPy reference" in out
-    for line in (
-        "absent cpu: did not run: absent is not installed: pip install absent",
-        "wrong cpu: not ranked, it does not do the same work: ",
-        "misbehaving: failed: RuntimeError: out of luck (in round 1)",
-    ):
-        assert line in unwrapped(out)
-
-
-@pytest.mark.usefixtures("plugin")
-def test_a_broken_third_party_adapter_gets_one_line(capsys):
-    status, _, err = invoke(capsys, "--frameworks", "broken")
-    assert status == 2
-    assert "the framework 'broken' (misbehaving:NOT_THERE) does not load" in err
-    assert err.count("\n") == 1
+    assert "absent cpu: did not run: absent is not installed: pip install absent" in unwrapped(out)
 
 
 @pytest.fixture
@@ -171,13 +125,13 @@ def program(tmp_path, plugin):
     """Return a function that starts the command line as a process whose TMPDIR is tmp_path/tmp."""
     (tmp_path / "tmp").mkdir()
 
-    def start(*words, folder="tmp", **options):
+    def start(*words, **options):
         return subprocess.Popen(
             [sys.executable, "-m", "crossbench", *map(str, words)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=os.environ | {"PYTHONPATH": str(plugin), "TMPDIR": str(tmp_path / folder)},
+            env=os.environ | {"PYTHONPATH": str(plugin), "TMPDIR": str(tmp_path / "tmp")},
             **options,
         )
 
@@ -193,7 +147,6 @@ def wait_for(process, words):
 @pytest.mark.parametrize(
     ("moment", "signals", "words"),
     [
-        pytest.param("first epoch", [signal.SIGINT], "interrupted", marks=pytest.mark.long),
         pytest.param("first epoch", [signal.SIGINT] * 4, "interrupted", marks=pytest.mark.long),
         ("parity", [signal.SIGTERM] * 2, "stopped by SIGTERM"),
         pytest.param("first epoch", [signal.SIGHUP], "stopped by SIGHUP", marks=pytest.mark.long),
@@ -226,13 +179,11 @@ def test_a_signal_stops_the_workers_and_prints_the_finished_rounds(
 
 
 @pytest.mark.usefixtures("default_signals")
-@pytest.mark.short(delay=(0.2,))
-@pytest.mark.parametrize("delay", [0.1, 0.2, 0.4])
-def test_ctrl_c_before_the_first_line_leaves_no_traceback(program, tmp_path, small_run, delay):
+def test_ctrl_c_before_the_first_line_leaves_no_traceback(program, tmp_path, small_run):
     """Interrupt after the first import; before it Python itself prints a traceback."""
     process = program(*small_run)
     wait_until_handled(process.pid)
-    time.sleep(delay)
+    time.sleep(0.2)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -274,45 +225,16 @@ def test_run_leaves_the_signal_handlers_of_a_script_alone(run):
     assert all(found == before for found in seen)
 
 
-def test_a_killed_run_leaves_no_worker_and_the_next_one_removes_its_data(
-    program, tmp_path, small_run
-):
-    process = program(*small_run, "--frameworks", "hangs")
-    wait_for(process, "first epoch")
-    time.sleep(1)
-    workers = psutil.Process(process.pid).children()
-    process.kill()
-    process.communicate()
-    assert workers
-    _, alive = psutil.wait_procs(workers, timeout=10)
-    assert not alive
-    (left,) = (tmp_path / "tmp").iterdir()
-    process = program(*small_run, "--batch-size", "999")
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 2, err
-    assert not left.exists()
+def test_a_full_temporary_folder_gets_one_line(program, tmp_path, small_run):
+    def limit_files():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 
-
-def limit_files():
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-
-
-@pytest.mark.parametrize(
-    ("folder", "limit", "why"),
-    [
-        ("none", None, "No such file or directory"),
-        ("tmp", limit_files, "(File too large|only a part of it was written)"),
-    ],
-)
-def test_a_temporary_folder_without_room_gets_one_line(
-    program, tmp_path, small_run, folder, limit, why
-):
-    process = program(*small_run, "--json", tmp_path / "r.json", preexec_fn=limit, folder=folder)
+    process = program(*small_run, "--json", tmp_path / "r.json", preexec_fn=limit_files)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (2, "")
     assert re.fullmatch(
-        rf"crossbench: cannot write the data to the temporary folder {tmp_path / folder}: "
-        rf".*{why}.*: set TMPDIR to a folder with enough space",
+        rf"crossbench: cannot write the data to the temporary folder {tmp_path}/tmp: "
+        ".*(File too large|only a part of it was written).*: set TMPDIR to a folder .*",
         err.splitlines()[-1],
     )
     assert "Traceback" not in err
@@ -349,6 +271,8 @@ def test_doctor_has_a_line_for_each_framework_and_variant(capsys, monkeypatch):
     _, variants = out.split("\nvariant ")
     several = [found for n in names[:4] if len(found := adapters.variants(n)) > 1]
     assert len(variants.splitlines()) == 2 + sum(map(len, several))
+    assert "torch:compile" in variants
+    assert "torch.compile of the model with its loss" in variants
 
 
 def test_the_help_has_every_argument_of_a_run_with_its_default(capsys):
@@ -360,16 +284,6 @@ def test_the_help_has_every_argument_of_a_run_with_its_default(capsys):
     assert f"(default: {PRECISION:.0%}, or clearly" in text
     assert f"(default: {SECONDS_PER_ROW:.0f} a row, and {MAX_TARGET_SECONDS:.0f})" in text
     assert f"(default: {ARGUMENTS['timeout'].default:.0f})" in text
-
-
-@pytest.mark.parametrize("word", ["10", "nan", "-5%", "inf%", "0"])
-def test_a_bare_10_is_not_taken_for_1000_percent(capsys, word):
-    assert percentage("5%") == percentage("0.05") == 0.05
-    assert percentage("150%") == 1.5
-    status, _, err = invoke(capsys, "compare", "a", "b", "--fail-above", word)
-    assert status == 2
-    assert "write 5% or 0.05" in err or "expected one argument" in err
-    assert err.count("\n") == 1
 
 
 @pytest.fixture
