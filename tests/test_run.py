@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -16,14 +16,12 @@ from small_models import FITTED, TINY, named
 import crossbench
 from crossbench import models
 from crossbench.data.sources import CIFAR10, Augmentation
-from crossbench.inputs.errors import DataError, ResultsError, SpecError
+from crossbench.inputs.errors import ResultsError, SpecError
 from crossbench.models import (
     LSTM,
-    BinaryCrossEntropy,
     Dense,
     Embedding,
     Flatten,
-    Layer,
     MeanSquaredError,
     Model,
     OneHot,
@@ -42,25 +40,19 @@ def run(run):
 def test_a_failure_loses_only_its_own_row(run, small_model):
     asked = {"model": small_model}  # it has a convolution, which one of them computes wrongly
     comparison = run("dies,raises,well,absent,vanished,wrong,reference", **asked)
-    by_name = {r.cell.framework: r for r in comparison.results}
-    assert {name: r.status for name, r in by_name.items()} == {
-        "dies": "failed",
-        "raises": "failed",
-        "well": "ran",
-        "absent": "unavailable",
-        "vanished": "unavailable",
-        "wrong": "ran",
-        "reference": "ran",
+    assert {r.cell.framework: (r.status, r.reason) for r in comparison.results} == {
+        "dies": ("failed", "the worker process exited with status 7: the last words (in round 1)"),
+        "raises": ("failed", "RuntimeError: out of luck (in round 1)"),
+        "well": ("ran", None),
+        "absent": ("unavailable", "absent is not installed: pip install absent"),
+        "vanished": ("unavailable", "it is not available: no network"),
+        "wrong": ("ran", None),
+        "reference": ("ran", None),
     }
-    assert by_name["raises"].reason == "RuntimeError: out of luck (in round 1)"
-    assert "in raise_error" in by_name["raises"].traceback
-    assert by_name["absent"].reason == "absent is not installed: pip install absent"
-    assert by_name["vanished"].reason == "it is not available: no network"
-    assert {r.cell.framework for r in comparison.ranked(comparison.results[0].cell.group)} == {
-        "well",
-        "reference",
-    }
-    assert "conv1.weight" in by_name["wrong"].parity.disagreement
+    _, raises, well, _, _, wrong, reference = comparison.results
+    assert "in raise_error" in raises.traceback
+    assert "conv1.weight" in wrong.parity.disagreement
+    assert {r.name for r in comparison.ranked(well.cell.group)} == {well.name, reference.name}
     assert not comparison.complete
 
 
@@ -110,41 +102,21 @@ def test_batches_limits_the_epoch_and_the_test_set(run):
     assert whole.data.test_examples == 20
 
 
-@pytest.mark.long
-def test_a_model_may_ask_for_fewer_batches(run, small_model):
-    model = replace(small_model, batches=2)
-    assert run("reference", model=model).data.batches(20) == 2
-    assert run("reference", model=model, batches=4).data.batches(20) == 4
-
-
-@pytest.mark.long
-def test_augmented_pictures_are_the_same_in_every_process(run, small_model):
-    """They are streamed; each round starts with the same augmentation again."""
-    model = replace(small_model, data=CIFAR10(augmentation=Augmentation(shift=0.1, flip=True)))
-    comparison = run("reference", rounds=2, epochs=2, model=model)
-    (result,) = comparison.results
+def test_augmented_pictures_are_the_same_in_every_round(run):
+    model = replace(TINY, data=CIFAR10(augmentation=Augmentation(shift=0.1, flip=True)))
+    (result,) = run("reference", rounds=2, epochs=2, model=model).results
     assert result.status == "ran"
     losses = [epoch.losses for epoch in result.epochs]
     assert losses[:3] == losses[3:]
     assert losses[0] != losses[1] != losses[2]
-    plain = run("reference").results[0].epochs[0].losses
-    assert plain != losses[0]
-    assert "All frameworks get the same augmented pictures" in crossbench.table(
-        comparison, details=True
-    )
+    assert losses[0] != run("reference").results[0].epochs[0].losses
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (
-            {"input_shape": (1, 28, 28)},
-            r"plain is for examples of shape \(1, 28, 28\), not \(3, 32, 32\), as CIFAR-10 files",
-        ),
-        (
-            {"layers": (Flatten(), Dense(3))},
-            "is for 3 labels, not 10, as CIFAR-10 files in .* has: name the model's own data",
-        ),
+        ({"input_shape": (1, 28, 28)}, r"examples of shape \(1, 28, 28\), not \(3, 32, 32\)"),
+        ({"layers": (Flatten(), Dense(3))}, "is for 3 labels, not 10, as CIFAR-10 files in"),
         (
             {"layers": (Flatten(), Dense(3)), "loss": MeanSquaredError()},
             r"is for targets of shape \(3,\), not classes, as CIFAR-10 files in .* has: name",
@@ -157,26 +129,15 @@ def test_data_that_does_not_fit_the_model_is_refused(run, small_model, wrong, me
     assert "\n" not in str(caught.value)
 
 
-WITHOUT_DATA = {
-    "one logit": ((7,), (Dense(1),), BinaryCrossEntropy(), "normal numbers"),
-    "classes of numbers": ((7,), (Dense(5),), SoftmaxCrossEntropy(), "normal numbers"),
-    "pictures": ((5, 8, 6), (Flatten(), Dense(300)), SoftmaxCrossEntropy(), "pictures of 8 × 6"),
-    "classes of sequences": (
-        (9,),
-        (Embedding(50, 4), Flatten(), Dense(1)),
-        BinaryCrossEntropy(),
-        "token ids",
-    ),
-    "classes at each place": ((9,), (Embedding(50, 4), Dense(3)), SoftmaxCrossEntropy(), "token"),
-}
-"""Models of one's own: input shape, layers, loss, and how the name of their data begins."""
-
-
-@pytest.mark.short(kind=("pictures", "classes at each place"))
-@pytest.mark.parametrize("kind", WITHOUT_DATA)
-def test_a_model_without_data_gets_examples_that_fit_it(kind):
-    shape, layers, loss, name = WITHOUT_DATA[kind]
-    model = Model("own", shape, layers, loss, FITTED.optimizer, 32, "the tests")
+@pytest.mark.parametrize(
+    ("shape", "layers", "name"),
+    [
+        ((5, 8, 6), (Flatten(), Dense(300)), "pictures of 8 × 6"),
+        ((9,), (Embedding(50, 4), Dense(3)), "token ids"),  # a class at each place
+    ],
+)
+def test_a_model_without_data_gets_examples_that_fit_it(shape, layers, name):
+    model = Model("own", shape, layers, SoftmaxCrossEntropy(), FITTED.optimizer, 32, "the tests")
     asked = {"rounds": 1, "batches": 2, "threads": 1}
     comparison = crossbench.run("reference", "cpu", model=model, **asked)
     assert comparison.complete, comparison.results[0].reason
@@ -197,7 +158,6 @@ def test_a_model_that_predicts_numbers(tmp_path):
         assert all(0.5 < loss < 5 for epoch in result.epochs for loss in epoch.losses)
     assert "accuracy" not in crossbench.table(comparison)
     assert crossbench.load(file) == comparison
-    assert crossbench.table(crossbench.load(file)) == crossbench.table(comparison)
 
 
 @pytest.fixture
@@ -241,58 +201,18 @@ def test_a_vocabulary_that_makes_the_model_too_large_is_refused(own_text):
         crossbench.run("reference", "cpu", model=of_letters(2**30), data=own_text, batch_size=4)
 
 
-def test_a_directory_instead_of_a_text_is_refused(tmp_path):
-    with pytest.raises(DataError, match="is a directory: this model takes auto, synthetic or a"):
-        crossbench.run("reference", "cpu", model="text_lstm", data=tmp_path)
-
-
 def test_a_run_of_a_model_in_a_file_is_resumed(tmp_path, cifar_directory, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "own.py").write_text(
-        "from dataclasses import replace\n"
-        "from crossbench import models\n"
-        "from crossbench.models import Dense, Flatten\n"
-        "TINY = replace(models.get('lenet'), name='tiny', layers=(Flatten(), Dense(10)))\n"
-    )
+    (tmp_path / "own.py").write_text("from small_models import TINY\n")
     asked = {"data": cifar_directory, "batch_size": 20, "threads": 1, "rounds": 1}
-    comparison = crossbench.run(
-        "reference", "cpu", model="own.py:TINY", json=tmp_path / "r.json", **asked
-    )
+    file = tmp_path / "r.json"
+    comparison = crossbench.run("reference", "cpu", model="own.py:TINY", json=file, **asked)
     assert comparison.model["name"] == "tiny"
     assert comparison.complete
-    assert crossbench.resume(tmp_path / "r.json").results == comparison.results
-    with pytest.raises(SpecError, match=r"model must be .* not 3"):
-        crossbench.resume(tmp_path / "r.json", model=3)
+    assert crossbench.resume(file).results == comparison.results
     (tmp_path / "own.py").unlink()
     with pytest.raises(SpecError, match=r"own\.py' does not exist"):
-        crossbench.resume(tmp_path / "r.json")
-
-
-def test_an_unsupported_layer_stops_the_run(run, small_model):
-    @dataclass(frozen=True)
-    class Wavelet(Layer):
-        pass
-
-    model = replace(small_model, layers=(Wavelet(), *small_model.layers))
-    with pytest.raises(
-        SpecError, match="unsupported layer, loss, optimizer or data source: Wavelet"
-    ):
-        run("reference", model=model)
-
-
-def test_a_plain_script_without_a_main_guard(tmp_path, cifar_directory):
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import crossbench\n"
-        f"c = crossbench.run(['reference'], ['cpu'], data={str(cifar_directory)!r}, rounds=1,\n"
-        f"                   batch_size=50, threads=1, model={named('TINY')!r})\n"
-        "print(crossbench.table(c))\n"
-        f"c.save({str(tmp_path / 'r.json')!r})\n"
-    )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "NumPy reference" in done.stdout
-    assert crossbench.table(crossbench.load(tmp_path / "r.json")) == done.stdout.strip()
+        crossbench.resume(file)
 
 
 @pytest.mark.parametrize(
@@ -326,18 +246,19 @@ def test_every_finished_round_is_on_disk_at_once(run, tmp_path):
     assert crossbench.load(file) == comparison
 
 
-INTERRUPTED = """
+SCRIPT = """
 import sys, crossbench
 crossbench.run("reference,well", "cpu", data=sys.argv[1], json=sys.argv[2], model=sys.argv[3],
                rounds=2, batch_size=20, threads=1, progress=lambda what: print(what, flush=True))
 """
 
 
-def test_a_killed_run_is_resumed(cifar_directory, plugin, tmp_path):
-    file = tmp_path / "r.json"
+def test_a_killed_script_without_a_main_guard_is_resumed(cifar_directory, plugin, tmp_path):
+    script, file = tmp_path / "script.py", tmp_path / "r.json"
+    script.write_text(SCRIPT)
     process = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED, cifar_directory, file, named("TINY")],
-        env=os.environ | {"PYTHONPATH": str(plugin)},
+        [sys.executable, script, cifar_directory, file, named("TINY")],
+        env=os.environ | {"PYTHONPATH": f"{plugin}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
         stdout=subprocess.PIPE,
         text=True,
     )
