@@ -18,8 +18,6 @@ from crossbench.models import (
     Embedding,
     Flatten,
     GlobalAveragePool,
-    Model,
-    SoftmaxCrossEntropy,
 )
 from crossbench.spec import make_spec
 
@@ -41,39 +39,6 @@ def test_a_limit_on_the_steps_or_on_the_examples(small_model):
     assert (spec.batches, spec.examples) == (None, 64)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"task": "infer"}, "there is no task 'infer': choose from train, predict"),
-        (
-            {"compute": "bf16"},
-            "there is no compute 'bf16': choose from float32, tf32, bfloat16",
-        ),
-        ({"compute": []}, "name at least one compute of float32, tf32, bfloat16"),
-        ({"task": 1}, "task must be names such as 'train', not 1"),
-        ({"batch_size": [8, 2, 8]}, "batch_size has 8 more than once: name each batch size once"),
-        ({"batch_size": []}, "name at least one batch size"),
-        ({"batches": 2, "examples": 64}, "batches gives every batch size as many steps, examples"),
-        ({"batch_size": [2, 128], "examples": 64}, "examples is 64, but batch_size is 128"),
-        (
-            {"batch_size": [8, 1], "model": "mlp7_bn"},
-            "batch_size is 1, but batchnorm1 of mlp7_bn divides by the variance of a feature",
-        ),
-        ({"task": "predict", "target_accuracy": 0.5}, "target_accuracy is reached by training"),
-        ({"task": "predict", "target_loss": 0.5}, "target_loss is reached by training"),
-        (
-            {"target_loss": 1, "target_accuracy": 0.5},
-            "target_accuracy and target_loss are two targets: give one",
-        ),
-    ],
-)
-def test_a_wrong_task_or_batch_size_is_refused_in_a_line(arguments, message):
-    with pytest.raises(SpecError) as caught:
-        make_spec(**arguments)
-    assert str(caught.value).startswith(message)
-    assert "\n" not in str(caught.value)
-
-
 def test_names_are_a_list_or_separated_by_commas():
     assert make_spec("torch, jax,torch").frameworks == ("torch", "jax")
     assert make_spec(["jax"], ["cpu"]).devices == ("cpu",)
@@ -89,12 +54,12 @@ POSITIVE_INTEGER = "a whole number from 1 to 2,147,483,647"
     [
         ({"frameworks": "tensorflow"}, "there is no framework 'tensorflow': choose from"),
         ({"frameworks": []}, "name at least one framework"),
-        ({"devices": "tpu"}, "there is no device 'tpu': choose from cpu, gpu"),
+        ({"devices": "tpu"}, "there is no device 'tpu': choose from cpu, gpu, gpu:1"),
+        ({"devices": "gpu:x"}, "there is no device 'gpu:x'"),
+        ({"devices": "gpu:-1"}, "there is no device 'gpu:-1'"),
+        ({"devices": "cpu,,gpu"}, "there is no device ''"),
         ({"model": "vgg"}, "there is no model 'vgg'"),
-        (
-            {"data": "/not/there"},
-            "data must be auto, synthetic, or a .*, not '/not/there': No such file",
-        ),
+        ({"data": "/not/there"}, "data must be auto, synthetic, .*, not '/not/there': No such"),
         ({"data": ""}, "data must be auto, synthetic, or a directory or file, not ''"),
         ({"data": "long" * 2000}, "data must be .*: File name too long"),
         ({"data": "nul\0"}, "data must be .*: embedded null"),
@@ -106,26 +71,26 @@ POSITIVE_INTEGER = "a whole number from 1 to 2,147,483,647"
         ({"frameworks": [None]}, r"frameworks must be names such as 'reference', not \[None\]"),
         ({"devices": []}, "name at least one device"),
         ({"baseline": 3}, "baseline must be the name of a framework, not 3"),
-        (
-            {"frameworks": "torch", "baseline": "jax"},
-            "the baseline 'jax' is not run: choose from",
-        ),
+        ({"frameworks": "torch", "baseline": "jax"}, "the baseline 'jax' is not run: choose from"),
         ({"price": object()}, "price must be a number, text or a mapping by device, not <object"),
-        (
-            {"target_accuracy": 50},
-            "target_accuracy must be None or a number over 0 and at most 1, not 50",
-        ),
+        ({"target_accuracy": 50}, "target_accuracy must be None or a number over 0 and at most 1"),
         ({"target_loss": 0}, "target_loss must be None or a finite number over 0, not 0"),
+        ({"target_loss": 1, "target_accuracy": 0.5}, "are two targets: give one"),
+        ({"task": "predict", "target_accuracy": 0.5}, "target_accuracy is reached by training"),
+        ({"task": "infer"}, "there is no task 'infer': choose from train, predict"),
+        ({"compute": []}, "name at least one compute of float32, tf32, bfloat16"),
         ({"trace_memory": "no"}, "trace_memory must be True or False, not 'no'"),
         ({"layers": 1}, "layers must be True or False, not 1"),
-        (
-            {"layers": True, "task": "predict"},
-            "layers are parts of a training step: add train to task",
-        ),
+        ({"layers": True, "task": "predict"}, "layers are parts of a training step: add train to"),
         ({"precision": 0}, "precision must be None or a finite number over 0, not 0"),
         ({"max_seconds": -1}, "max_seconds must be None or a number over 0 and at most [0-9,]+, n"),
         ({"epochs": None}, f"epochs must be {POSITIVE_INTEGER}, not None"),
         ({"batch_size": 0}, f"batch_size must be {POSITIVE_INTEGER}, not 0"),
+        ({"batch_size": []}, "name at least one batch size"),
+        ({"batch_size": [8, 2, 8]}, "batch_size has 8 more than once: name each batch size once"),
+        ({"batch_size": [8, 1], "model": "mlp7_bn"}, "batch_size is 1, but batchnorm1 of mlp7_bn"),
+        ({"batch_size": [2, 128], "examples": 64}, "examples is 64, but batch_size is 128"),
+        ({"batches": 2, "examples": 64}, "batches gives every batch size as many steps, examples"),
         ({"batches": 0}, f"batches must be {POSITIVE_INTEGER}, not 0"),
         ({"seed": -1}, "seed must be a whole number from 0 to 9,223,372,036,854,775,807, not -1"),
         ({"threads": []}, "name at least one number of threads"),
@@ -156,12 +121,8 @@ def test_a_target_accuracy_needs_a_model_with_one(model, what):
 
 
 def test_numpy_numbers_become_plain_numbers():
-    spec = make_spec(
-        rounds=np.int64(7), precision=np.float32(0.5), threads=np.array([1]), seed=np.uint8(3)
-    )
-    assert (spec.settings.rounds, spec.settings.precision, spec.settings.seed) == (7, 0.5, 3)
-    assert [type(n) for n in (spec.settings.rounds, spec.settings.precision)] == [int, float]
-    assert spec.threads == (1,)
+    settings = make_spec(rounds=np.int64(7), precision=np.float32(0.5)).settings
+    assert [repr(number) for number in (settings.rounds, settings.precision)] == ["7", "0.5"]
 
 
 def test_the_longest_timeout_is_valid_for_a_lock():
@@ -223,15 +184,8 @@ def test_the_models_of_the_catalogue_fit_into_4_gib(monkeypatch):
 def test_the_float64_copy_of_an_embedding_does_not_count(lenet, monkeypatch):
     """The proof takes a part of its rows: its float64 does not count."""
     monkeypatch.setattr(memory, "total_bytes", lambda: 16 * 2**30)
-    embedded = Model(
-        "embedded",
-        (9,),
-        (Embedding(15_000_000, 100), GlobalAveragePool(), Dense(2)),
-        SoftmaxCrossEntropy(),
-        SGD(0.1),
-        10,
-        "the tests",
-    )
+    layers = (Embedding(15_000_000, 100), GlobalAveragePool(), Dense(2))
+    embedded = replace(lenet, input_shape=(9,), layers=layers)
     assert make_spec(model=embedded).model is embedded  # 12 GB in float32
     with pytest.raises(SpecError, match="of memory for its weights, gradients"):
         make_spec(model=replace(lenet, layers=(Flatten(), Dense(500_000), Dense(10))))  # 37 GB
