@@ -6,6 +6,8 @@ import gc
 import os
 import pwd
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -191,6 +193,19 @@ def installed():
         return found
 
     return adapter
+
+
+@pytest.fixture(scope="session")
+def install_package(tmp_path_factory):
+    """Return a function that installs a package into a folder without a network, and names it."""
+
+    def install(package):
+        site = tmp_path_factory.mktemp("site")  # hatchling is one of the tests' requirements
+        offline = ["--no-deps", "--no-build-isolation", "--no-index", "--target", site, package]
+        subprocess.run([sys.executable, "-m", "pip", "install", "-q", *offline], check=True)
+        return str(site)
+
+    return install
 
 
 @pytest.fixture(scope="session")
