@@ -2,11 +2,10 @@
 
 from dataclasses import replace
 from functools import partial
-from textwrap import dedent, indent
 
 import numpy as np
 import pytest
-from samples import comparison, result
+from samples import comparison, result, sized
 from small_models import FITTED, TINY
 
 import crossbench
@@ -18,9 +17,6 @@ from crossbench.report.sections import batch_sizes
 from crossbench.report.summary import summarize
 from crossbench.results.epochs import Latency, Predictions
 from crossbench.results.reference import FIRST_EPOCH, STEADY_EPOCH, Reference, ReferenceLosses
-
-LOSSES = {FIRST_EPOCH: [2.3], STEADY_EPOCH: [2.4]}
-REFERENCE = Reference([], False, [ReferenceLosses("predict", 100, LOSSES, LOSSES)])
 
 
 @pytest.fixture
@@ -40,13 +36,10 @@ def predicted(name, *, losses=(2.4, 2.5), correct=12, near_ties=0):
 
 
 def doubts(*results):
+    losses = {FIRST_EPOCH: [2.3], STEADY_EPOCH: [2.4]}
     c = comparison(*results)
-    c.reference = REFERENCE
+    c.reference = Reference([], False, [ReferenceLosses("predict", 100, losses, losses)])
     return [c.doubt(r) for r in results]
-
-
-def sized(name, size, seconds):
-    return result(name, seconds, batch_size=size, name=f"{name} cpu, {size}")
 
 
 def test_training_and_prediction_are_cells_of_their_own(run, tmp_path):
@@ -71,27 +64,19 @@ def test_training_and_prediction_are_cells_of_their_own(run, tmp_path):
     steady = [[epoch.losses for epoch in r.steady] for r in (train, predict)]
     assert len(steady[1][0]) == 20
     assert steady[1][0] == steady[1][1]  # from the same weights in every round
-    assert found.gflops(train) / found.examples_per_second(train) == pytest.approx(
-        found.model["training_flops"] / 1e9
-    )
-    assert found.gflops(predict) / found.examples_per_second(predict) == pytest.approx(
-        found.model["forward_flops"] / 1e9
-    )
+    for row, flops in ((train, "training_flops"), (predict, "forward_flops")):
+        found_flops = 1e9 * found.gflops(row) / found.examples_per_second(row)
+        assert found_flops == pytest.approx(found.model[flops])
     # where another process disturbs the measurement, its problem is kept instead
     peaks = [r.peak or r.peak_problem for r in found.results]
     assert [peak is not None for peak in peaks].count(True) == 1
     assert crossbench.load(file).rows() == found.rows()
 
 
-@pytest.mark.long
-def test_the_epochs_have_as_many_examples_or_as_many_steps(run):
-    def epochs(**limit):
-        found = run("reference", rounds=1, batch_size=[5, 20], **limit)
-        return [len(r.steady[0].losses) for r in found.results], found.data.test_examples
-
-    assert epochs(examples=40) == ([8, 2], 20)
-    assert epochs(batches=2) == ([2, 2], 20)
-    assert epochs() == ([20, 5], 20)
+def test_the_epochs_of_every_batch_size_have_as_many_examples(run):
+    found = run("reference", batch_size=[5, 20], examples=40)
+    assert [len(r.steady[0].losses) for r in found.results] == [8, 2]
+    assert found.data.test_examples == 20
 
 
 def test_a_batch_larger_than_the_data_is_named_with_the_examples(run):
@@ -99,29 +84,19 @@ def test_a_batch_larger_than_the_data_is_named_with_the_examples(run):
         run("reference", batch_size=[20, 101])
 
 
-FAULTS = {
-    "skips": (
-        "whole[-1] = whole[-2] if len(whole) > 4 else whole[-1]; return whole",
-        "the logits of batch 5 of",
-    ),
-    "replays": (
-        "self.first = getattr(self, 'first', whole); return self.first[: len(whole)]",
-        "the loss of step 1 (steady epoch) is",
-    ),
-    "trains": (
-        "self.parameters['dense1.bias'] += np.float32(1); return whole",
-        "predict_epoch() of the adapter changed dense1.bias",
-    ),
-    "shapes": ("return whole[0]", "predict_epoch() of the adapter returned an array of shape"),
-}
-
-
 ADAPTER = """
 import numpy as np
 from crossbench.adapters.reference import ReferenceAdapter, ReferenceWorkload
 
 class Changed(ReferenceWorkload):
-{methods}
+    def predict_epoch(self):
+        whole = np.stack([self.predict(batch.inputs) for batch in self.batches])
+        if len(whole) == 4:
+            return whole
+        {epoch}
+
+    def predict_batches(self):
+        {batches}
 
 class Adapter(ReferenceAdapter):
     title = "Changed"
@@ -130,56 +105,41 @@ class Adapter(ReferenceAdapter):
 
 ADAPTER = Adapter()
 """
+"""It does the real work in the proof, which has four batches, unlike the timed run."""
+EACH = "return iter(self.predict_epoch())"
+TIMED = {
+    "honest": ("return whole", EACH, None),
+    "skips": (
+        *("whole[-1] = whole[-2] if len(whole) > 4 else whole[-1]; return whole", EACH),
+        "the logits of batch 5 of",
+    ),
+    "replays": (
+        *("self.first = getattr(self, 'first', whole); return self.first[: len(whole)]", EACH),
+        "the loss of step 1 (steady epoch) is",
+    ),
+    "trains": (
+        *("self.parameters['dense1.bias'] += np.float32(1); return whole", EACH),
+        "predict_epoch() of the adapter changed dense1.bias",
+    ),
+    "shapes": ("return whole[0]", EACH, "predict_epoch() of the adapter returned an array of sha"),
+    "keeps": (
+        "self.kept = getattr(self, 'kept', list(whole)); return whole",
+        "return iter(getattr(self, 'kept', None) or super().predict_batches())",
+        "predict_batches() of the adapter returned other logits than",
+    ),
+}
+"""What is timed: an epoch, each of its batches, and what is said of the fault."""
 
 
-@pytest.fixture
-def adapter_file(tmp_path):
-    """Return a function that writes an adapter whose workload has these methods, and names it."""
-
-    def write(methods, name="changed"):
-        file = tmp_path / f"{name}.py"
-        file.write_text(ADAPTER.format(methods=indent(dedent(methods), "    ")))
-        return f"{file}:ADAPTER"
-
-    return write
-
-
-def test_a_fault_of_the_timed_prediction_is_not_ranked(run, adapter_file):
-    """It does the real work in the proof, which has another number of steps."""
-    honest, faulty = adapter_file("pass", "honest"), []
-    for name, (code, _) in FAULTS.items():
-        methods = f"""
-        def predict_epoch(self):
-            whole = np.stack([self.predict(batch.inputs) for batch in self.batches])
-            if len(whole) == 4:
-                return whole
-            {code}
-
-        def predict_batches(self):
-            return iter(self.predict_epoch())
-        """
-        faulty.append(adapter_file(methods, name))
-    found = run(["reference", honest, *faulty], task="predict", batch_size=20)
-    assert list(map(found.is_ranked, found.results)) == [True, True, *[False] * len(FAULTS)]
-    for odd, (_, words) in zip(found.results[2:], FAULTS.values(), strict=True):
-        assert words in (odd.reason or found.doubt(odd))
-
-
-def test_latencies_of_other_work_are_refused(run, adapter_file):
-    """It returns the logits of the first batches that it was asked for, from other weights."""
-    cached = adapter_file("""
-        def predict_epoch(self):
-            if len(self.batches) != 4:
-                self.kept = getattr(self, "kept", None) or [
-                    self.predict(batch.inputs) for batch in self.batches
-                ]
-            return np.stack([self.predict(batch.inputs) for batch in self.batches])
-
-        def predict_batches(self):
-            return iter(getattr(self, "kept", None) or super().predict_batches())
-        """)
-    (result,) = run([cached], task="predict", batch_size=20).results
-    assert "predict_batches() of the adapter returned other logits than" in result.reason
+def test_a_fault_of_the_timed_prediction_is_not_ranked(run, tmp_path):
+    for name, (epoch, batches, _) in TIMED.items():
+        (tmp_path / f"{name}.py").write_text(ADAPTER.format(epoch=epoch, batches=batches))
+    names = [f"{tmp_path / name}.py:ADAPTER" for name in TIMED]
+    found = run(["reference", *names], task="predict", batch_size=20)
+    for row, (_, _, words) in zip(found.results[1:], TIMED.values(), strict=True):
+        assert found.is_ranked(row) == (words is None)
+        assert words is None or words in (row.reason or found.doubt(row))
+    assert found.is_ranked(found.results[0])
 
 
 def test_a_batch_with_other_logits_is_doubted():
