@@ -12,7 +12,7 @@ from samples import full_comparison, places, write_cifar
 
 import crossbench
 from crossbench import arguments
-from crossbench.data import cifar10, mnist
+from crossbench.data import cifar10
 from crossbench.inputs.errors import CrossbenchError
 from crossbench.models import names
 from crossbench.report import FORMATS
@@ -47,13 +47,10 @@ def refused_in_one_line(word=""):
     try:
         yield
     except CrossbenchError as error:
-        is_shown_in_one_line(str(error), word)
-
-
-def is_shown_in_one_line(text, word):
-    assert text
-    assert text.isprintable(), text
-    assert word in text
+        said = str(error)
+        assert said
+        assert said.isprintable(), said
+        assert word in said
 
 
 GOOD = json.loads(full_comparison().encode())
@@ -73,7 +70,7 @@ def changed(path, value, is_removed):
     return found
 
 
-def draw(path, formats=("text", "markdown")):
+def draw(path, formats=("text",)):
     """Load a results file, and draw all of it."""
     loaded = crossbench.load(path)
     for format in formats:
@@ -93,17 +90,6 @@ def test_a_results_file_with_every_field_is_read_back_and_drawn(tmp_path):
 def test_a_results_file_with_another_value(tmp_path, place, value, is_removed):
     path = tmp_path / "r.json"
     path.write_text(json.dumps(changed(place, value, is_removed)))
-    with refused_in_one_line():
-        draw(path)
-
-
-@examples
-@given(st.integers(0, 10**5), st.binary(max_size=9))
-def test_a_results_file_with_other_bytes(tmp_path, position, content):
-    raw = json.dumps(GOOD).encode()
-    position %= len(raw)
-    path = tmp_path / "r.json"
-    path.write_bytes(raw[:position] + content + (raw[position + 2 :] if content else b""))
     with refused_in_one_line():
         draw(path)
 
@@ -144,15 +130,6 @@ def test_a_damaged_cifar_file(tmp_path, number, position, content):
     path.write_bytes(raw[:position] + content)
     with refused_in_one_line(path.name):
         assert cifar10.load_directory(directory).train.labels.max() < 10
-
-
-@examples
-@given(st.binary(max_size=40))
-def test_any_bytes_as_an_mnist_file(tmp_path, content):
-    path = tmp_path / "train-images-idx3-ubyte"
-    path.write_bytes(content)
-    with refused_in_one_line(path.name):
-        assert mnist.read_idx(path, (28, 28)).shape[1:] == (28, 28)
 
 
 @examples

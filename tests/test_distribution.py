@@ -1,13 +1,10 @@
 """Check the wheel and the sdist: what they hold, and that the wheel runs outside of the clone."""
 
-import json
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tarfile
-import tomllib
 import zipfile
 from pathlib import Path
 
@@ -18,11 +15,6 @@ from crossbench.workload import versions
 ROOT = Path(__file__).parents[1]
 NOT_SHIPPED = ("__pycache__", "Manifest")
 """What Python and Julia leave in the directories, by how the names begin."""
-UUID = "10c16237-2804-42d3-a0ba-0666891c59df"
-"""Of the Julia package CrossBenchJulia."""
-RUN = ["-m", "crossbench", "--devices", "cpu", "--data", "synthetic"]
-RUN += ["--batches", "2", "--batch-size", "100", "--rounds", "1"]
-"""The arguments of a short run of the main job."""
 
 
 def build(directory, *targets):
@@ -84,13 +76,6 @@ def test_the_sdist_builds_the_same_wheel(built, wheel, tmp_path, monkeypatch):
     assert contents(tmp_path / wheel.name) == contents(wheel)
 
 
-def test_ci_runs_on_every_python_that_the_classifiers_name():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    named = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
-    (matrix,) = re.findall(r"python: (\[.+\])", (ROOT / ".github/workflows/ci.yml").read_text())
-    assert json.loads(matrix) == named
-
-
 @pytest.fixture(scope="module")
 def run(wheel, tmp_path_factory):
     """Return a function that runs Python outside of the clone, with the wheel unpacked, as an
@@ -117,10 +102,8 @@ def run(wheel, tmp_path_factory):
 
 @pytest.mark.long
 def test_the_main_job_runs(run):
-    frameworks = [name for name in ("torch", "jax") if versions(name)]
-    if not frameworks:
-        pytest.skip("neither torch nor jax is installed")
-    shown = run(*RUN, "--frameworks", ",".join(frameworks))
+    small = ["--data", "synthetic", "--batches", "2", "--batch-size", "100", "--rounds", "1"]
+    shown = run("-m", "crossbench", "--frameworks", "reference,torch", "--devices", "cpu", *small)
     assert "× fastest" in shown
     assert run("-c", "import crossbench; print(crossbench.__file__)").startswith(str(run.site))
 
@@ -138,6 +121,6 @@ def test_the_julia_package_is_the_wheels(run):
     if not versions("juliapkg"):
         pytest.skip("juliapkg is not installed")
     dev, uuid, path = run("-c", RESOLVED).splitlines()[-1].split(maxsplit=2)
-    assert (dev, uuid) == ("True", UUID)
+    assert dev == "True"
     assert Path(path) == run.site / "crossbench" / "julia" / "CrossBenchJulia"
-    assert f'uuid = "{UUID}"' in (Path(path) / "Project.toml").read_text()
+    assert f'uuid = "{uuid}"' in (Path(path) / "Project.toml").read_text()

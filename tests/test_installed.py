@@ -37,15 +37,7 @@ def install(tmp_path, monkeypatch):
     return make
 
 
-@pytest.mark.parametrize(
-    "origin",
-    [
-        None,
-        "{}",
-        "not json",
-        json.dumps({"url": "file:///there", "dir_info": {}}),
-    ],
-)
+@pytest.mark.parametrize("origin", [None, "{}", "not json", '{"dir_info": {}}'])
 def test_missing_packages_are_named_with_the_pip_command(install, origin):
     install(DISTRIBUTION, "0.0.0", origin)
     assert missing("torch", "numpy", "psutil") is None
@@ -87,12 +79,6 @@ def test_without_universal_pathlib_the_error_says_how_to_install_it(monkeypatch)
         Folder("memory://sweep")
 
 
-def own_names(text):
-    """Return the commands in the text that ask an index for crossbench."""
-    joined = re.sub(r"""["']\s*\n\s*f?["']""", "", text)  # Python joins adjacent literals
-    return OWN_NAME.findall(joined)
-
-
 def test_no_command_asks_an_index_for_crossbench():
     paths = [
         path
@@ -102,4 +88,5 @@ def test_no_command_asks_an_index_for_crossbench():
     paths += [path for path in (ROOT / "tests").rglob("*") if path != Path(__file__)]
     for path in [*paths, *ROOT.glob("*.*")]:
         if path.suffix in {".jl", ".md", ".py", ".sh", ".toml", ".txt", ".yml"}:
-            assert own_names(path.read_text()) == [], path
+            joined = re.sub(r"""["']\s*\n\s*f?["']""", "", path.read_text())  # adjacent literals
+            assert OWN_NAME.findall(joined) == [], path

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from crossbench import models
-from crossbench.source.statements import Call, bracketed, call, code, join_blocks, unless
+from crossbench.source.statements import Call, bracketed, code
 from crossbench.source.training_programs import Block, grouped, shared_blocks
 
 
@@ -16,11 +16,6 @@ from crossbench.source.training_programs import Block, grouped, shared_blocks
 )
 def test_a_value_is_written_without_its_rounding_error(value, text):
     assert code(value) == text
-
-
-def test_an_option_that_is_the_default_is_left_out():
-    made = call("f", 1, "x", a=unless(0, 0), b=unless(0, 2), c=unless(True, False))
-    assert str(made) == "f(1, x, b=2, c=False)"
 
 
 ITEMS = [f"argument{number}" for number in range(4)]
@@ -38,15 +33,6 @@ def test_statements_are_broken_as_black_does(tmp_path):
     assert run.returncode == 0, run.stdout
 
 
-def test_functions_have_two_lines_around_them():
-    text = join_blocks(
-        ["import time", "def f():\n    pass", "@g\ndef h():\n    pass", "x = 1", "y = 2"]
-    )
-    assert text == (
-        "import time\n\n\ndef f():\n    pass\n\n\n@g\ndef h():\n    pass\n\n\nx = 1\n\ny = 2\n"
-    )
-
-
 def groups(model):
     """Return what `grouped` finds: names of layers, and sizes and numbers of equal blocks."""
     return [
@@ -56,18 +42,10 @@ def groups(model):
 
 
 def test_equal_blocks_that_follow_one_another_are_one():
-    assert groups("gpt_char") == [
-        "embedding1",
-        "positionembedding1",
-        (2, 4),
-        "layernorm9",
-        "unembedding1",
-    ]
-    assert [part for part in groups("resnet63") if isinstance(part, tuple)] == [
-        (2, 10),
-        (2, 9),
-        (2, 9),
-    ]
+    ends = ["embedding1", "positionembedding1"], ["layernorm9", "unembedding1"]
+    assert groups("gpt_char") == [*ends[0], (2, 4), *ends[1]]
+    blocks = [part for part in groups("resnet63") if isinstance(part, tuple)]
+    assert blocks == [(2, 10), (2, 9), (2, 9)]
     assert len(groups("mlp7_relu")) == len(models.get("mlp7_relu").layers)
 
 
