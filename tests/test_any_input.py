@@ -6,6 +6,8 @@ Hypothesis makes the input: damaged results files, arguments of a run, data file
 import copy
 import json
 from contextlib import contextmanager
+from functools import reduce
+from operator import getitem
 
 from hypothesis import HealthCheck, given, settings, strategies as st
 from samples import full_comparison, places, write_cifar
@@ -60,9 +62,7 @@ def changed(path, value, is_removed):
     """Return the good results with another value at a place, or without that place."""
     found = copy.deepcopy(GOOD)
     *outer, last = path
-    inside = found
-    for key in outer:
-        inside = inside[key]
+    inside = reduce(getitem, outer, found)
     if is_removed:
         del inside[last]
     else:
