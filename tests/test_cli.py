@@ -257,7 +257,7 @@ def test_a_full_disk_does_not_stop_a_run(program, tmp_path, small_run):
 
 @pytest.mark.usefixtures("plugin")
 def test_doctor_has_a_line_for_each_framework_and_variant(capsys, monkeypatch):
-    names = ["torch", "jax", "flux", "reference", "absent", "broken"]
+    names = ["torch", "jax", "flux", "keras", "reference", "absent", "broken"]
     assert set(names) < set(adapters.names())  # each takes its time
     monkeypatch.setattr(adapters, "names", lambda: names)
     status, out, err = invoke(capsys, "doctor")
@@ -266,7 +266,7 @@ def test_doctor_has_a_line_for_each_framework_and_variant(capsys, monkeypatch):
     assert all(f"\n{name} " in out for name in names)
     assert "does not load" in out
     _, variants = out.split("\nvariant ")
-    several = [found for n in names[:4] if len(found := adapters.variants(n)) > 1]
+    several = [found for n in names[:5] if len(found := adapters.variants(n)) > 1]
     assert len(variants.splitlines()) == 2 + sum(map(len, several))
     assert "torch:compile" in variants
     assert "torch.compile of the model with its loss" in variants
