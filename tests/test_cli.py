@@ -224,6 +224,25 @@ def test_run_leaves_the_signal_handlers_of_a_script_alone(run):
     assert all(found == before for found in seen)
 
 
+def test_a_killed_run_leaves_no_worker_and_the_next_one_removes_its_data(
+    program, tmp_path, small_run
+):
+    process = program(*small_run, "--frameworks", "hangs")
+    wait_for(process, "first epoch")
+    time.sleep(1)
+    workers = psutil.Process(process.pid).children()
+    process.kill()
+    process.communicate()
+    assert workers
+    _, alive = psutil.wait_procs(workers, timeout=10)
+    assert not alive
+    (left,) = (tmp_path / "tmp").iterdir()
+    process = program(*small_run, "--batch-size", "999")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2, err
+    assert not left.exists()
+
+
 def test_a_full_temporary_folder_gets_one_line(capsys, monkeypatch, tmp_path, small_run):
     def write_a_part(*_):
         raise OSError("8 requested and 0 written")  # NumPy's, which has no reason

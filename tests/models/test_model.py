@@ -216,6 +216,7 @@ NUMBER = 3
     ("content", "name", "message"),
     [
         (None, "own.py:MINE", "own.py' does not exist: write FILE.py:NAME"),
+        (None, "nul\0.py:MINE", "does not exist: write FILE.py:NAME"),
         (OWN_FILE, "own.py:YOURS", r"own.py has no YOURS: its models are MINE"),
         (OWN_FILE, "own.py:NUMBER", "NUMBER in .*own.py is a int, not a crossbench Model"),
         ("def", "own.py:MINE", "own.py does not load: SyntaxError"),
@@ -224,6 +225,7 @@ NUMBER = 3
             "own.py:MINE",
             r"own.py does not load: Dense: features must be .*, not -1 \(line 5\)$",
         ),
+        ("import sys; sys.exit()", "own.py:MINE", "own.py does not load: SystemExit"),
         ("raise BaseException('a\\nb')", "own.py:MINE", "does not load: BaseException: a b"),
     ],
 )

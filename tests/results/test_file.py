@@ -98,6 +98,12 @@ def test_a_file_stays_locked_when_it_is_replaced(tmp_path):
     assert [found.name for found in tmp_path.iterdir()] == ["r.json"]
 
 
+def test_a_new_file_that_was_not_written_is_removed(tmp_path):
+    with pytest.raises(ZeroDivisionError), file.new_file(tmp_path / "r.json"):
+        _ = 1 / 0
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_partial_files_of_a_killed_writer_are_removed(tmp_path):
     """Those of other files, and those that another process is writing, stay."""
     path = tmp_path / "r.json"
