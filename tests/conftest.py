@@ -25,7 +25,6 @@ from crossbench.engine.environment import SHARED_CORES, kept_programs_environmen
 from crossbench.host.gpus import find_gpus
 from crossbench.inputs.names import IDIOMATIC
 from crossbench.sweeps import job_process
-from crossbench.workload import Adapter
 
 PLUGIN = Path(__file__).parent / "plugin"
 FAULTY = Path(__file__).parent / "faulty"
@@ -74,13 +73,12 @@ def of_name(name):
 
 
 WRITES = {"programs": "part_program", "training_programs": "training_program"}
-"""What an adapter must have for tests with a mark."""
+"""What the programs of an adapter must have for tests with a mark."""
 
 
 def writes(name, method):
     """Return whether an adapter that is named without a variant writes programs of a kind."""
-    known = name in adapters.names()
-    return known and getattr(type(adapters.get(name)), method) is not getattr(Adapter, method)
+    return name in adapters.names() and hasattr(adapters.get(name).programs, method)
 
 
 def pytest_generate_tests(metafunc):

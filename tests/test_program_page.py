@@ -28,7 +28,7 @@ def program(framework):
         weights=f"weights_{framework}{adapter.arrays_suffix}",
         examples=f"data{adapter.arrays_suffix}",
     )
-    return adapter.training_program(training)
+    return adapter.programs.training_program(training)
 
 
 @pytest.mark.parametrize("framework", ["torch", "jax", "keras", "flux", "lux"])

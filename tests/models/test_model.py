@@ -216,7 +216,6 @@ NUMBER = 3
     ("content", "name", "message"),
     [
         (None, "own.py:MINE", "own.py' does not exist: write FILE.py:NAME"),
-        (None, "nul\0.py:MINE", "does not exist: write FILE.py:NAME"),
         (OWN_FILE, "own.py:YOURS", r"own.py has no YOURS: its models are MINE"),
         (OWN_FILE, "own.py:NUMBER", "NUMBER in .*own.py is a int, not a crossbench Model"),
         ("def", "own.py:MINE", "own.py does not load: SyntaxError"),
