@@ -32,7 +32,7 @@ FAULTS = {
     "returns_early": (AGAIN,),
     "goes_on": ("the device went on for 0.",),
     "changes_nothing": (IN_PIECES,),
-    "drops_fourths": (f"step 8 of {EPOCH} was .* {IN_PIECES}",),
+    "drops_fourths": (f"step (8|9) of {EPOCH} was .* {IN_PIECES}",),
     "stops_late": (f"step (8|9|10) of {EPOCH} was .* {IN_PIECES}",),
     "halves_late": (f"step (5|6|7) of {EPOCH} was .* {IN_PIECES}",),
     "repeats_first": (SECOND_LOSS,),
@@ -86,9 +86,8 @@ def test_a_fault_of_the_timed_run_is_not_ranked(directory, adapter_name, pytestc
     check_refused(comparison, results, faults)
 
 
-def test_each_kind_of_fault_is_found_without_another_row(directory):
-    faults = (*FEW, "takes_less", "changes_nothing", "trains_while_loading")
-    named = {f"reference_{fault}": FAULTS[fault] for fault in faults}
+def test_each_fault_is_found_without_another_row(directory):
+    named = {f"reference_{fault}": words for fault, words in FAULTS.items()}
     comparison, results = run(directory, ["reference", *named], TINY)
     assert comparison.is_ranked(results["reference"]), comparison.doubt(results["reference"])
     check_refused(comparison, results, named)
@@ -104,32 +103,18 @@ def test_an_idle_repetition_or_a_later_epoch_is_not_ranked(directory, fault, epo
     check_refused(comparison, results, {name: (words, IN_PIECES)})
 
 
-SCHEDULED = replace(
-    PLAIN,
-    name="scheduled",
-    optimizer=replace(
-        PLAIN.optimizer, schedule=WarmupCosine(warmup=4, steps=8, minimum=0.1), learning_rate=0.05
-    ),
-)
-
-
 def test_a_learning_rate_that_is_not_lowered_is_found_by_the_other_rows(directory):
     """Each step is the same one in pieces; the proof has a schedule of its own."""
-    comparison, results = run(directory, ["reference", "reference_lowers_no_rate"], SCHEDULED)
+    schedule = WarmupCosine(warmup=4, steps=8, minimum=0.1)
+    model = replace(TINY, optimizer=replace(TINY.optimizer, schedule=schedule))
+    comparison, results = run(directory, ["reference", "reference_lowers_no_rate"], model)
     for result in results.values():
         assert result.parity.agrees
         assert not comparison.is_ranked(result)  # one framework against one
     doubt = comparison.doubt(results["reference_lowers_no_rate"])
-    words = r"the loss of step (7|8|9|10) of the first epoch is another one .* than in reference"
-    assert re.match(words, doubt)
-
-
-@pytest.mark.long
-def test_of_three_rows_only_the_one_that_lowers_no_rate_is_not_ranked(directory):
-    comparison, results = run(
-        directory, ["reference", "torch", "reference_lowers_no_rate"], SCHEDULED
+    assert re.match(
+        r"an epoch changed the weights differently \(by \d+%\) than in reference", doubt
     )
-    assert [comparison.is_ranked(result) for result in results.values()] == [True, True, False]
 
 
 @pytest.fixture
@@ -144,7 +129,9 @@ def five_batches(monkeypatch):
 @pytest.mark.usefixtures("five_batches")
 def test_a_fault_is_found_where_epochs_are_not_whole(directory):
     """One of them has its fault there alone."""
-    faults = FAULTS | {"stops_parts_early": (IN_PIECES, "than in")}
+    names = ("remembers", "stops_early", "keeps_weights", "returns_early", "repeats_last")
+    faults = {name: FAULTS[name] for name in (*names, "averages")}
+    faults |= {"stops_parts_early": (IN_PIECES, "than in")}
     faulty = {
         f"reference_{name}": (*words, "round", "reference", "epoch")
         for name, words in faults.items()

@@ -249,56 +249,37 @@ class InOtherOrder(Fault):
         return np.array(found)
 
 
-class DropsFourths(InOtherOrder):
-    def order(self, steps):
-        return [None if step > 4 and step % 4 == 3 else step for step in range(steps)]
+def in_order(order):
+    """Return a fault that trains in an order."""
+    return type("InOrder", (InOtherOrder,), {"order": staticmethod(order)})
 
 
-class StopsLate(InOtherOrder):
-    def order(self, steps):
-        return [step if step < steps - steps // 3 else None for step in range(steps)]
+def repeats(step):
+    """Return a fault that takes in one step the batch of the step before."""
 
-
-class Repeats(InOtherOrder):
-    """Take in one step the batch of the step before."""
-
-    def order(self, steps):
+    def order(steps):
         places = list(range(steps))
-        places[self.step] = places[self.step - 1]
+        places[step] = places[step - 1]
         return places
 
+    return in_order(order)
 
-class UsesTwice(InOtherOrder):
-    """Use a batch twice, and the last one not at all."""
 
-    def order(self, steps):
+def uses_twice(step):
+    """Return a fault that uses a batch twice, and the last one not at all."""
+
+    def order(steps):
         places = list(range(steps))
-        places.insert(self.step, places[self.step])
+        places.insert(step, places[step])
         return places[:steps]
 
-
-class RepeatsFirst(Repeats):
-    step = 1
+    return in_order(order)
 
 
-class RepeatsMiddle(Repeats):
-    step = 5
-
-
-class RepeatsLast(Repeats):
-    step = -1
-
-
-class UsesFirstTwice(UsesTwice):
-    step = 0
-
-
-class UsesMiddleTwice(UsesTwice):
-    step = 5
-
-
-class UsesLastButOneTwice(UsesTwice):
-    step = -2
+DropsFourths = in_order(lambda n: [None if i > 4 and i % 4 == 3 else i for i in range(n)])
+StopsLate = in_order(lambda n: [i if i < n - n // 3 else None for i in range(n)])
+RepeatsFirst, RepeatsMiddle, RepeatsLast = repeats(1), repeats(5), repeats(-1)
+UsesFirstTwice, UsesMiddleTwice, UsesLastButOneTwice = uses_twice(0), uses_twice(5), uses_twice(-2)
 
 
 class Averages(Fault):
