@@ -25,7 +25,7 @@ from crossbench.engine.parity.tensors import cast
 from crossbench.models.shortened import shortened
 from crossbench.source.arrays import write_arrays
 from crossbench.source.training_programs import Training
-from crossbench.workload import Batch, Job
+from crossbench.workload import Job
 
 BATCH, STEPS, THREADS, SEED = 4, 4, 2, 0
 BOUND = 1e-9
@@ -61,26 +61,6 @@ def without_dropouts(model):
         )
 
     return replace(model, layers=kept(model.layers))
-
-
-class InFloat64:
-    """Yields batches in float64."""
-
-    streamed = True
-
-    def __init__(self, batches):
-        self.batches, self.batch_size = batches, batches.batch_size
-
-    def __len__(self):
-        return len(self.batches)
-
-    def __iter__(self):
-        for batch in self.batches:
-            inputs, labels = (
-                array.astype(np.float64) if array.dtype.kind == "f" else array
-                for array in (batch.inputs, batch.labels)
-            )
-            yield Batch(inputs, labels)
 
 
 def published(model, directory):
@@ -138,7 +118,7 @@ class Case:
         job = replace(self.assignment.job, dtype="float64")
         workload = ReferenceWorkload(job)
         workload.load_weights(cast(self.weights, "float64"))
-        workload.place(InFloat64(self.batches()))
+        workload.place(self.batches())
         return workload.train_epoch()
 
     def row_losses(self):
@@ -214,36 +194,21 @@ SHORT = ("lenet", "mnist_cnn", "mlp7_bn", "text_lstm", "gpt_char")
 LOOPS = (*SHORT, "cifar_cnn", "imdb_bilstm", "resnet63")
 """Models that have every data source, augmentation, task and form of the loop of a program, and a
 batch norm in a block: the loop is what is not the row's own in ROWS_OWN."""
+LONG = [pytest.param(name, marks=pytest.mark.long) for name in models.names() if name not in SHORT]
 
 
 @pytest.mark.short(name=("lenet",))
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[] if name in SHORT else [pytest.mark.long])
-        for name in models.names()
-    ],
-)
+@pytest.mark.parametrize("name", [*SMALL_MODELS, *SHORT, *LONG])
 def test_the_losses_of_each_model(run, adapter, adapter_name, name, tmp_path):
+    """The small models have every layer, loss and optimizer, which the catalogue lacks."""
     if adapter_name in ROWS_OWN and name not in LOOPS:
         pytest.skip("the row runs the program's module, and another model has this loop")
-    model = without_dropouts(small(models.get(name)))
-    case = Case(adapter, adapter_name, model, tmp_path)
+    model = SMALL_MODELS[name] if name in SMALL_MODELS else small(models.get(name))
+    case = Case(adapter, adapter_name, without_dropouts(model), tmp_path)
     if adapter_name not in RUNNERS:  # programs in Python compute in float32 alone
         found = run(case.program, "--epochs", "1")
         np.testing.assert_allclose(found, case.row_losses(), rtol=ROW_BOUND, atol=0)
         return
-    found = run(case.program, "--dtype", "float64", "--epochs", "1")
-    np.testing.assert_allclose(found, case.reference_losses(), rtol=BOUND, atol=0)
-
-
-@pytest.mark.short(adapter_name=())
-@pytest.mark.parametrize("name", SMALL_MODELS)
-def test_the_losses_of_each_layer(run, adapter, adapter_name, name, tmp_path):
-    """The small models together have every layer, loss and optimizer, which the catalogue lacks."""
-    if adapter_name in ROWS_OWN:
-        pytest.skip("the row runs the program's module")
-    case = Case(adapter, adapter_name, without_dropouts(SMALL_MODELS[name]), tmp_path)
     found = run(case.program, "--dtype", "float64", "--epochs", "1")
     np.testing.assert_allclose(found, case.reference_losses(), rtol=BOUND, atol=0)
 
