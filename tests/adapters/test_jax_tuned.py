@@ -89,31 +89,6 @@ def test_a_model_with_a_batch_norm_stays_as_it_is(adapter, tuned):
         assert workload.cuts == cut
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("kernel", [(5, 5), (1, 4)])
-@pytest.mark.parametrize("window", [None, (3, 2), (1, 1)])
-def test_patches_give_what_the_convolution_and_the_pool_give(tuned, kernel, window):
-    import jax
-    import jax.numpy as jnp
-    from flax import nnx
-
-    random = np.random.default_rng(0)
-    options = {"padding": [(1, 1), (0, 0)], "strides": (1, 1) if window else (2, 1)}
-    layer = tuned.PatchConv(3, 4, kernel, window=window, rngs=nnx.Rngs(0), **options)
-    layer.bias.set_value(jnp.asarray(random.random(4, np.float32)))
-    x = jnp.asarray(random.random((2, 11, 13, 3), np.float32))
-
-    def values_and_gradients():
-        of_parameters = nnx.grad(lambda layer: (layer(x) ** 2).sum())(layer)
-        of_input = jax.grad(lambda x: (layer(x) ** 2).sum())(x)
-        return layer(x), of_input, *jax.tree.leaves(of_parameters)
-
-    plain = values_and_gradients()
-    layer.in_pieces = True
-    for found, expected in zip(values_and_gradients(), plain, strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.short(pieces=(3,))
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_the_devices_shares_may_differ(adapter, tuned, monkeypatch, pieces):

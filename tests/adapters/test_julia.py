@@ -100,17 +100,6 @@ def test_versions_that_are_newer_than_the_tested_ones_are_named():
     assert packages.untested(newer) == "Flux 0.17.0-DEV, Julia 1.12.1"
 
 
-def test_what_python_calls_in_julia_is_exported_to_each_framework():
-    """A package has the names that CrossBenchJulia exports; build_workload is its own."""
-    called = re.findall(
-        r"\bjulia\.([a-z]\w*)", (ROOT / "crossbench/in_julia/workload.py").read_text()
-    )
-    names = {re.sub("_b$", "!", name) for name in called} - {"build_workload"}
-    module = (ROOT / "julia/CrossBenchJulia/src/CrossBenchJulia.jl").read_text()
-    exported = set(re.findall(r"\w+!?", re.search(r"\nexport (.*?)\n\n", module, re.S)[1]))
-    assert names == exported
-
-
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_threads_and_signals_are_set_before_juliacall(framework):
     environment = adapters.get(framework).environment("cpu", 3)
@@ -464,62 +453,6 @@ def test_the_first_step_was_compiled_when_the_package_was_installed(framework, e
     assert "precompile(" not in further
     for function in ("maxpool", "Zygote", *TRAINED_BY[framework]):
         assert function not in compiled
-
-
-STREAMED = """
-import dataclasses, sys
-import numpy as np
-from crossbench import adapters, models
-from crossbench.engine.batches import ArrayBatches, StreamedBatches
-from crossbench.engine.parity import proof_batches, proof_weights
-from crossbench.workload import Job
-
-class InTurn(StreamedBatches):
-    def __iter__(self):
-        for batch in super().__iter__():  # arrays that nobody else keeps alive
-            yield dataclasses.replace(batch, inputs=batch.inputs.copy(), labels=batch.labels.copy())
-
-model = models.get("lenet")
-batches = proof_batches(model, dtype="float32")
-workload = adapters.get(sys.argv[1]).build(Job(model, "cpu", 2, "float32"))
-seen = []
-for kind in (ArrayBatches, InTurn):
-    workload.place(kind(batches.inputs, batches.labels))
-    workload.load_weights(proof_weights(model))
-    workload.train_epoch()  # compiles
-    workload.load_weights(proof_weights(model))
-    seen.append((workload.train_epoch(), workload.weights(), workload.epoch_figures()))
-(losses, weights, figures), (again, same, others) = seen
-assert len(losses) == len(batches)
-assert (losses == again).all(), (losses, again)
-assert all((weights[name] == same[name]).all() for name in weights)
-assert figures.keys() == others.keys()
-assert 0.9 < others["allocated MiB"] / figures["allocated MiB"] < 1.5, (figures, others)
-print("the same")
-"""
-
-
-def test_a_streamed_epoch_is_the_placed_one(framework, environment):
-    run = python("-c", STREAMED, framework, env=environment)
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.splitlines()[-1] == "the same"
-
-
-def test_a_julia_error_comes_back_in_one_line(framework, environment):
-    program = (
-        "from crossbench.adapters import get; from crossbench import models\n"
-        "from crossbench.engine.replies import LENGTH_HEADER, decode\n"
-        "from crossbench.engine.assignment import Assignment\n"
-        "from crossbench.engine.worker import StartReply, Worker, answer\n"
-        "from crossbench.workload import Job; import sys\n"
-        "job = Job(models.get('lenet'), 'tpu', 1, 'float32')\n"
-        f"w = Worker(Assignment({framework!r}, job, None, 1, 1, 0))\n"
-        "content = answer(w, ('start', ()))[LENGTH_HEADER.size:]\n"
-        "reply = decode(content, StartReply)\n"
-        "print(reply.error, file=sys.stderr)\n"
-    )
-    run = python("-c", program, env=environment)
-    assert "JuliaError: the device tpu needs CUDA.jl and cuDNN, which are not loaded" in run.stderr
 
 
 def test_it_runs_beside_another_framework(framework, environment, cifar_directory):

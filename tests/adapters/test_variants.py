@@ -7,17 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from small_models import SMALL_MODELS
 
 from crossbench import adapters
 from crossbench.engine import parity
 from crossbench.engine.batches import ArrayBatches, StreamedBatches
+from crossbench.models import Dropout
 from crossbench.workload import Job
 
-LONG = [pytest.param(name, marks=pytest.mark.long) for name in ("torch:compile", "jax:tuned")]
 
-
-@pytest.fixture(params=[*LONG, "jax:scan"])
+@pytest.fixture
 def build(request, installed):
     """Return a function that builds the variant, whatever variant the job names."""
     framework, variant = adapters.split(request.param)
@@ -26,14 +24,18 @@ def build(request, installed):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("model_name", ["plain", "dropped"])
-def test_it_agrees_with_the_reference(build, model_name, expected):
-    """With pools, and with dropouts."""
-    model = SMALL_MODELS[model_name]
+@pytest.mark.parametrize("build", ["torch:compile", "jax:tuned", "jax:scan"], indirect=True)
+def test_it_agrees_with_the_reference(build, small_model, expected):
+    """With a pool and a dropout."""
+    layers = (*small_model.layers[:3], Dropout(0.3), *small_model.layers[3:])
+    model = replace(small_model, name="dropped pool", layers=layers)
     proof = parity.prove(build, Job(model, "cpu", 2, "float32"), expected(model))
     assert proof.agrees, proof.disagreement
 
 
+@pytest.mark.parametrize(
+    "build", [pytest.param("jax:tuned", marks=pytest.mark.long), "jax:scan"], indirect=True
+)
 def test_streamed_batches_and_a_new_start_train_the_same(build, small_model):
     workload = build(Job(small_model, "cpu", 2, "float32"))
     random = np.random.default_rng(0)

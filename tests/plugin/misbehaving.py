@@ -12,7 +12,14 @@ from contextlib import suppress
 import numpy as np
 import psutil
 
-from crossbench.adapters.reference import NumpyArrays, ReferenceAdapter, ReferenceWorkload
+from crossbench.adapters.reference import (
+    NumpyArrays,
+    ReferenceAdapter,
+    ReferenceWorkload,
+    rounded,
+)
+from crossbench.inputs.names import TF32
+from crossbench.models import MaxPool
 from crossbench.workload import Unavailable, Workload
 
 
@@ -40,20 +47,24 @@ class Misbehaving(ReferenceAdapter):
         return workload
 
 
-class Overriding(ReferenceAdapter):
-    """Replaces methods of the workload. methods: the replacements by name."""
+class Changed(ReferenceAdapter):
+    """Builds the reference's workload, changed by a function of it and the job."""
 
-    title = "overriding"
+    title = "changed"
 
-    def __init__(self, **methods):
-        self.methods = methods
+    def __init__(self, change):
+        self.change = change
 
     def build(self, job):
         workload = ReferenceWorkload(job)
         workload.arrays = out_of_memory  # a peak takes seconds
-        for name, method in self.methods.items():
-            setattr(workload, name, method)
+        self.change(workload, job)
         return workload
+
+
+def overriding(**methods):
+    """Return an adapter with other methods of the workload."""
+    return Changed(lambda workload, _: vars(workload).update(methods))
 
 
 class Wrong(ReferenceAdapter):
@@ -86,16 +97,9 @@ class Rounding(OnGpu):
     def build(self, job):
         workload = super().build(job)
         load = workload.load_weights
-        workload.load_weights = lambda weights: load({n: rounded(w) for n, w in weights.items()})
+        if job.dtype == "float32":
+            workload.load_weights = lambda w: load({n: rounded(a, TF32) for n, a in w.items()})
         return workload
-
-
-def rounded(array):
-    """Round float32 to TensorFloat-32's 10 bits of mantissa; leave float64 as it is."""
-    if array.dtype != np.float32:
-        return array
-    bits = np.ascontiguousarray(array).view(np.int32)
-    return ((bits + (1 << 12)) & ~((1 << 13) - 1)).view(np.float32)
 
 
 class IdleArrays(NumpyArrays):
@@ -105,41 +109,29 @@ class IdleArrays(NumpyArrays):
         return into
 
 
-class ShortOfMemory(ReferenceAdapter):
-    """Limits its process to 64 MiB more when the peak is measured, so that the copy fails."""
+def limit_memory(workload, _):
+    """Limit the process to 1 MiB more when the peak is measured, so that the copy fails."""
 
-    title = "short of memory"
+    def limited():
+        taken = psutil.Process().memory_info().vms + 2**20
+        resource.setrlimit(resource.RLIMIT_AS, (taken, taken))
+        return NumpyArrays()
 
-    def build(self, job):
-        workload = ReferenceWorkload(job)
-
-        def limited():
-            taken = psutil.Process().memory_info().vms + 2**20
-            resource.setrlimit(resource.RLIMIT_AS, (taken, taken))
-            return NumpyArrays()
-
-        workload.arrays = limited
-        return workload
+    workload.arrays = limited
 
 
-class BackwardMisbehaving(ReferenceAdapter):
-    """Replaces `backward_epoch` for models of one kind of layer.
+def at_pool(backward):
+    """Return an adapter that replaces `backward_epoch` for models with a max-pool.
 
     backward: takes the method and the job, and returns what the replacement returns.
     """
 
-    title = "backward misbehaving"
-
-    def __init__(self, kind, backward):
-        self.kind, self.backward = kind, backward
-
-    def build(self, job):
-        workload = ReferenceWorkload(job)
-        workload.arrays = out_of_memory  # a peak takes seconds
+    def change(workload, job):
         right = workload.backward_epoch
-        if any(type(named.layer).__name__ == self.kind for named in job.model.all_layers()):
-            workload.backward_epoch = lambda: self.backward(right, job)
-        return workload
+        if any(isinstance(named.layer, MaxPool) for named in job.model.all_layers()):
+            workload.backward_epoch = lambda: backward(right, job)
+
+    return Changed(change)
 
 
 def sleep_before(backward, job):
@@ -362,23 +354,23 @@ CLOSES = Misbehaving(close_everything)
 FORKS = Misbehaving(return_twice)
 LEAVES_A_CHILD = Misbehaving(leave_a_child)
 MEDDLES = Misbehaving(meddle)
-NO_WORK = Overriding(arrays=IdleArrays)
-NO_LOSSES = Overriding(train_epoch=lambda: np.array([]))
-DETAILS_OF_LINES = Overriding(details=lambda: {"a\nb": "c\x1b[31md\udc80"})
-ALLOCATES = Overriding(allocated=lambda: 3 * 2**20)
+NO_WORK = overriding(arrays=IdleArrays)
+NO_LOSSES = overriding(train_epoch=lambda: np.array([]))
+DETAILS_OF_LINES = overriding(details=lambda: {"a\nb": "c\x1b[31md\udc80"})
+ALLOCATES = overriding(allocated=lambda: 3 * 2**20)
 CUTS = Misbehaving(truncate_a_reply)
 LIVES_ON = Misbehaving(live_on_without_pipes)
 DIES_WITH_A_CHILD = Misbehaving(die_with_a_child)
-SHORT_OF_MEMORY = ShortOfMemory()
-SLOW_POOL = BackwardMisbehaving("MaxPool", sleep_before)
-WRONG_POOL = BackwardMisbehaving("MaxPool", doubled)
-WRONG_TIMED_POOL = BackwardMisbehaving("MaxPool", doubled_where_timed)
-CHANGING_POOL = BackwardMisbehaving("MaxPool", changing)
-SLOW_FIRST_FETCH = BackwardMisbehaving("MaxPool", slow_first_fetch)
-GOES_ON_AT_POOL = BackwardMisbehaving("MaxPool", goes_on)
-DIES_AT_POOL = BackwardMisbehaving("MaxPool", lambda *_: die())
-NO_BACKWARD = Overriding(backward_epoch=lambda: Workload.backward_epoch(None))
-RAISES_AT_POOL = BackwardMisbehaving("MaxPool", lambda *_: raise_error())
+SHORT_OF_MEMORY = Changed(limit_memory)
+SLOW_POOL = at_pool(sleep_before)
+WRONG_POOL = at_pool(doubled)
+WRONG_TIMED_POOL = at_pool(doubled_where_timed)
+CHANGING_POOL = at_pool(changing)
+SLOW_FIRST_FETCH = at_pool(slow_first_fetch)
+GOES_ON_AT_POOL = at_pool(goes_on)
+DIES_AT_POOL = at_pool(lambda *_: die())
+NO_BACKWARD = overriding(backward_epoch=lambda: Workload.backward_epoch(None))
+RAISES_AT_POOL = at_pool(lambda *_: raise_error())
 
 for _adapter in (DIES, HANGS, DIES_AT_POOL, SHORT_OF_MEMORY, PRINTS, MEDDLES):
     _adapter.needs_a_process = True
