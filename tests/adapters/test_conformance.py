@@ -7,10 +7,10 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from small_models import DROPPED, PLAIN, SMALL_MODELS, make_inputs, make_labels
+from small_models import DROPPED, SMALL_MODELS, make_inputs, make_labels
 
 from crossbench.adapters.reference import ReferenceWorkload
-from crossbench.engine import dropout, parity, peak
+from crossbench.engine import parity, peak
 from crossbench.engine.batches import ArrayBatches, BatchList, StreamedBatches, draw_masks
 from crossbench.engine.peak import PeakWork
 from crossbench.engine.tasks import Training
@@ -60,7 +60,7 @@ def assert_close(found, expected):
 
 @pytest.mark.parametrize("model_name", ["lenet", *SMALL_MODELS])
 def test_it_agrees_with_the_reference(adapter, device, model_name, lenet, expected):
-    """With steps of the whole learning rate: the small models are not deep."""
+    """With steps of the whole learning rate, as the small models are not deep, and its dropouts."""
     model = lenet if model_name == "lenet" else SMALL_MODELS[model_name]
     optimizer = model.optimizer.with_scaled_learning_rate(1 / parity.LEARNING_RATE_SCALE)
     whole = replace(model, optimizer=optimizer)
@@ -135,15 +135,6 @@ def test_gradients_and_predictions_change_nothing(adapter, device, model_name, r
     after = workload.weights()
     assert all((before[name] == after[name]).all() for name in before)
     np.testing.assert_allclose(workload.train_epoch(), expected, rtol=1e-5)
-
-
-@IN_TORCH
-def test_its_own_dropout_is_the_described_one(adapter, device):
-    """Its rate, its scale, and masks of their own for each value, example and step."""
-    found = dropout.probe(adapter.build, Job(DROPPED, device, 1, "float32"))
-    assert len(found) == 5
-    assert max(found.values()) < 1
-    assert dropout.probe(adapter.build, Job(PLAIN, device, 1, "float32")) == {}
 
 
 def reference(model):

@@ -259,17 +259,6 @@ def test_offline_the_doctor_says_what_julia_has(stand_in, script, answer):
     assert answers["lux"].startswith(answer)
 
 
-@pytest.mark.usefixtures("without_network")
-def test_what_the_first_run_installs_is_not_called_ready(stand_in):
-    if reason := adapters.get("flux").available("cpu"):
-        pytest.skip(reason)
-    stand_in("echo julia version 1.10.8")
-    answers = doctors_answers()
-    for framework, title in (("flux", "Flux.jl"), ("lux", "Lux.jl")):
-        line = f"on the first run: installing {title}, once: this takes minutes"
-        assert answers[framework] == line
-
-
 def test_the_project_is_juliapkgs(monkeypatch, tmp_path):
     state = pytest.importorskip("juliapkg.state").STATE
     assert str(julia._project()) == state["project"]

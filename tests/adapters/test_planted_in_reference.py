@@ -239,7 +239,7 @@ VALUES = [
 ]
 
 
-@pytest.mark.short(part=(SGD, BatchNorm, Dropout, RMSprop, GELU, LayerNorm, SoftmaxCrossEntropy))
+@pytest.mark.short(name=("plain", "normed", "dropped", "fitted", "patched"))
 @pytest.mark.parametrize(("name", "part", "values", "word"), VALUES)
 def test_every_value_of_the_description_counts(expected, name, part, values, word):
     model = SMALL_MODELS[name]
@@ -267,21 +267,16 @@ def with_other_values(build, part, values):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("name", "part", "values"),
+    "values",
     [
-        ("resnet63", BatchNorm, {"epsilon": 1.01e-3}),
-        ("resnet63", BatchNorm, {"momentum": 0.98}),
-        ("bignet", Dropout, {"rate": 0.26}),
-        ("bignet", Adam, {"epsilon": 1.01e-7}),
-        ("gpt2_small", AdamW, {"schedule": lambda s: replace(s, warmup=s.warmup + 1)}),
-        ("gpt2_small", AdamW, {"clip_norm": lambda bound: 1.01 * bound}),
+        {"schedule": lambda s: replace(s, warmup=s.warmup + 1)},
+        {"clip_norm": lambda bound: 1.01 * bound},
     ],
 )
-def test_a_fault_is_caught_in_a_model_whose_proof_is_shortened(
-    installed, expected, name, part, values
-):
-    """In torch alone: each proof takes many seconds."""
-    build, model = with_other_values(installed("torch").build, part, values), models.get(name)
+def test_a_fault_is_caught_in_a_model_whose_proof_is_shortened(installed, expected, values):
+    """In its blocks, places and tokens; in torch alone, since its reference takes a minute."""
+    model = models.get("gpt2_small")
+    build = with_other_values(installed("torch").build, AdamW, values)
     assert over_the_bound(build, model, expected(model))
 
 
@@ -422,7 +417,6 @@ def test_a_missing_tensor_and_a_wrong_shape_are_errors():
 @pytest.mark.parametrize(
     ("a", "b", "expected"),
     [
-        ([1.0, 2.0], [1.0, 2.0], 0.0),
         ([3.0, 5.0], [3.0, 4.0], 0.2),
         ([0.0], [0.0], 0.0),
         ([1e-30], [0.0], None),

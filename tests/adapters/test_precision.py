@@ -3,6 +3,7 @@ are seen in the wild, planted in PyTorch, are caught. --adapters names others.
 """
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -26,15 +27,8 @@ def model(request):
 @pytest.fixture(scope="module")
 def references(tmp_path_factory):
     """Return a function from a model to its reference in bfloat16."""
-    directory, found = tmp_path_factory.mktemp("expected"), {}
-
-    def reference(model):
-        if model not in found:
-            file = directory / f"{len(found)}.npz"
-            found[model] = parity.precision_reference(model, BFLOAT16, file)
-        return found[model]
-
-    return reference
+    directory = tmp_path_factory.mktemp("expected")
+    return cache(lambda m: parity.precision_reference(m, BFLOAT16, directory / f"{m.name}.npz"))
 
 
 @pytest.fixture

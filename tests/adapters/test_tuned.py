@@ -3,17 +3,12 @@
 The suite of every adapter runs over it too; there the pieces are those that happen to be fastest.
 """
 
-import os
-import platform
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from small_models import SMALL_MODELS, make_inputs, make_labels
 
-from crossbench import adapters
 from crossbench.engine import parity
 from crossbench.engine.batches import ArrayBatches
 from crossbench.workload import Job
@@ -106,28 +101,3 @@ def test_pieces_have_to_be_clearly_faster(adapter, tuned, monkeypatch, seconds_o
     monkeypatch.setattr(tuned.TunedWorkload, "_gradients", gradients)
     workload = ready(adapter, SMALL_MODELS["plain"])
     assert workload._fastest(*next(iter(workload.batches))) == chosen
-
-
-@pytest.mark.long
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
-def test_the_process_keeps_the_memory_that_it_frees(adapter):
-    """Count the pages that ten tensors of 40 MB, one after another, get from the kernel."""
-    program = (
-        "import resource, torch\n"
-        "def pages():\n"
-        "    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
-        "    torch.ones(10_000_000)\n"
-        "    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before\n"
-        "counts = [pages() for _ in range(40)]\n"  # which memory fits is found in the first ones
-        "print(sum(counts[30:]))\n"
-    )
-
-    def pages(variant):
-        own = adapters.variants("torch")[variant].environment
-        command = [sys.executable, "-c", program]
-        done = subprocess.run(command, env=os.environ | own, stdout=subprocess.PIPE, check=True)
-        return int(done.stdout)
-
-    idiomatic, tuned = pages("idiomatic"), pages("tuned")
-    assert idiomatic > 100
-    assert tuned < idiomatic / 2
