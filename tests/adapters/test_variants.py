@@ -28,7 +28,7 @@ def build(request, installed):
 def test_it_agrees_with_the_reference(build, small_model, expected):
     """With a pool and a dropout."""
     layers = (*small_model.layers[:3], Dropout(0.3), *small_model.layers[3:])
-    model = replace(small_model, name="dropped pool", layers=layers)
+    model = replace(small_model, name="dropped_pool", layers=layers)
     proof = parity.prove(build, Job(model, "cpu", 2, "float32"), expected(model))
     assert proof.agrees, proof.disagreement
 
