@@ -41,7 +41,6 @@ print(json.dumps([[found.is_ranked(row) for row in found.results], told]))
 CHOSEN = (
     "agrees_with_the_reference and not lenet",  # each layer, loss and optimizer that it has
     "weights_come_back",
-    "its_own_dropout",
     "placed_data",
     "details",
     "does_not_know",

@@ -55,7 +55,7 @@ pytestmark = pytest.mark.programs
 def programs(adapter, model, part):
     """Yield each piece of work of a part, with its program."""
     for work in part.works:
-        yield work, adapter.part_program(part_training(part, work, model, BATCH, THREADS))
+        yield work, adapter.programs.part_program(part_training(part, work, model, BATCH, THREADS))
 
 
 FOR_A_PROCESS = ("tf.config.threading", 'jax.config.update("jax_platforms"', "os.environ")

@@ -104,12 +104,12 @@ class Case:
             examples=f"data{adapter.arrays_suffix}",
         )
         self.weights = self.model.initial_weights(SEED)
-        arrays = adapter.initial_arrays(self.training, self.weights)
+        arrays = adapter.programs.initial_arrays(self.training, self.weights)
         write_arrays(directory / self.training.weights, arrays)
-        if arrays := adapter.example_arrays(self.training, dataset):
+        if arrays := adapter.programs.example_arrays(self.training, dataset):
             write_arrays(directory / self.training.examples, arrays)
         self.program = directory / f"train_{name}{adapter.program_suffix}"
-        self.program.write_text(adapter.training_program(self.training))
+        self.program.write_text(adapter.programs.training_program(self.training))
 
     def batches(self):
         return epoch_batches(self.assignment)
@@ -229,7 +229,7 @@ def test_the_losses_are_the_rows(run, adapter, adapter_name, name, tmp_path):
 def test_the_code_of_a_tuned_variant_is_named(framework):
     training = Training(models.get("lenet5"), "tuned", "cpu", 2, 4, 4, 4, 0, None, True, "w", "d")
     with pytest.raises(NotImplementedError, match=r"the code of .*:tuned is in") as error:
-        adapters.get(framework).training_program(training)
+        adapters.get(framework).programs.training_program(training)
     root = Path(__file__).parents[2]
     assert (root / str(error.value).rpartition(" ")[2]).is_file()
 
