@@ -106,7 +106,9 @@ def test_auto_falls_back_to_synthetic_data(monkeypatch, tmp_path, name):
     source, module, make, what = SOURCES[name]
     monkeypatch.setenv("CROSSBENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")  # nothing listens there
-    monkeypatch.setattr(make, "__defaults__", (5_000,) if "text" in name else (60, 20))
+    monkeypatch.setattr(
+        make, "__defaults__", (5_000,) if "text" in name else (60, 20, *make.__defaults__[2:])
+    )
     found, made = (data.load(source, where, seed=3) for where in ("auto", "synthetic"))
     assert (found.name, found.sha256(), made.note) == (made.name, made.sha256(), None)
     assert found.name.endswith("(seed 3)")

@@ -97,8 +97,8 @@ def test_what_other_processes_delay_does_not_count_and_waiting_does():
         start = time.perf_counter()
         _, seconds = timed_without_delay(work)
         assert seconds < 0.7 * (time.perf_counter() - start)
-        _, seconds = timed_without_delay(lambda: time.sleep(0.3))
-        assert seconds > 0.2
+        _, seconds = timed_without_delay(lambda: time.sleep(1))  # others may delay its end
+        assert seconds > 0.5
     finally:
         os.sched_setaffinity(0, own)
         for process in spinning:
