@@ -40,8 +40,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CrossbenchError as error:
         write_stderr(f"crossbench: {printable(str(error), 2000)}")
         return 2
-    except BrokenPipeError:  # nobody reads the help; argparse of Python 3.11.2 raises it
-        return 0
     except KeyboardInterrupt as stop:
         number = stop.number if isinstance(stop, signals.Stopped) else signals.STOP_SIGNALS[0]
         write_stderr(signals.exit_message(number))

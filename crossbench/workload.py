@@ -360,7 +360,7 @@ class Adapter(ABC):
     """The framework's name as its users write it: "PyTorch"."""
 
     programs: Programs | None = None
-    """What writes its programs; None for none."""
+    """Writes the adapter's programs; None where it writes none."""
 
     program_suffix = ".py"
     """The end of the name of a file with a program."""

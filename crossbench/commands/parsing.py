@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ..arguments import Argument
 from ..report import FORMATS
+from ..terminal.output import write_stderr, write_stdout
 
 
 class Parser(argparse.ArgumentParser):
@@ -16,6 +18,13 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         message = " ".join(message.split())  # an argument may hold line breaks
         self.exit(2, f"crossbench: {message} (--help shows the arguments)\n")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Print the help or an error as all output is printed: Python 3.11.2 raises an error where
+        nobody reads the help.
+        """
+        write = write_stderr if file is sys.stderr else write_stdout
+        write(message.removesuffix("\n"))
 
 
 def files_parser(command: str, description: str) -> Parser:

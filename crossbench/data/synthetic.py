@@ -166,7 +166,9 @@ def make_split(
     labels = _draw_labels(ExampleShapes(shape, (), None, classes), n, random)
     inputs = np.zeros((n, *shape), np.uint8)  # which the kernel clears where they are written
     step = max(1, CHUNK * 32 * 32 // (shape[1] * shape[2]))
-    for i in range(0, n if most is None else min(n, max(most, FEWEST)), step):
+    # a split of FEWEST is made whole: its test examples may all be used where one batch is an epoch
+    made = n if most is None else min(n, max(most, FEWEST))
+    for i in range(0, made, step):
         chunk = make_pictures(labels[i : i + step], random, shape, classes)
         inputs[i : i + step] = (chunk * 255 + 0.5).astype(np.uint8)
     return Split(inputs, labels)

@@ -53,7 +53,7 @@ def pool(function: str, window: Pair, stride: Pair, padding: Pair = (0, 0)) -> C
 
 
 def shared_layer(named: NamedLayer, activation: Sequence[str], bias: str) -> str | Call | None:
-    """Return a layer that Flux and Lux write alike, the item of a Chain; None for another one.
+    """Return a layer that all frameworks in Julia write alike, the item of a Chain; else None.
 
     activation: the function that the layer applies itself, if any. bias: the option without which
     it has one.
