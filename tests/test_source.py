@@ -3,11 +3,16 @@
 import subprocess
 from itertools import product
 
+import numpy as np
 import pytest
 
 from crossbench import models
+from crossbench.data import Split
+from crossbench.data.sources import Augmentation, Synthetic
+from crossbench.engine.batches import AugmentedBatches
+from crossbench.source.data import python_data
 from crossbench.source.statements import Call, bracketed, code
-from crossbench.source.training_programs import Block, grouped, shared_blocks
+from crossbench.source.training_programs import Block, Training, grouped, shared_blocks
 
 
 @pytest.mark.parametrize(
@@ -58,3 +63,23 @@ def test_blocks_that_differ_in_their_width_alone_share_a_function():
     functions, lines = shared_blocks(blocks, ["block(), block2(), block3()"])
     assert functions == ["def block(features):\n    return f(features, 3)", blocks["block3"][0]]
     assert lines == ["block(64), block(128), block3()"]
+
+
+@pytest.mark.parametrize("size", [(10, 10), (10, 30)])
+def test_a_programs_augmented_pictures_are_the_rows(size):
+    augmentation, shape = Augmentation(shift=0.2, flip=True), (3, *size)
+    layers = (models.Flatten(), models.Dense(10))
+    model = models.Model(
+        *("m", shape, layers, models.SoftmaxCrossEntropy(), models.SGD(0.1), 4, "the tests"),
+        Synthetic(augmentation=augmentation),
+    )
+    training = Training(model, "idiomatic", "cpu", 1, 4, 2, 4, 5, None, "w", "d")
+    found = {"np": np, "BATCH_SIZE": 4, "BATCHES": 2, "SEED": 5}
+    exec("\n".join(python_data(training).functions[1:]), found)
+    random = np.random.default_rng(0)
+    split = Split(random.integers(0, 256, (8, *shape), np.uint8), random.integers(0, 10, 8))
+    engines = AugmentedBatches(split, 4, 2, augmentation, 5)
+    made = found["augmented"](split.inputs, split.labels, 0)
+    for (inputs, labels), expected in zip(made, engines, strict=True):
+        np.testing.assert_array_equal(inputs, expected.inputs)
+        np.testing.assert_array_equal(labels, expected.labels)

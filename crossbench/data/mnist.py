@@ -127,7 +127,7 @@ def _load_npz(path: Path) -> Dataset:
             if size > MAX_FILE_BYTES:
                 raise DamagedFile(path, f"is too large: it holds {size:,} bytes")
             train, test = (_read_npz(arrays, split, path) for split in ("train", "test"))
-    except (ValueError, KeyError, zipfile.BadZipFile, NotImplementedError) as error:
+    except (ValueError, KeyError, MemoryError, zipfile.BadZipFile, NotImplementedError) as error:
         raise DamagedFile(path, f"is damaged: {printable(str(error))}") from None
     return Dataset(f"MNIST in {path}", train, test)
 

@@ -30,6 +30,9 @@ class JuliaAdapter(Adapter):
     speed_variables = (
         *("JULIA_NUM_", "JULIA_GC_", "JULIA_CPU_", "JULIA_EXCLUSIVE", "JULIA_IMAGE_"),
         *("JULIA_LLVM_", "JULIA_CUDA_", "JULIA_NNLIB_"),
+        *("PYTHON_JULIACALL_OPTIMIZE", "PYTHON_JULIACALL_MIN_OPTLEVEL", "PYTHON_JULIACALL_INLINE"),
+        *("PYTHON_JULIACALL_CHECK_BOUNDS", "PYTHON_JULIACALL_COMPILE"),
+        "PYTHON_JULIACALL_HEAP_SIZE_HINT",
     )
 
     def available(self, device: str) -> str | None:

@@ -204,11 +204,7 @@ class Model(Checked):
     @property
     def training_flops(self) -> int:
         """Return the FLOPs of an example's forward and backward pass (see Layer.training_flops)."""
-        total, trained_before = 0, False
-        for named in self.all_layers():
-            total += named.layer.training_flops(named.input_shape, trained_before)
-            trained_before |= bool(named.parameters)
-        return total
+        return _training_flops(self.named_layers(), False)[0]
 
     def description(self) -> Any:
         """Return the model as JSON values, for results files and languages other than Python."""
@@ -250,6 +246,19 @@ def with_inner_layers(layers: Iterable[NamedLayer]) -> Iterator[NamedLayer]:
     for named in layers:
         yield named
         yield from with_inner_layers(named.body + named.shortcut)
+
+
+def _training_flops(layers: Iterable[NamedLayer], trained_before: bool) -> tuple[int, bool]:
+    """Return the FLOPs of layers, and whether one of them, or one before them, is trained: an input
+    before which nothing is needs no gradient. Both branches of a residual have the same input.
+    """
+    total = 0
+    for named in layers:
+        total += named.layer.training_flops(named.input_shape, trained_before)
+        branches = [_training_flops(b, trained_before) for b in (named.body, named.shortcut)]
+        total += sum(flops for flops, _ in branches)
+        trained_before |= bool(named.parameters) or any(is_trained for _, is_trained in branches)
+    return total, trained_before
 
 
 def _as_dict(description: Any) -> dict[str, Any]:

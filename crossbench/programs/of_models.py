@@ -93,12 +93,17 @@ def _add(found: Programs, cell: Cell, examples: Examples, several_sizes: bool) -
     if dataset and (arrays := programs.example_arrays(training, dataset)):
         found.arrays[training.examples] = partial(write_arrays, arrays=arrays)
         reads.append(training.examples)
-    variant = "" if cell.variant == IDIOMATIC else f"_{cell.variant}"
+    variant = _variant(cell)
     compute = "" if cell.compute == FLOAT32 else f"_{cell.compute}"
     name = f"train_{file_words(cell.framework)}{variant}{compute}{'_gpu' if cell.on_gpu else ''}"
     path = Path(f"{name}{adapter.program_suffix}")
     program = _program(cell, training.model.name, training.batches, source, path)
     found.programs.append(replace(program, reads=tuple(map(Path, reads))))
+
+
+def _variant(cell: Cell) -> str:
+    """Return the variant in the name of a file; nothing for the idiomatic one."""
+    return "" if cell.variant == IDIOMATIC else f"_{cell.variant}"
 
 
 def that_ran(row: CellResult, comparison: Comparison) -> Program:
@@ -133,7 +138,9 @@ def _program(cell: Cell, model: str, batches: int, source: str, path: Path) -> P
 def _training(cell: Cell, examples: Examples, several_sizes: bool) -> Training:
     """Return what the program of a cell does."""
     model, settings, size = examples.model, examples.settings, cell.batch_size
-    suffix = adapters.get(cell.framework).arrays_suffix
+    adapter = adapters.get(cell.framework)
+    suffix = adapter.arrays_suffix
+    is_own = type(adapters.get(cell.framework, cell.variant)) is not type(adapter)
     ending = f"_batch{size}" if several_sizes else ""
     return Training(
         model=model,
@@ -145,7 +152,7 @@ def _training(cell: Cell, examples: Examples, several_sizes: bool) -> Training:
         test_examples=examples.data.test_examples,
         seed=settings.seed,
         data=examples.path,
-        weights=f"weights_{file_words(cell.framework)}{suffix}",
+        weights=f"weights_{file_words(cell.framework)}{_variant(cell) * is_own}{suffix}",
         examples=f"data{ending}{suffix}",
         compute=cell.compute,
     )

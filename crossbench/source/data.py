@@ -69,16 +69,19 @@ def _batches(model: Model, channels_last: bool) -> list[str]:
             made = as_arrays("yield", "tokens[places]", "tokens[places + 1]")
             return [_with(made, RANDOM_BLOCKS.format(stream=STREAM, length=model.input_shape[0]))]
         case Augmentation(shift=shift, flip=flip):
-            size = model.input_shape[1]
+            height, width = model.input_shape[1:]
+            down, right = (int(shift * size + 1e-9) for size in (height, width))
             flips = {"drawn": DRAWN, "flip": FLIP} if flip else {"drawn": NOT_DRAWN, "flip": ""}
-            given = {"shift": int(shift * size + 1e-9), "size": size}
+            shifts = SHIFTS if down == right else SHIFTS_OF_EACH
+            shifts = shifts.format(down=down, right=right)
+            given = {"down": down, "right": right, "height": height, "width": width}
             arrays = ["def arrays(inputs, labels):"]
             arrays += indented(as_arrays("return", "inputs", "labels"))
             batches = _with(["yield arrays(inputs[chosen], labels[chosen])"], BATCHES)
             return [
                 "\n".join(arrays),
                 batches,
-                AUGMENTED.format(stream=STREAM, **flips, **given).strip(),
+                AUGMENTED.format(stream=STREAM, shifts=shifts, **flips, **given).strip(),
             ]
     return [_with(as_arrays("yield", "inputs[chosen]", "labels[chosen]"), BATCHES)]
 
@@ -129,6 +132,9 @@ def batches(inputs, labels, examples):
 """
 DRAWN = "flipped = random.random(BATCH_SIZE) < 0.5"
 NOT_DRAWN = "random.random(BATCH_SIZE)  # of flips, which there are none of"
+SHIFTS = "down, right = random.integers(-{down}, {down} + 1, (2, BATCH_SIZE))"
+SHIFTS_OF_EACH = """down = random.integers(-{down}, {down} + 1, BATCH_SIZE)
+        right = random.integers(-{right}, {right} + 1, BATCH_SIZE)"""
 FLIP = "        shifted[flipped] = shifted[flipped, :, :, ::-1]\n"
 AUGMENTED = '''
 def augmented(inputs, labels, epoch):
@@ -136,12 +142,12 @@ def augmented(inputs, labels, epoch):
     random = np.random.default_rng([SEED, {stream}, epoch])
     for start in range(0, BATCHES * BATCH_SIZE, BATCH_SIZE):
         chosen = slice(start, start + BATCH_SIZE)
-        down, right = random.integers(-{shift}, {shift} + 1, (2, BATCH_SIZE))
+        {shifts}
         {drawn}
-        margin = ((0, 0), (0, 0), ({shift}, {shift}), ({shift}, {shift}))
+        margin = ((0, 0), (0, 0), ({down}, {down}), ({right}, {right}))
         padded = np.pad(inputs[chosen], margin, mode="edge")
-        windows = np.lib.stride_tricks.sliding_window_view(padded, ({size}, {size}), (2, 3))
-        shifted = windows[np.arange(BATCH_SIZE), :, {shift} - down, {shift} - right]
+        windows = np.lib.stride_tricks.sliding_window_view(padded, ({height}, {width}), (2, 3))
+        shifted = windows[np.arange(BATCH_SIZE), :, {down} - down, {right} - right]
 {flip}        yield arrays(shifted, labels[chosen])
 '''
 RANDOM_BLOCKS = '''

@@ -8,13 +8,15 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 import crossbench
-from crossbench import adapters
+from crossbench import adapters, models
+from crossbench.adapters.keras.program import training_source
 from crossbench.commands import doctor
 
 ROOT = Path(__file__).parents[2]
@@ -109,6 +111,36 @@ def test_no_epoch_builds_the_kernels_of_tensorflow_anew():
         "workload.load_weights(model.initial_weights(0))\n"
     )
     assert found == ""
+
+
+def test_clipping_beside_a_gru_is_not_supported_and_its_bias_does_not_decay():
+    """The gradient of the bias that stays 0 would be in the norm, and it has two axes."""
+    layers = (models.GRU(4), models.Dense(3))
+    rule = models.AdamW(0.1, 0.9, 0.99, 1e-8, 0.1, matrices_only=True)
+    model = models.Model("m", (5, 2), layers, models.SoftmaxCrossEntropy(), rule, 4, "the tests")
+    assert 'or v.name == "bias"' in training_source(model, "tensorflow", False).module
+    clipped = replace(model, optimizer=replace(rule, clip_norm=1.0))
+    with pytest.raises(NotImplementedError, match="unsupported clipping beside a GRU"):
+        training_source(clipped, "tensorflow", False)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["mnist_mlp", "gpt_char", "imdb_fasttext", "cifar_cnn"])
+def test_on_pytorch_all_variables_are_updated_at_once(name):
+    """As Keras' own optimizers do there; each by itself takes many times as long."""
+    available("keras:torch")
+    found = python(
+        "import keras\n"
+        "from crossbench import models\n"
+        "from crossbench.adapters.keras.program import training_source\n"
+        "from crossbench.source.module import imported\n"
+        f"model = models.get({name!r}).with_vocabulary(9)\n"
+        "made = imported(training_source(model, 'torch', False).module)\n"
+        "print(hasattr(made.optimizer, '_parallel_update_step'))\n",
+        KERAS_BACKEND="torch",
+        KERAS_HOME=os.devnull,
+    )
+    assert found == "True"
 
 
 @pytest.mark.long

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from small_models import SMALL_MODELS
+from small_models import SMALL_MODELS, make_inputs, make_labels
 
 from crossbench.engine.batches import ArrayBatches, StreamedBatches
 from crossbench.models import SGD, Dense, Dropout, Flatten, Model, SoftmaxCrossEntropy
@@ -91,3 +91,39 @@ def test_streamed_batches_travel_through_pinned_memory(adapter, monkeypatch):
     asked.clear()
     workload.place(placed)
     assert asked == [("cuda", False)] * 2
+
+
+@pytest.mark.parametrize("name", ["plain", "normed", "dropped", "averaged", "speaking"])
+def test_the_optimizers_state_stays_where_it_is(adapter, name):
+    """A load between two epochs leaves nothing that the next one, which is timed, allocates."""
+    import torch
+
+    model = SMALL_MODELS[name]
+    workload = adapter.build(Job(model, "cpu", 2, "float32"))
+    random = np.random.default_rng(0)
+    data = [make(model, (2, BATCH), random, "float32") for make in (make_inputs, make_labels)]
+    workload.place(ArrayBatches(*data))
+
+    def state():
+        tensors = [t for each in workload.optimizer.state.values() for t in each.values()]
+        return [tensor for tensor in tensors if torch.is_tensor(tensor)]
+
+    losses = []
+    for _ in range(2):
+        workload.load_weights(model.initial_weights(0))
+        before = [tensor.data_ptr() for tensor in state()]
+        assert all((tensor == 0).all() for tensor in state())
+        losses.append(workload.train_epoch())
+    assert before
+    assert [tensor.data_ptr() for tensor in state()] == before
+    np.testing.assert_array_equal(*losses)
+
+
+def test_batches_that_are_predicted_one_by_one_switch_the_module_once(adapter, monkeypatch):
+    workload = built(adapter)
+    inputs = np.zeros((3, BATCH, *SHAPE), np.float32)
+    workload.place(ArrayBatches(inputs, np.zeros((3, BATCH), np.int64)))
+    switched, train = [], workload.module.train
+    monkeypatch.setattr(workload.module, "train", lambda *on: switched.append(on) or train(*on))
+    assert len(list(workload.predict_batches())) == 3
+    assert switched == [(False,), ()]

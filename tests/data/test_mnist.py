@@ -2,6 +2,7 @@
 
 import gzip
 import re
+import zipfile
 
 import numpy as np
 import pytest
@@ -139,6 +140,15 @@ def test_a_truncated_npz_is_an_error(tmp_path, directory, kept):
     path = write_npz(tmp_path / "mnist.npz", load(directory))
     path.write_bytes(path.read_bytes()[:kept])
     assert error_line(load, path).startswith(f"{path} is damaged: ")
+
+
+def test_an_npz_of_more_than_the_memory_is_damaged(tmp_path, directory):
+    path = write_npz(tmp_path / "mnist.npz", load(directory))
+    header = "{'descr': '|u1', 'fortran_order': False, 'shape': (1000000000000000, 28, 28), }"
+    with zipfile.ZipFile(path, "w") as archive:
+        length = len(header).to_bytes(2, "little")
+        archive.writestr("x_train.npy", b"\x93NUMPY\x01\x00" + length + header.encode())
+    assert error_line(load, path).startswith(f"{path} is damaged: Unable to allocate")
 
 
 def test_an_npz_of_many_bytes_is_refused_unread(tmp_path, directory, monkeypatch):

@@ -104,6 +104,14 @@ def test_flops_of_inner_layers_are_counted():
     assert "conv3.weight" in model.parameters
 
 
+def test_neither_branch_of_a_first_residual_needs_the_gradient_of_its_input():
+    layers = (Residual((Conv(64, (3, 3), padding=(1, 1)),), (Conv(64, (1, 1)),)), Flatten())
+    model = dataclasses.replace(models.get("lenet"), layers=(*layers, Dense(10)))
+    branches, dense = 2 * 64 * 3 * 10 * 32 * 32, 2 * 64 * 32 * 32 * 10
+    assert model.forward_flops == branches + dense
+    assert model.training_flops == 2 * branches + 3 * dense
+
+
 def test_flops_include_the_gradient_that_an_embedding_needs():
     model = models.get("rosetta_gru")
     gru = 3 * 100 * (125 + 100) * 2 * 150

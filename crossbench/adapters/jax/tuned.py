@@ -166,7 +166,7 @@ class TunedWorkload(JaxWorkload):
     def place(self, batches: Batches) -> None:
         super().place(batches)
         if batches.batch_size != self.batch_size:
-            self.batch_size, self.pieces = batches.batch_size, None
+            self.batch_size, self.pieces = batches.batch_size, None if self.cuts else 1
 
     def details(self) -> dict[str, str]:
         if self.pieces is None:
@@ -178,6 +178,8 @@ class TunedWorkload(JaxWorkload):
         return None  # the step is several programs
 
     def _step(self, state: Any, batch: Any) -> Any:
+        if self.pieces == 1:
+            return self.whole_step(state, batch)
         parameters, others = nnx.split_state(state[0], nnx.Param, ...)
         pieces = self._decided(parameters, others, batch)
         if pieces == 1:
@@ -226,8 +228,6 @@ class TunedWorkload(JaxWorkload):
 
     def _fastest(self, parameters: Any, others: Any, batch: Any) -> int:
         """Return the number of pieces that trains the batch fastest; change nothing."""
-        if not self.cuts:
-            return 1
         length = len(batch[1])
         numbers = [1, *(_pieces(length, size) for size in (length // 2, *SIZES))]
         seconds = dict.fromkeys(numbers, float("inf"))

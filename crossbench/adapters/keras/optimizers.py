@@ -7,7 +7,7 @@ and square each of a row's parts. The other frameworks compute with the whole gr
 The programs that source.py writes hold the optimizers that they need, without annotations.
 """
 
-# mypy: disallow-subclassing-any=False
+# mypy: disallow-subclassing-any=False, disable-error-code="misc,name-defined"
 from __future__ import annotations
 
 from typing import Any
@@ -25,21 +25,21 @@ class EpsilonAfter(keras.optimizers.Optimizer):
 
     epsilon: Any
 
-    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        epsilon = self.epsilon
-        step = ops.cast(self.iterations + 1, variable.dtype)
-        power = ops.power(ops.cast(self.beta_2, variable.dtype), step)
+    def _backend_update_step(self, gradients: Any, variables: Any, learning_rate: Any) -> None:
+        epsilon, dtype = self.epsilon, variables[0].dtype
+        step = ops.cast(self.iterations + 1, dtype)
+        power = ops.power(ops.cast(self.beta_2, dtype), step)
         self.epsilon = epsilon * ops.sqrt(1 - power)
-        super().update_step(gradient, variable, learning_rate)
+        super()._backend_update_step(gradients, variables, learning_rate)
         self.epsilon = epsilon
 
 
-class Adam(EpsilonAfter, keras.optimizers.Adam):
-    """Be Keras' own, with epsilon after the bias correction."""
+class Adam(EpsilonAfter, type(keras.optimizers.Adam())):
+    """Be Keras' own on the backend, with epsilon after the bias correction."""
 
 
-class AdamW(EpsilonAfter, keras.optimizers.AdamW):
-    """Be Keras' own, with epsilon after the bias correction."""
+class AdamW(EpsilonAfter, type(keras.optimizers.AdamW())):
+    """Be Keras' own on the backend, with epsilon after the bias correction."""
 
 
 class RMSprop(keras.optimizers.RMSprop):
@@ -51,6 +51,21 @@ class RMSprop(keras.optimizers.RMSprop):
         self.assign(velocity, self.rho * velocity + change)
         rate = ops.cast(learning_rate, variable.dtype)
         self.assign_sub(variable, rate * gradient / (ops.sqrt(velocity) + self.epsilon))
+
+
+class ParallelRMSprop(type(keras.optimizers.RMSprop())):
+    """Add epsilon to the square root, for all variables at once as Keras' own does on PyTorch."""
+
+    def _parallel_update_step(self, grads: Any, variables: Any, learning_rate: Any) -> None:
+        import torch
+
+        velocities = [self._velocities[self._get_variable_index(v)].value for v in variables]
+        torch._foreach_mul_(velocities, self.rho)
+        torch._foreach_add_(velocities, torch._foreach_mul(grads, grads), alpha=1 - self.rho)
+        roots = torch._foreach_add(torch._foreach_sqrt(velocities), self.epsilon)
+        rate = ops.cast(learning_rate, grads[0].dtype)
+        changes = torch._foreach_div(torch._foreach_mul(grads, rate), roots)
+        torch._foreach_sub_([v.value for v in variables], changes)
 
 
 def dense(gradient: Any) -> Any:

@@ -14,7 +14,7 @@ from ...inputs.names import BFLOAT16
 from ...models.model import Model, Weights
 from ...source.data import example_arrays, python_data
 from ...source.part_programs import PartTraining, python_part_program
-from ...source.statements import call, indented, join_blocks
+from ...source.statements import call, indented, join_blocks, unsupported
 from ...source.training_programs import (
     PythonProgram,
     Training,
@@ -75,7 +75,12 @@ def training_source(
     is_given = isinstance(model.loss, models.GivenGradient)
     loss = call("GivenGradient") if is_given else loss_source(model.loss)
     is_sparse = has_sparse_gradients(model, backend)
-    rule = optimizer_source(model.optimizer, _vectors(model), is_sparse) if trains else []
+    is_gated = any(isinstance(named.layer, models.GRU) for named in model.all_layers())
+    if trains and is_gated and model.optimizer.clip_norm is not None:
+        # the norm would have the gradient of a bias that stays 0
+        raise unsupported("clipping beside a GRU", model.optimizer, "Keras")
+    given_rule = (model.optimizer, _vectors(model), is_sparse, backend)
+    rule = optimizer_source(*given_rule) if trains else []
     compiled = [
         loss.assigned_to("loss"),
         *rule,
@@ -229,8 +234,8 @@ def _vectors(model: Model) -> str:
     """Return the expression of the variables without weight decay."""
     is_vector = "len(v.shape) < 2"
     layers = (named.layer for named in model.all_layers())
-    if any(isinstance(layer, models.MultiHeadAttention) and layer.bias for layer in layers):
-        is_vector += ' or v.name == "bias"'  # an attention's has an axis for the heads
+    if any(isinstance(layer, models.MultiHeadAttention | models.GRU) for layer in layers):
+        is_vector += ' or v.name == "bias"'  # it has an axis for the heads, or for cuDNN's formula
     return f"[v for v in model.trainable_variables if {is_vector}]"
 
 

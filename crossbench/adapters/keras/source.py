@@ -181,6 +181,7 @@ def optimizer_source(
     optimizer: Optimizer,
     not_decaying: str,
     has_sparse: bool = False,
+    backend: str = "tensorflow",
 ) -> list[str]:
     """Return the statements that make the `optimizer`, with the schedule `rate` if it has one.
 
@@ -201,7 +202,8 @@ def optimizer_source(
             betas = {"beta_1": beta1, "beta_2": beta2}
             made = call(f"{own}AdamW", rate, **betas, **given, **clipped)
         case models.RMSprop(_, rho, epsilon):
-            made = call(f"{own}RMSprop", rate, rho=rho, epsilon=epsilon, **clipped)
+            name = "ParallelRMSprop" if backend == "torch" else f"{own}RMSprop"
+            made = call(name, rate, rho=rho, epsilon=epsilon, **clipped)
         case models.Adadelta(_, rho, epsilon):
             made = call(f"{kept}Adadelta", rate, rho=rho, epsilon=epsilon, **clipped)
         case _:

@@ -22,7 +22,7 @@ class TorchAdapter(Adapter):
 
     title = "PyTorch"
     program_computes = (FLOAT32, BFLOAT16)
-    speed_variables = ("TORCH_", "TORCHINDUCTOR_", "PYTORCH_", "ATEN_")
+    speed_variables = ("TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "PYTORCH_", "ATEN_")
 
     def available(self, device: str) -> str | None:
         if reason := missing("torch", "torch"):

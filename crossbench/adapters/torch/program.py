@@ -287,7 +287,9 @@ def _to_device(training: Training) -> str:
     """Return the function that makes tensors of a batch."""
     tensors = "torch.from_numpy(inputs), torch.from_numpy(labels)"
     if training.device == "gpu":
-        tensors = ", ".join(f"{tensor}.cuda()" for tensor in tensors.split(", "))
+        # a batch that is made just before its step is copied while the GPU trains on
+        moved = "pin_memory().cuda(non_blocking=True)" if training.is_augmented else "cuda()"
+        tensors = ", ".join(f"{tensor}.{moved}" for tensor in tensors.split(", "))
     lines = ["def to_device(batch):", "    inputs, labels = batch"]
     if training.variant == "channels_last" and len(training.model.input_shape) == 3:
         lines.append(f"    inputs, labels = {tensors}")

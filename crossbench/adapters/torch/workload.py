@@ -119,7 +119,8 @@ class TorchWorkload(TorchRuntime):
         self.module.to(self.device, self.dtype).train()
         self.optimizer = self.training.optimizer
         self.schedule = getattr(self.training, "schedule", None)
-        self.new = [deepcopy(part.state_dict()) for part in self._stateful()]
+        self.new_groups = [_values(group) for group in deepcopy(self.optimizer.param_groups)]
+        self.new_schedule = deepcopy(self.schedule.state_dict()) if self.schedule else None
         self.dropouts = {
             named.name: self.module.get_submodule(path)
             for path, named in written.network.paths
@@ -134,17 +135,27 @@ class TorchWorkload(TorchRuntime):
         self.trained = list(tensors.values())
         self.description = job.model.optimizer
 
-    def _stateful(self) -> list[Any]:
-        """Return what a step changes beside the model: the optimizer, and the schedule if any."""
-        return [self.optimizer, *([self.schedule] if self.schedule else [])]
-
     def load_weights(self, weights: Weights) -> None:
         with self.torch.no_grad():
             for name, (tensor, rows) in self.tensors.items():
                 tensor[rows].copy_(self.torch.from_numpy(weights[name]))
-        for part, state in zip(self._stateful(), self.new, strict=True):
-            part.load_state_dict(state)
+        self._reset()
         self.torch.manual_seed(SEED)
+
+    def _reset(self) -> None:
+        """Bring the optimizer's state and the schedule back to where they began.
+
+        State is zeroed in the memory that it has: it would be allocated anew in the next step,
+        which is timed.
+        """
+        for state in self.optimizer.state.values():
+            for value in state.values():
+                if self.torch.is_tensor(value):
+                    value.zero_()
+        for group, values in zip(self.optimizer.param_groups, self.new_groups, strict=True):
+            group.update(values)
+        if self.schedule:
+            self.schedule.load_state_dict(self.new_schedule)
 
     def place(self, batches: Batches) -> None:
         to_device = partial(self._to_device, streamed=batches.streamed)
@@ -178,10 +189,14 @@ class TorchWorkload(TorchRuntime):
             return logits.to(self.dtype).cpu().numpy()
 
     def predict_batches(self) -> Iterator[np.ndarray]:
-        for inputs, *_ in self.batches:
-            with self._inference():
-                logits = self.infer(inputs).to(self.dtype).cpu().numpy()
-            yield logits
+        self.module.eval()  # once: it takes longer than a batch of a small model
+        try:
+            for inputs, *_ in self.batches:
+                with self.torch.inference_mode(), self.autocast():
+                    logits = self.infer(inputs).to(self.dtype).cpu().numpy()
+                yield logits
+        finally:
+            self.module.train()
 
     def infer(self, inputs: Any) -> torch.Tensor:
         """Return the logits of inputs on the device, inside of `_inference`."""
@@ -282,6 +297,11 @@ class TorchWorkload(TorchRuntime):
         if streamed and self.device.type == "cuda":
             return tensor.pin_memory().to(self.device, non_blocking=True)
         return tensor.to(self.device)
+
+
+def _values(group: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of an optimizer's group of parameters, such as the learning rate."""
+    return {name: value for name, value in group.items() if name != "params"}
 
 
 def apply_mask(mask: Any) -> Callable[[Any, Any, Any], Any]:

@@ -22,6 +22,7 @@ class EquinoxAdapter(Adapter):
 
     title = "Equinox"
     programs = program
+    speed_variables = JAX.speed_variables
 
     def available(self, device: str) -> str | None:
         if absent := [package for package in PACKAGES if not versions(package)]:
