@@ -256,7 +256,8 @@ class Options(TypedDict, total=False):
     timeout: Annotated[
         float,
         Argument(
-            "seconds that a worker process may take for one answer: to start, to train a round",
+            "seconds that a worker process may take for one answer, to start or to train, beyond "
+            "what an epoch is known to take",
             default=600.0,
             otherwise="600",
             word="SECONDS",

@@ -143,6 +143,7 @@ def full_comparison():
     mixed.precision, mixed.test_loss, mixed.peak = PRECISION, 2.0, Peak(1.0, 2.0)
     mixed.epochs.append(epoch(4, 0.5, steps=5))
     gpu.peak, gpu.allocated, gpu.peak_problem = Peak(1.0, 2.0), 2**20, "out of memory"
+    gpu.extra_problem = "its tracing of memory failed: out of luck"
     gpu.start_seconds, gpu.threads_reported, gpu.cpus_allowed = 1.0, 2, 2
     gpu.to_target = [TargetEpoch(1.0, 1.0, 0.5)]
     gpu.usage = [Usage(1, 9, 0.01, 1.5, 2**30, 0.8, 2**31, 200.0, 1500.0, 1450.0, ["power cap"])]

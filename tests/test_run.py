@@ -16,6 +16,7 @@ from small_models import FITTED, TINY, named
 import crossbench
 from crossbench import models
 from crossbench.data.sources import CIFAR10, Augmentation
+from crossbench.engine.worker import Worker
 from crossbench.inputs.errors import ResultsError, SpecError
 from crossbench.models import (
     LSTM,
@@ -332,6 +333,29 @@ def test_training_to_an_accuracy(run, target, max_seconds, reached):
     # from the initial weights, as every round
     assert result.to_target[0].reached == result.test_accuracy
     assert ("given up" in crossbench.table(comparison)) is not reached
+
+
+@pytest.mark.parametrize(
+    ("asked", "call", "what"),
+    [
+        ({"target_accuracy": 0.001}, "target_epoch", "training to the target"),
+        ({"trace_memory": True}, "allocated", "tracing of memory"),
+    ],
+)
+def test_what_fails_after_the_rounds_costs_no_round(run, monkeypatch, tmp_path, asked, call, what):
+    def fail(*_) -> int:
+        raise RuntimeError("out of luck")
+
+    file = tmp_path / "r.json"
+    with monkeypatch.context() as patch:
+        patch.setattr(Worker, call, fail)
+        comparison = run("reference", json=file, **asked)
+    (result,) = comparison.results
+    assert (result.status, comparison.is_ranked(result)) == ("ran", True)
+    assert result.extra_problem == f"its {what} failed: RuntimeError: out of luck"
+    assert not comparison.complete
+    assert result.extra_problem in " ".join(str(comparison).split())
+    assert crossbench.load(file) == comparison
 
 
 @pytest.mark.usefixtures("plugin")

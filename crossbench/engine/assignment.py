@@ -38,6 +38,10 @@ class Assignment:
         job = self.job
         return self.framework, job.variant, job.device, job.threads, job.compute, self.gpu
 
+    def of_first(self, batches: int) -> Assignment:
+        """Return the assignment of so many of the batches at most."""
+        return replace(self, batches=min(batches, self.batches))
+
     @property
     def in_float32(self) -> Assignment:
         """Return the assignment in float32, by which the mathematics is proved."""

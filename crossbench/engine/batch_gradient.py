@@ -108,7 +108,7 @@ def proof_model(model: Model) -> Model:
 
 def different_examples(assignment: Assignment) -> Batch:
     """Return the different examples of the batch, each once."""
-    first = next(iter(epoch_batches(assignment)))
+    first = next(iter(epoch_batches(assignment.of_first(1))))
     model, size = assignment.job.model, assignment.batch_size
     affordable = max(2, min(MAX_EXAMPLES, int(MAX_FLOPS / max(1, model.training_flops))))
     number = max((n for n in range(2, affordable + 1) if size % n == 0), default=size)

@@ -20,6 +20,9 @@ from .usage import Clock
 from .worker import StartReply, TestFigures
 
 RANDOM = random.SystemRandom()
+RUNS_OF_EPOCH = 4
+"""How often an epoch may run until it is timed, or again: to settle, for the clock, and from the
+state that the first repetition left."""
 REPLAYED_SHARE = 0.5
 """Share of the rounds after the whole one, drawn by chance, in which an epoch is run again: in all
 of them it took 21 % of a run's time."""
@@ -64,6 +67,13 @@ class CellRound:
         """Return how many steps an epoch takes."""
         return self.steady_steps if epoch else self.steps
 
+    def known_seconds(self, epoch: int) -> float:
+        """Return the seconds that an epoch will take about, with those that it goes on from, each
+        as often as the timer may run it; 0 before the first one.
+        """
+        known = [e.wall_seconds / e.steps for e in (*self.result.epochs, *self.epochs)]
+        return RUNS_OF_EPOCH * (1 + epoch) * self.steps_of(epoch) * max(known, default=0.0)
+
     @property
     def is_longest(self) -> bool:
         """Return whether this is the first round with a whole epoch."""
@@ -74,8 +84,11 @@ class CellRound:
         """Train and time one epoch of so many steady ones; WorkerFailure where its figures have
         other names. The test examples are predicted after the last whole one.
         """
+        steps = self.steps_of(epoch)
         with Sampler(self.worker.process.pid, self.gpu) as sampler:
-            timed: Epoch = self.worker.ask("epoch", self.number, epoch, self.steps_of(epoch))
+            timed: Epoch = self.worker.ask(
+                *("epoch", self.number, epoch, steps), known_seconds=self.known_seconds(epoch)
+            )
         for before in (self.result.epochs or self.epochs)[:1]:
             if wrong := changed_figures(before.figures, timed.figures):
                 raise WorkerFailure(wrong)

@@ -15,8 +15,11 @@ from ..inputs.printable import printable
 from ..workload import Adapter
 from .assignment import Assignment
 
-# OpenMP, OpenBLAS and MKL read these when they are loaded
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+THREAD_VARIABLES = (
+    *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"),
+    *("PJRT_NPROC", "NPROC"),  # XLA
+)
+"""What OpenMP, OpenBLAS, MKL and XLA read when they are loaded."""
 ALLOCATORS = (
     *("MALLOC_", "TCMALLOC_", "MIMALLOC_", "GLIBC_TUNABLES"),
     *("LD_PRELOAD", "DYLD_INSERT_LIBRARIES"),

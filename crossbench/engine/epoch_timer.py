@@ -82,6 +82,8 @@ class EpochTimer:
         if (self.on_gpu and epoch > 0) or len(epochs) > 1:
             self.starts.rewind(epoch, scale)
             self.work.run()
+        if self.on_gpu:  # not before the repetitions, one of which would allocate it in its time
+            self.work.workload.free_memory()
         losses = finite_or_none(self.work.losses(result))
         self.last = replace(mean_epoch(epochs), losses=losses, **finished)
         return self.last, result
@@ -223,8 +225,6 @@ class EpochTimer:
             late = min(late, self._late_again(timed))
             self.starts.rewind(timed.epoch, scale)
             self.work.run()
-        if self.on_gpu:
-            workload.free_memory()
         changed = any(not np.array_equal(first[n], again[n], equal_nan=True) for n in first)
         return again, {
             "late_seconds": max(0.0, late),

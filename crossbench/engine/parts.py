@@ -6,7 +6,6 @@ import gc
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from statistics import fmean, median
 
 import numpy as np
@@ -19,6 +18,7 @@ from ..workload import Job, Workload
 from .batches import ArrayBatches, draw_masks
 from .checked import AdapterError
 from .parity.differences import deviation as difference, norm
+from .parity.examples import seeds
 from .parity.expected import NEGLIGIBLE_GRADIENT
 from .parity.tensors import cast
 from .timing import idle_fetch_seconds, timed, timed_without_delay
@@ -150,7 +150,7 @@ def deviation(build: Callable[[Job], Workload], job: Job, work: Work) -> float |
     given. Raises ValueError where gradients are missing or have other shapes.
     """
     job = replace(job, model=work.model, dtype="float64")
-    for seed in count():
+    for seed in seeds(work.model):
         batches = examples(work.model, PROOF_EXAMPLES, seed, "float64", with_masks=True)
         weights = cast(work.model.initial_weights(seed), "float64")
         reference = ReferenceWorkload(job)

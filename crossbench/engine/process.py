@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import cache
+from itertools import count
 from typing import Any, get_type_hints
 
 import psutil
@@ -84,7 +85,7 @@ class WorkerProcess:
                 self.log = stack.enter_context(tempfile.TemporaryFile(dir=assignment.data))
                 with postponed_signals():
                     self.process = subprocess.Popen(
-                        [sys.executable, "-c", _bootstrap(assignment.job.threads)],
+                        [sys.executable, "-c", _bootstrap(_cpus(assignment, proves))],
                         stdin=subprocess.PIPE,
                         stdout=subprocess.PIPE,
                         bufsize=0,
@@ -108,20 +109,22 @@ class WorkerProcess:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def ask(self, request: str, *arguments: Any) -> Any:
+    def ask(self, request: str, *arguments: Any, known_seconds: float = 0.0) -> Any:
         """Return the value of a Worker method; WorkerFailure where there is none.
 
-        Waits without using a core. Kills the process after an answer that cannot be read, or if
-        none comes in time.
+        known_seconds: what the work is known to take, which the timeout is beyond. Waits without
+        using a core. Kills the process after an answer that cannot be read, or if none comes in
+        time.
         """
-        deadline = time.monotonic() + self.timeout
+        timeout = self.timeout + known_seconds
+        deadline = time.monotonic() + timeout
         try:
             self._send(pickle.dumps((request, arguments)), deadline)
             length = replies.decode_length(self._read(replies.LENGTH_HEADER.size, deadline))
             reply = replies.decode(self._read(length, deadline), _answer_type(request))
         except TimeoutError:
             self.kill()
-            raise WorkerFailure(f"no answer within {self.timeout:g} s {TIMED_OUT}") from None
+            raise WorkerFailure(f"no answer within {timeout:.4g} s {TIMED_OUT}") from None
         except EOFError:
             raise WorkerFailure(self._exit_reason(), self._printed()) from None
         except replies.UnreadableReply as problem:
@@ -254,7 +257,20 @@ def _describe_exit(status: int) -> str:
         return f"was killed by signal {-status}"
 
 
-def _bootstrap(threads: int) -> str:
+PROOFS = count()
+"""Numbers the processes that prove."""
+
+
+def _cpus(assignment: Assignment, proves: bool) -> list[int]:
+    """Return the CPUs of a process: always the same ones where something is timed, but of proofs,
+    several of which run at a time, others for each.
+    """
+    usable, threads = usable_cpus(), assignment.job.threads
+    start = next(PROOFS) * threads % len(usable) if proves else 0
+    return (usable[start:] + usable[:start])[:threads]
+
+
+def _bootstrap(cpus: list[int]) -> str:
     """Return the worker's program.
 
     It sets the affinity before it imports anything that starts threads. It takes over the parent's
@@ -266,7 +282,7 @@ def _bootstrap(threads: int) -> str:
         "from crossbench.engine.orphan import end_with_parent\n"
         f"end_with_parent({os.getpid()})\n"
         "if hasattr(os, 'sched_setaffinity'):\n"
-        f"    os.sched_setaffinity(0, {usable_cpus()[:threads]!r})\n"
+        f"    os.sched_setaffinity(0, {cpus!r})\n"
         "from crossbench.engine.worker import main\n"
         "main()\n"
     )

@@ -19,8 +19,11 @@ from .evidence import MAX_STEPS
 WHOLE_ROUND = 2
 """The round with the whole epoch, if there are several: the first one gives a figure soon."""
 LEAST_FLOPS = 1e10
-"""FLOPs that the steps of an epoch take, at least: some tenths of a second on a CPU, beside which
-the start and the end of an epoch are small."""
+"""FLOPs that the steps of an epoch take in the first round on a CPU, at least: some tenths of a
+second, beside which the start and the end of an epoch are small."""
+PARAMETER_FLOPS = 100
+"""FLOPs that a CPU computes in the time in which a step reads a parameter and writes it anew, or
+more: of an embedding with millions of rows a step computes next to nothing, and updates all."""
 PART_SECONDS = 1.0
 """Seconds of an epoch that is not whole, on average over the cells that are compared."""
 
@@ -36,11 +39,11 @@ def steady_steps(comparison: Comparison, result: CellResult, number: int) -> int
     """Return how many steps its steady epochs take there: as many as those of its group."""
     batches, settings = comparison.batches(result), comparison.settings
     is_whole = number == whole_round(settings)
-    if is_whole and settings.epochs > 1:
+    if is_whole and (settings.epochs > 1 or number == 1):
         return batches
-    least = max(MAX_STEPS, math.ceil(LEAST_FLOPS / step_flops(comparison, result)))
-    if number == 1 and not is_whole:
-        return batches if result.cell.on_gpu else min(batches, least)
+    if number == 1:
+        least = math.ceil(LEAST_FLOPS / step_flops(comparison, result))
+        return batches if result.cell.on_gpu else min(batches, max(MAX_STEPS, least))
     seconds = [
         comparison.per_epoch(other, epoch)
         for other in comparison.results
@@ -51,7 +54,7 @@ def steady_steps(comparison: Comparison, result: CellResult, number: int) -> int
     if not seconds:
         return batches
     share = PART_SECONDS * len(seconds) / sum(seconds)
-    return min(batches, max(least, math.ceil(share * batches)))
+    return min(batches, max(MAX_STEPS, math.ceil(share * batches)))
 
 
 def whole_round(settings: Settings) -> int:
@@ -60,7 +63,8 @@ def whole_round(settings: Settings) -> int:
 
 
 def step_flops(comparison: Comparison, result: CellResult) -> int:
-    """Return the FLOPs of a step, at least one."""
-    kind = "training_flops" if result.cell.task == TRAIN else "forward_flops"
-    flops: int = comparison.model[kind]
-    return max(1, flops * result.cell.batch_size)
+    """Return the FLOPs of a step, or those that the update of its parameters stands for."""
+    model, size = comparison.model, result.cell.batch_size
+    if result.cell.task != TRAIN:
+        return max(1, model["forward_flops"] * size)
+    return max(1, model["training_flops"] * size, PARAMETER_FLOPS * model["trained_parameters"])

@@ -35,7 +35,7 @@ from ..results.statistics import MIN_ROUNDS
 from ..workload import Job
 from . import batch_gradient, evidence, parity
 from .assignment import Assignment, epoch_batches
-from .cell_round import CellRound, fail_cell_on_error
+from .cell_round import RUNS_OF_EPOCH, CellRound, fail_cell_on_error
 from .part_records import record_proofs
 from .peak import PEAK_WORK
 from .pool import thread_pool
@@ -143,10 +143,10 @@ class Measurement:
             if self.settings.target is not None:
                 left = [result for result in self.training() if not result.to_target]
                 train = partial(self.train_to, self.settings.target)
-                self.for_each(left, "while training to the target", train)
+                self.for_each(left, "training to the target", train)
             if self.settings.trace_memory:
                 left = [result for result in self.training() if result.allocated is None]
-                self.for_each(left, "while tracing its memory", self.trace_memory)
+                self.for_each(left, "tracing of memory", self.trace_memory)
             self.measure_low_peaks_again()
             for result in self.pending():
                 result.status = "ran"
@@ -161,12 +161,16 @@ class Measurement:
         return [result for result in self.pending() if result.cell.task == TRAIN]
 
     def for_each(
-        self, results: list[CellResult], where: str, work: Callable[[CellResult], None]
+        self, results: list[CellResult], what: str, work: Callable[[CellResult], None]
     ) -> None:
-        """Call `work` for each cell and save; where: for the reason of a cell that fails."""
+        """Call `work` for each cell and save. What fails costs this work alone, not the rounds."""
         for result in results:
-            with fail_cell_on_error(where, result):
+            result.extra_problem = None
+            try:
                 work(result)
+            except WorkerFailure as failure:
+                result.extra_problem = f"its {what} failed: {failure}"
+                result.traceback = failure.traceback
             self.save(self.comparison)
 
     def round_numbers(self) -> Iterator[int]:
@@ -356,7 +360,8 @@ class Measurement:
 
         compute: what the reference rounds to; None for float64. near_zero: of its ReLUs, see Pass.
         """
-        weights, batches = self.model.initial_weights(assignment.seed), epoch_batches(assignment)
+        weights = self.model.initial_weights(assignment.seed)
+        batches = epoch_batches(assignment.of_first(evidence.MAX_STEPS))
         return evidence.reference_losses(
             self.model, weights, batches, assignment.task, compute, near_zero
         )
@@ -501,8 +506,9 @@ class Measurement:
         with thread_pool(cpu_count()) as pool:
             starts = {}
             for cell in cells:
-                worker = stack.enter_context(self.worker(cell.result, cell.steps))
-                starts[pool.submit(cell.start, worker)] = cell
+                with fail_cell_on_error(f"in round {cell.number}", cell.result):
+                    worker = stack.enter_context(self.worker(cell.result, cell.steps))
+                    starts[pool.submit(cell.start, worker)] = cell
             for started in as_completed(starts):
                 cell = starts[started]
                 with fail_cell_on_error(f"in round {cell.number}", cell.result):
@@ -554,10 +560,12 @@ class Measurement:
         with self.worker(result) as worker:
             worker.ask("start")
             limit = self.settings.max_seconds or MAX_TARGET_SECONDS
+            known = max((e.wall_seconds for e in result.epochs if e.epoch == 0), default=0.0)
             while sum(epoch.wall_seconds for epoch in epochs) < limit:
                 name = f"epoch {len(epochs) + 1} to the target {target.what}"
                 self.progress(f"{result.name}: {name}")
-                epochs.append(worker.ask("target_epoch", len(epochs), target.what))
+                asked = ("target_epoch", len(epochs), target.what)
+                epochs.append(worker.ask(*asked, known_seconds=RUNS_OF_EPOCH * known))
                 if target.met_by(epochs[-1].reached):
                     break
         result.to_target = epochs

@@ -98,12 +98,14 @@ class Sampler:
 
     def __enter__(self) -> Sampler:
         self.start = time.perf_counter()
-        self.thread.start()
+        with suppress(RuntimeError):  # no further thread may start: there are no samples
+            self.thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.end.set()
-        self.thread.join()
+        if self.thread.ident is not None:
+            self.thread.join()
         self.seconds = time.perf_counter() - self.start
 
     def usage(self, epoch: Epoch) -> Usage | None:

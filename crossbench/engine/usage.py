@@ -7,11 +7,14 @@ during it.
 from __future__ import annotations
 
 import os
+import re
 import resource
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import astuple, dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -192,7 +195,7 @@ def _cpu_seconds() -> tuple[float | None, float | None]:
     every one of these CPUs.
     """
     try:
-        times = psutil.cpu_times(percpu=True)
+        times = dict(zip(_cpu_numbers(), psutil.cpu_times(percpu=True), strict=False))
         own = [times[cpu] for cpu in _own_cpus()]
     except (OSError, psutil.Error, ValueError, LookupError):  # no /proc/stat, or an incomplete one
         return None, None
@@ -200,6 +203,14 @@ def _cpu_seconds() -> tuple[float | None, float | None]:
     busy = sum(getattr(cpu, kind, 0.0) for cpu in own for kind in kinds)
     stolen = sum(cpu.steal for cpu in own) if hasattr(own[0], "steal") else None
     return busy, stolen
+
+
+def _cpu_numbers() -> Iterable[int]:
+    """Return the kernel's numbers of the CPUs, in psutil's order: some may be offline."""
+    with suppress(FileNotFoundError):
+        text = Path(psutil.PROCFS_PATH, "stat").read_text()
+        return [int(number) for number in re.findall(r"^cpu(\d+) ", text, re.M)]
+    return count()
 
 
 def _throttle_events() -> float | None:

@@ -64,8 +64,8 @@ def _used(file: Path, dropped: str) -> int:
 
 
 def throttled_seconds() -> float | None:
-    """Return the seconds that quotas throttled threads of the group, or of one above it that was
-    throttled for longer; None where not reported.
+    """Return the seconds that quotas of the group, and of those above it, throttled it, added up
+    over the CPUs; None where not reported.
     """
     found = []
     for folder in _folders("cpu"):
@@ -74,7 +74,7 @@ def throttled_seconds() -> float | None:
                 name, _, value = line.partition(" ")
                 if name in THROTTLED_TIME:
                     found.append(int(value) / THROTTLED_TIME[name])
-    return max(found, default=None)
+    return sum(found) if found else None
 
 
 def _folders(controller: str) -> Iterator[Path]:

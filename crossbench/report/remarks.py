@@ -96,6 +96,8 @@ def _status(comparison: Comparison, result: CellResult) -> Iterator[Problem]:
         yield Problem(f"failed: {result.reason}")
     if result.parity and (reason := comparison.doubt(result)):
         yield Problem(f"not ranked, {reason}")
+    if result.extra_problem:
+        yield Problem(result.extra_problem)
     if result.peak_problem:
         yield Problem(
             "the speed of its matrix multiplication and copy was not measured: "
@@ -281,7 +283,9 @@ def _noise(comparison: Comparison, result: CellResult) -> Iterator[Problem]:
             f"the host of this virtual machine took {stolen:.1f} CPUs during its epochs",
             "run again when the host is quiet, or on a dedicated machine",
         )
-    if (throttled := _total(epochs, "throttled_seconds") / wall) > MAX_LOST_SHARE:
+    # the kernel adds the times of all CPUs up
+    throttled = _total(epochs, "throttled_seconds") / wall / result.cell.threads
+    if throttled > MAX_LOST_SHARE:
         yield Problem(
             f"a CPU quota throttled its threads for {throttled:.0%} of the time",
             "raise the quota of the container or reduce --threads",

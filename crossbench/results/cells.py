@@ -163,6 +163,8 @@ class CellResult:
     peak: Peak | None = None
     peak_problem: str | None = None
     """Why the peak could not be measured, in a line."""
+    extra_problem: str | None = None
+    """What failed after the rounds: the training to the target, or the tracing of memory."""
     undropped_losses: list[float | None] = field(default_factory=list)
     """Losses of the first steps with dropouts of the rate 0; empty for models without dropouts."""
     loss_drift: list[NonNegative | None] = field(default_factory=list)

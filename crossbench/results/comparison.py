@@ -397,7 +397,7 @@ class Comparison:
     def complete(self) -> bool:
         """Return whether every cell that the user named ran, and nothing failed or disagreed."""
         return all(
-            (r.status == "ran" and self.is_ranked(r))
+            (r.status == "ran" and self.is_ranked(r) and r.extra_problem is None)
             or (r.status == "unavailable" and not r.cell.named)
             for r in self.results
         )

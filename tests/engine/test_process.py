@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import count
 from pathlib import Path
 
 import psutil
@@ -13,7 +14,7 @@ from samples import write_cifar
 from small_models import TINY
 
 from crossbench.data import cifar10
-from crossbench.engine import parity, replies
+from crossbench.engine import parity, process as process_module, replies
 from crossbench.engine.assignment import Assignment, save_arrays
 from crossbench.engine.environment import environment, proof_environment, user_settings
 from crossbench.engine.process import WorkerFailure, WorkerProcess
@@ -52,12 +53,13 @@ def worker(data):
 
 @pytest.fixture(scope="module")
 def reference(data):
-    """Yield a worker that has started, whose user has set two variables that the job decides, and
+    """Yield a worker that has started, whose user has set variables that the job decides, and
     has a Path on the path of modules.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUDA_VISIBLE_DEVICES", "0")
         patch.setenv("OMP_NUM_THREADS", "64")
+        patch.setenv("NPROC", "64")  # XLA's
         patch.setattr(sys, "path", [data, *sys.path, data])
         process = WorkerProcess(assigned("reference", data), 60)
     with process:
@@ -99,6 +101,7 @@ def test_a_process_that_ctrl_c_interrupts_at_its_start_is_stopped(data, monkeypa
 
 
 def test_threads_are_limited_by_the_cpu_affinity(reference):
+    reference.ask("epoch", 1, 0, 10)  # there are none of a worker that did nothing
     assert reference.ask("final_stats").cpus_allowed == 1
     assert psutil.Process(reference.process.pid).cpu_affinity() == usable_cpus()[:1]
     assert os.sched_getaffinity(0) == set(usable_cpus())  # the parent's own is left alone
@@ -106,7 +109,7 @@ def test_threads_are_limited_by_the_cpu_affinity(reference):
 
 def test_a_worker_has_the_users_environment_but_for_what_the_job_decides(reference, data):
     environment = psutil.Process(reference.process.pid).environ()
-    assert environment["OMP_NUM_THREADS"] == "1"
+    assert environment["OMP_NUM_THREADS"] == environment["NPROC"] == "1"
     assert environment["CUDA_VISIBLE_DEVICES"] == ""  # none is for a row on the CPU
     assert environment["HOME"] == os.environ["HOME"]
     assert environment["TMPDIR"] == str(data / "tmp")
@@ -118,6 +121,14 @@ def test_where_memory_runs_out_linux_kills_a_worker_before_its_parent(reference)
     pids = ("self", reference.process.pid)
     scores = [int(Path(f"/proc/{pid}/oom_score_adj").read_text()) for pid in pids]
     assert scores[0] < scores[1] <= 1000 or scores == [1000, 1000]
+
+
+def test_proofs_that_run_at_a_time_have_cpus_of_their_own(data, monkeypatch):
+    monkeypatch.setattr(process_module, "usable_cpus", lambda: [0, 2, 4, 1])
+    monkeypatch.setattr(process_module, "PROOFS", count())
+    two = assigned("reference", data, threads=2)
+    assert [process_module._cpus(two, True) for _ in range(3)] == [[0, 2], [4, 1], [0, 2]]
+    assert process_module._cpus(two, False) == [0, 2]  # what is timed has always the same ones
 
 
 @pytest.mark.parametrize(
@@ -170,7 +181,7 @@ def test_what_the_user_set_of_the_speed_is_told_but_for_what_the_run_sets(monkey
 def test_what_a_worker_did_before_the_reference_was_known_is_done_again_for_another_seed(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(parity.expected, "SEED", parity.SEED + 1)  # as after a near tie
+    monkeypatch.setattr(parity.examples, "SEED", parity.SEED + 1)  # as after a near tie
     expected = parity.expected.compute_reference(TINY, tmp_path / "expected")
     worker = Worker(assigned("reference", tmp_path))
     worker.observe()

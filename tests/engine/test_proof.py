@@ -10,6 +10,7 @@ from crossbench import models
 from crossbench.adapters.reference import ReferenceWorkload, global_norm
 from crossbench.engine import parity
 from crossbench.engine.parity import expected
+from crossbench.inputs.errors import SpecError
 from crossbench.models import Dense, Embedding, ReLU, Residual, Unembedding
 from crossbench.models.shortened import in_whole_model, left_out, shortened, without_repetitions
 from crossbench.report.summary import summarize
@@ -122,6 +123,15 @@ def test_float32_may_have_inputs_of_relus_on_the_other_side_of_0_where_they_are_
     assert [proof.agrees for proof in proofs] == [True, True, False]
     last = list(PLAIN.parameters)[-1]
     assert proofs[0].near_zero[f"gradient of {last}"] == 0.0  # no ReLU comes after it
+
+
+def test_a_model_whose_max_pool_has_near_ties_with_every_seed_is_refused(tmp_path):
+    """Behind such a norm all values of a channel are nearly equal."""
+    norm = models.BatchNorm(epsilon=1e20, momentum=0.9)
+    pooled = (norm, models.MaxPool((2, 2), (2, 2)), models.Flatten(), Dense(10))
+    model = replace(PLAIN, input_shape=(1, 4, 4), layers=pooled)
+    with pytest.raises(SpecError, match="with each of 20 seeds the two largest values in a window"):
+        parity.compute_reference(model, tmp_path / "expected")
 
 
 def test_without_relus_no_input_is_near_0(tmp_path):

@@ -11,6 +11,7 @@ from threadpoolctl import threadpool_info
 import crossbench
 from crossbench.engine import round_steps as steps_module, rounds as rounds_module
 from crossbench.engine.cell_round import CellRound
+from crossbench.engine.process import WorkerFailure
 from crossbench.engine.round_steps import first_steps, steady_steps
 from crossbench.engine.rounds import Measurement
 
@@ -124,7 +125,11 @@ def test_the_batches_of_a_round_take_a_second_on_average():
     c.settings = replace(c.settings, epochs=2)  # the accuracy is that after both
     assert [steady_steps(c, fast, number) for number in (1, 2, 3)] == [3, 10, 4]
     c.model["training_flops"] = 1_000_000  # a step is too short for so few of them
-    assert steady_steps(c, fast, 1) == steady_steps(c, fast, 3) == 10
+    assert (steady_steps(c, fast, 1), steady_steps(c, fast, 3)) == (10, 4)
+    c.model["trained_parameters"] = 60_000_000  # but not where it updates so many
+    assert steady_steps(c, fast, 1) == 3
+    c.settings = replace(c.settings, epochs=1, rounds=1)  # whichever turn is run first
+    assert steady_steps(c, fast, 1) == first_steps(c, fast, 1) == 10
 
 
 def test_no_row_is_kept_before_the_references_losses_are_known(monkeypatch, run, spied, tmp_path):
@@ -158,3 +163,27 @@ def test_a_process_needs_more_memory_in_a_round_of_more_batches(small_model):
     assert of_torch == of_jax == 10**9 + 245_760 * (50 + 3 * 40)
     known.needs["jax cpu"] = (2 * 10**9, 50)
     assert Measurement.need(known, cells[1]) == 2 * 10**9 + 245_760 * 50
+
+
+def test_a_worker_that_cannot_be_started_costs_its_row_alone(monkeypatch, run):
+    """In a later round too, whose processes start side by side."""
+    worker = Measurement.worker
+
+    def refuse(self, result, *arguments):
+        if result.cell.threads == 2 and result.epochs:
+            raise WorkerFailure("its process cannot be started: no more processes")
+        return worker(self, result, *arguments)
+
+    monkeypatch.setattr(Measurement, "worker", refuse)
+    one, two = run("reference", model=TINY, threads=[1, 2], rounds=2).results
+    assert (one.status, two.status) == ("ran", "failed")
+    assert two.reason == "its process cannot be started: no more processes (in round 2)"
+
+
+def test_an_epoch_that_is_known_to_take_long_has_more_time():
+    row = result("torch", [9.0, 2.0, 1.0])
+    cell = CellRound(row, 3, 10, 5, 10)
+    assert cell.known_seconds(0) == pytest.approx(4 * 9.0)  # by the slowest step so far
+    assert cell.known_seconds(2) == pytest.approx(4 * 3 * 5 * 0.9)
+    row.epochs.clear()
+    assert cell.known_seconds(0) == 0.0

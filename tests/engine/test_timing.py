@@ -333,6 +333,8 @@ def test_the_latency_is_of_enough_batches_from_other_weights_each_time(answering
     made = answering(task="predict")
     made.epoch(1, 0, 10)
     seconds, scales, load = [], [], made.starts.load
+    begun, predict = [], made.workload.predict_batches
+    made.workload.predict_batches = lambda: begun.append(len(scales)) or predict()
     made.starts.load = lambda scale: (scales.append(scale), load(scale))
     percentile = np.percentile
     monkeypatch.setattr(
@@ -342,6 +344,21 @@ def test_the_latency_is_of_enough_batches_from_other_weights_each_time(answering
     assert len(seconds[0]) == 30
     assert len(set(scales)) == 3
     assert latency.p99_seconds == max(seconds[0])  # of fewer than 100
+    assert begun == [0, 1, 2, 3]  # a first batch, which may compile, is none of them
+
+
+def test_of_a_repetition_the_sizes_of_the_changes_are_kept(answering, monkeypatch):
+    """Of hundreds on a GPU the whole sketches would be more than an answer may have."""
+    monkeypatch.setattr(epoch_timer, "MIN_CPU_SECONDS", 1000.0)
+    monkeypatch.setattr(epoch_timer, "MAX_CPU_REPEATS", 3)
+    made = answering()
+    made.epoch(1, 0, 10)
+    made.epoch(1, 1, 10)
+    first, *others = made.final_stats().changes[1]
+    assert len(others) == 2
+    for name, change in first.items():
+        for other in others:
+            assert other[name] == [pytest.approx(np.linalg.norm(change), rel=0.1)]
 
 
 def test_the_memory_of_the_peak_is_freed_even_after_an_error(answering):

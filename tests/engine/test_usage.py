@@ -252,3 +252,26 @@ def test_the_sampler_without_proc_takes_no_samples(tmp_path, monkeypatch, capsys
         time.sleep(0.1)
     assert sampler.samples == []
     assert capsys.readouterr().err == ""
+
+
+def test_cpus_are_found_by_their_number(tmp_path, monkeypatch):
+    """Those between may be offline, or a container may count its own ones from 0."""
+    lines = ["cpu  0 0 0 0 0 0 0 0 0 0"]
+    lines += [f"cpu{number} {100 * number} 0 0 0 0 0 0 0 0 0" for number in (1, 4, 7)]
+    (tmp_path / "stat").write_text("\n".join([*lines, "intr 0\n"]))
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
+    monkeypatch.setattr(usage, "_own_cpus", lambda: [4, 7])
+    ticks = os.sysconf("SC_CLK_TCK")
+    assert usage._cpu_seconds()[0] == pytest.approx(1100 / ticks)
+    monkeypatch.setattr(usage, "_own_cpus", lambda: [4, 9])
+    assert usage._cpu_seconds() == (None, None)
+
+
+def test_without_another_thread_there_are_no_samples(monkeypatch):
+    def refuse(_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("threading.Thread.start", refuse)
+    with Sampler(os.getpid()) as sampler:
+        pass
+    assert sampler.samples == []

@@ -25,7 +25,7 @@ def version_1(group, quota):
 @pytest.mark.parametrize(
     ("groups", "files", "seconds"),
     [
-        ("0::/jobs/7\n", {"jobs/7": VERSION_2, "": "throttled_usec 9\n"}, 1.5),
+        ("0::/jobs/7\n", {"jobs/7": VERSION_2, "": "throttled_usec 9\n"}, 1.500009),
         ("0::/jobs/7\n", {"jobs/7": "throttled_usec 0\n", "jobs": VERSION_2}, 1.5),  # its quota
         ("0::/jobs/7\n", {"": VERSION_2}, 1.5),  # a container that sees its group as the root
         (HYBRID, {"cpu,cpuacct/jobs/7": VERSION_1, "jobs/8": "usage_usec 7\n"}, 1.5),

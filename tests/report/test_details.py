@@ -105,7 +105,7 @@ def test_a_ratio_whose_interval_contains_1_is_not_significant():
     [
         ({"other_processes_cpu_seconds": 1.0}, "other processes used 0.5 CPUs during its epochs"),
         ({"stolen_cpu_seconds": 1.0}, "the host of this virtual machine took 0.5 CPUs"),
-        ({"throttled_seconds": 1.0}, "a CPU quota throttled its threads for 50% of the time"),
+        ({"throttled_seconds": 2.0}, "a CPU quota throttled its threads for 50% of the time"),
         ({"thermal_throttle_events": 1}, "the CPU throttled 8 times because of heat"),
     ],
 )

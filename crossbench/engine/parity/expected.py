@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from ...models import SGD, Model, Weights
 from ...results.parity import FLOAT64_BOUND, GRADIENT_PREFIX
 from ...workload import Job, Workload
 from .differences import compare, deviation, norm
-from .examples import SEED, large_weights, proof_batches, proof_model, proof_weights
+from .examples import large_weights, proof_batches, proof_model, proof_weights, seeds
 from .tensors import (
     TRAINED_SUFFIXES,
     cast,
@@ -94,9 +93,12 @@ class ExpectedTensors:
 
 
 def compute_reference(model: Model, directory: Path) -> ReferenceTensors:
-    """Return the tensors that every framework must reproduce; creates the directory for them."""
+    """Return the tensors that every framework must reproduce; creates the directory for them.
+
+    Raises SpecError where each seed leaves near ties in a max-pool.
+    """
     model = proof_model(model)
-    for seed in count(SEED):
+    for seed in seeds(model):
         workload = ReferenceWorkload(Job(model, "cpu", 1, "float64"))
         tensors = collect_tensors(workload, model, seed, "float64")
         if not workload.near_ties:
