@@ -35,7 +35,8 @@ def assignment(name, model, folder=Path()):
 def truth(name, model_name, steps, turns):
     """Train a tenth of the steps for each line of the pipe; print the seconds of a step."""
     model = models.get(model_name)
-    dataset = data.load(model.data, "synthetic", 0)
+    used = BATCHES * model.batch_size
+    dataset = data.load(model.data, "synthetic", 0, model.example_shapes, used)
     model = model.with_vocabulary(dataset.vocabulary)
     folder = Path(gettempdir())
     save_arrays(dataset, folder)

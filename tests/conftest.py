@@ -133,8 +133,9 @@ def pytest_runtest_protocol(item):
 def freed():
     """Collect what workers in this process froze: a process of their own would have ended."""
     yield
-    gc.unfreeze()
-    gc.collect()
+    if gc.get_freeze_count():
+        gc.unfreeze()
+        gc.collect()
 
 
 class OneVariant:

@@ -135,9 +135,9 @@ def at_pool(backward):
 
 
 def sleep_before(backward, job):
-    """Sleep 0.1 s where it is timed."""
+    """Sleep 0.05 s where it is timed."""
     if job.dtype == "float32":
-        time.sleep(0.1)
+        time.sleep(0.05)
     return backward()
 
 
