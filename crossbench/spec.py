@@ -72,8 +72,10 @@ def make_spec(frameworks: Names = None, devices: Names = None, **options: Unpack
     if TRAIN in tasks:
         _check_normalized(model, sizes)
     _check_targets(model, tasks, asked)
-    if asked["layers"] and TRAIN not in tasks:
-        raise SpecError(f"layers are parts of a training step: add {TRAIN} to task")
+    for name, what in (("layers", "are parts of"), ("trace_memory", "is about")):
+        if asked[name] and TRAIN not in tasks:
+            raise SpecError(f"{name} {what} a training step: add {TRAIN} to task")
+    _check_auto_rounds(asked)
     return Spec(
         frameworks=chosen,
         variants=variants,
@@ -142,6 +144,20 @@ def _check_targets(model: Model, tasks: tuple[Task, ...], asked: dict[str, Any])
     for name in ("target_accuracy", "target_loss"):
         if asked[name] is not None and TRAIN not in tasks:
             raise SpecError(f"{name} is reached by training: add {TRAIN} to task")
+
+
+def _check_auto_rounds(asked: dict[str, Any]) -> None:
+    """Raise SpecError where an argument of rounds auto stands beside a number of rounds."""
+    if asked["rounds"] is None:
+        return
+    if asked["precision"] is not None:
+        raise SpecError("precision is for rounds auto: leave one of precision and rounds out")
+    has_target = asked["target_accuracy"] is not None or asked["target_loss"] is not None
+    if asked["max_seconds"] is not None and not has_target:
+        raise SpecError(
+            "max_seconds limits rounds auto, and a training to a target: leave one of max_seconds "
+            "and rounds out"
+        )
 
 
 def _check_threads(threads: Numbers) -> tuple[int, ...]:

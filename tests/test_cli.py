@@ -68,7 +68,7 @@ def test_wrong_arguments_get_one_line_and_status_2(capsys, words):
     [
         ("--rounds", "x", "write a whole number or auto"),
         ("--threads", "1,x", "write a whole number, or several as 1,2,4"),
-        *(("--precision", word, "write 5% or 0.05") for word in ("5", "nan", "inf%", "0")),
+        *(("--precision", word, "write 5% or 0.05") for word in ("1", "5", "nan", "inf%", "0")),
     ],
 )
 def test_a_word_that_is_no_number_gets_the_allowed_forms(capsys, option, word, hint):

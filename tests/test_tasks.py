@@ -1,5 +1,6 @@
 """Check prediction and several batch sizes: what is run, proved, doubted and shown."""
 
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -195,6 +196,29 @@ def test_who_is_fastest_from_which_batch_size_on():
     assert means == (
         f"The geometric means over batch sizes: of Torch's seconds Jax takes {1 / mean:.3f}× "
         "(over 4)."
+    )
+
+
+def test_batch_sizes_without_a_significant_difference_or_two_rows_are_said():
+    steady = {2: ([1.0] * 6, [2.0] * 6), 8: ([1.9, 2.2] * 3, [2.0] * 6), 32: ([1.0] * 6, [2.0] * 6)}
+    cells = [
+        sized(name, size, [9, *seconds])
+        for size, pair in steady.items()
+        for name, seconds in zip(("torch", "jax"), pair, strict=True)
+    ]
+    cells[-1].status = "failed"
+    verdict, _ = summarize(comparison(*cells)).verdicts
+    assert re.fullmatch(
+        r"On the CPU, Torch is fastest with batches of 2 \(2.00× as fast as Jax\) and Jax and "
+        r"Torch from 8 on, without a significant difference \(Torch 1\.\d+× \(.*\)\); with "
+        r"batches of 32 fewer than two rows are ranked\.",
+        verdict,
+    )
+    equal = [sized(name, n, [9, *[1.9, 2.2] * 3]) for n in (2, 8) for name in ("torch", "jax")]
+    verdict, _ = summarize(comparison(*equal)).verdicts
+    assert verdict == (
+        "On the CPU, Jax and Torch are fastest with every batch size, without a significant "
+        "difference."
     )
 
 

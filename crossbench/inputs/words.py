@@ -29,13 +29,13 @@ def whole_numbers(word: str) -> list[int]:
 
 
 def percentage(word: str) -> float:
-    """Return the fraction that "5%" or "0.05" means; refuse a bare 5, which is ambiguous."""
+    """Return the fraction that "5%" or "0.05" means; refuse a bare 1 or 5, which is ambiguous."""
     return _convert(_fraction, word, "write 5% or 0.05")
 
 
 def _fraction(word: str) -> float:
     value = float(word.removesuffix("%"))
-    if not 0 < value < math.inf or (value > 1 and not word.endswith("%")):
+    if not 0 < value < math.inf or (value >= 1 and not word.endswith("%")):
         raise ValueError
     return value / 100 if word.endswith("%") else value
 

@@ -128,12 +128,13 @@ def time_columns(row: Row, ratio: str) -> dict[str, str]:
 def work_columns(row: Row, result: CellResult) -> dict[str, str]:
     """Return the texts on what the row computes, by header."""
     losses = result.first_losses
+    last = _loss(losses[-1]) if len(losses) == row.batches else EMPTY_CELL
     return {
         "GFLOP/s": number(row.gflops_per_second),
         "of peak": percent(row.share_of_peak),
         "own peak": number(row.own_peak_gflops_per_second),
         "copy GB/s": number(row.copy_gigabytes_per_second),
-        "loss": f"{_loss(losses[0])} → {_loss(losses[-1])}" if losses else EMPTY_CELL,
+        "loss": f"{_loss(losses[0])} → {last}" if losses else EMPTY_CELL,
         "accuracy": percent(row.test_accuracy),
         "test loss": loss(row.test_loss),
         "deviation": _deviation(result),

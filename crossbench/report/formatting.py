@@ -103,7 +103,8 @@ def percent(value: float | None) -> str:
 
 def target_name(target: Target) -> str:
     """Return "60%" for an accuracy, and "a loss of 1.6" for a loss."""
-    return f"{target.value:.0%}" if target.what == "accuracy" else f"a loss of {target.value:g}"
+    is_share = target.what == "accuracy"
+    return f"{100 * target.value:g}%" if is_share else f"a loss of {target.value:g}"
 
 
 def target_value(target: Target, value: float | None) -> str:

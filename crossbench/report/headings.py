@@ -34,7 +34,7 @@ def epoch_words(comparison: Comparison) -> str:
     listed = joined(f"{size:,}" for size in sizes)
     if len(set(batches)) == 1:
         return f"epochs of {count(batches[0], 'batch', 'batches')} of {listed}"
-    examples = data.most_examples or data.train_examples
+    examples = min(data.most_examples or data.train_examples, data.train_examples)
     if data.most_batches is None:
         return f"epochs of {examples:,} examples in batches of {listed}"
     return f"epochs of {joined(f'{b:,}' for b in batches)} batches of {listed}"
@@ -88,24 +88,27 @@ def _why_ended(comparison: Comparison, running: bool) -> str:
 
 def _partial_epochs(comparison: Comparison) -> str:
     """Return a sentence on the rounds whose epochs took the first batches only, or nothing."""
-    whole_rounds, steps, is_first = set[int](), set[int](), True
+    steps, whole, partial = set[int](), set[frozenset[tuple[int, int]]](), set[int]()
     for result in comparison.results:
-        for epoch in result.epochs:
-            if comparison.is_whole(result, epoch):
-                whole_rounds.add(epoch.round)
-                is_first = is_first and epoch.epoch == 0
-            else:
-                steps.add(epoch.steps)
+        cut = [epoch for epoch in result.epochs if not comparison.is_whole(result, epoch)]
+        steps |= {epoch.steps for epoch in cut}
+        partial |= {epoch.round for epoch in cut}
+        if result.epochs:
+            whole.add(frozenset((e.round, e.epoch) for e in result.epochs if e not in cut))
     if not steps:
         return ""
     fewest, most = min(steps), max(steps)
     some = f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"
-    if not whole_rounds:
+    found = next(iter(whole))
+    rounds, is_first = {number for number, _ in found}, not any(epoch for _, epoch in found)
+    if len(whole) > 1 or (not is_first and rounds & partial):  # rows, or epochs, differ
+        return f" Epochs that are not whole take the first {some} batches."
+    if not found:
         return f" In each round they take the first {some} batches."
-    rounds = count(len(whole_rounds), "round")
+    number = count(len(rounds), "round")
     if is_first:
-        return f" In {rounds} the first epoch is whole, all others take the first {some} batches."
-    return f" In {rounds} the epochs are whole, in the others they take the first {some} batches."
+        return f" In {number} the first epoch is whole, all others take the first {some} batches."
+    return f" In {number} the epochs are whole, in the others they take the first {some} batches."
 
 
 def _turns(comparison: Comparison) -> str:

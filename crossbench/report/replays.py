@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ..results.cells import CellResult
 from ..results.epochs import TRAIN
+from .formatting import joined
 
 
 def replay_sentence(results: Sequence[CellResult]) -> str:
@@ -13,15 +14,16 @@ def replay_sentence(results: Sequence[CellResult]) -> str:
     replays = [replay for result in results for replay in result.replays]
     if not replays or not all(result.replays for result in results):
         return ""
-    trains = any(result.cell.task == TRAIN for result in results)
-    largest = max(replay.deviation for replay in replays)
-    weights = max(replay.weights_deviation or 0.0 for replay in replays)
-    what, and_weights = ("losses", " and weights") if trains else ("logits", "")
-    if largest == weights == 0:
-        found = f"the same {what}{and_weights}"
-    else:
-        found = f"{what} within {largest:.0e}"
-        found += f" and changes of the weights within {weights:.0e}" if trains else ""
+    trained = [r for result in results if result.cell.task == TRAIN for r in result.replays]
+    known = [d for replay in trained if (d := replay.weights_deviation) is not None]
+    what, largest = "losses" if trained else "logits", max(r.deviation for r in replays)
+    found = f"{what} within {largest:.0e}" if largest else f"the same {what}"
+    if known:
+        change = max(known)
+        weights = f"weights within {change:.0e} of their change" if change else "the same weights"
+        is_whole = len(known) == len(trained)
+        found += " and " if is_whole else ", and, where all steps were run again, "
+        found += "weights" if is_whole and largest == change == 0 else weights
     number = (
         "One timed epoch, drawn by chance, was"
         if len(replays) == 1
@@ -31,16 +33,22 @@ def replay_sentence(results: Sequence[CellResult]) -> str:
 
 
 def _part(results: Sequence[CellResult]) -> str:
-    """Return how many steps of the long epochs were run again; "" where all were."""
-    shares = [
-        (replay.steps, epoch.steps)
-        for result in results
-        for replay in result.replays
-        for epoch in result.epochs
-        if (epoch.round, epoch.epoch) == (replay.round, replay.epoch) and replay.steps < epoch.steps
-    ]
-    if not shares:
+    """Return how many steps of the long epochs were run again, by their length; "" where all
+    were.
+    """
+    taken: dict[int, set[int]] = {}
+    for result in results:
+        for replay in result.replays:
+            for epoch in result.epochs:
+                is_it = (epoch.round, epoch.epoch) == (replay.round, replay.epoch)
+                if is_it and replay.steps < epoch.steps:
+                    taken.setdefault(epoch.steps, set()).add(replay.steps)
+    if not taken:
         return ""
-    (least, _), (most, steps) = min(shares), max(shares)
-    numbers = f"{least}" if least == most else f"{least} to {most}"
-    return f"; of long epochs the first {numbers} of {steps} steps"
+    each = joined(f"{_from_to(numbers)} of {steps:,}" for steps, numbers in sorted(taken.items()))
+    return f"; of long epochs the first {each} steps"
+
+
+def _from_to(numbers: set[int]) -> str:
+    least, most = min(numbers), max(numbers)
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"

@@ -188,7 +188,7 @@ def usage(comparison: Comparison, markdown: bool = False) -> str:
     """
     rows = [
         {
-            "framework": name_with(comparison, r, "compute", "task", "batch_size"),
+            "framework": name_with(comparison, r, "threads", "compute", "task", "batch_size"),
             "device": r.cell.device,
             "cores": number(comparison.cores(r)),
             "most cores": number(_median_usage(r, "cores_peak")),

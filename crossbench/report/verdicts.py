@@ -39,7 +39,9 @@ def _verdicts_of(comparison: Comparison, place: Place) -> list[str]:
         return []
     where = _where(comparison, place)
     if len(groups) > 1:
-        return [_verdict_by_size(comparison, compared, where), *_means(comparison, place)]
+        left_out = [size for size in ranked if size not in compared]
+        verdict = _verdict_by_size(comparison, compared, left_out, where)
+        return [verdict, *_means(comparison, place)]
     (cells,) = compared.values()
     return [_verdict(comparison, cells, where)]
 
@@ -84,34 +86,55 @@ def _verdict(comparison: Comparison, ranked: list[CellResult], where: str) -> st
 
 
 def _verdict_by_size(
-    comparison: Comparison, ranked: dict[int, list[CellResult]], where: str
+    comparison: Comparison, ranked: dict[int, list[CellResult]], left_out: list[int], where: str
 ) -> str:
     """Return the sentence on who is fastest from which batch size on.
 
-    ranked: by batch size, ascending, two or more cells, the fastest first.
+    ranked: by batch size, ascending, two or more cells, the fastest first. left_out: batch sizes
+    with fewer of them.
     """
     start = f"{where[0].upper()}{where[1:]}"
-    names = {cells[0].cell.label for cells in ranked.values()}
-    if len(names) == 1:
-        return f"{start}, {names.pop()} is fastest with every batch size."
+    names = {size: _fastest(comparison, cells) for size, cells in ranked.items()}
+    if len(set(names.values())) == 1 and not left_out:
+        (only,) = set(names.values())
+        unsure = ", without a significant difference" if len(only) > 1 else ""
+        return f"{start}, {_are_fastest(only)} with every batch size{unsure}."
     parts = list[str]()
     before = None
-    for size, (fastest, second, *others) in ranked.items():
-        if before == fastest.cell.implementation:
-            continue
-        # who was fastest with the smaller batches, if it is ranked here, else the second
-        cells = (second, *others)
-        other = next((r for r in cells if r.cell.implementation == before), second)
-        name = fastest.cell.label
-        words = (
-            f"{name} from {size:,} on" if parts else f"{name} is fastest with batches of {size:,}"
-        )
-        if ratio := comparison.paired(other, fastest):
-            unsure = "" if ratio.is_over(1) else ", not a significant difference"
-            words += f" ({_times(ratio)} as fast as {other.cell.label}{unsure})"
-        parts.append(words)
-        before = fastest.cell.implementation
-    return f"{start}, {joined(parts)}."
+    for size, cells in ranked.items():
+        if names[size] != before:
+            before = names[size]
+            by = _by_how_much(comparison, cells, before)
+            if parts:
+                parts.append(f"{joined(before)} from {size:,} on{by}")
+            else:
+                parts.append(f"{_are_fastest(before)} with batches of {size:,}{by}")
+    few = joined(f"{size:,}" for size in left_out)
+    without = f"; with batches of {few} fewer than two rows are ranked" if left_out else ""
+    return f"{start}, {joined(parts)}{without}."
+
+
+def _fastest(comparison: Comparison, ranked: list[CellResult]) -> tuple[str, ...]:
+    """Return the label of the first cell, and of those that are not significantly slower, in the
+    order of the labels.
+    """
+    fastest, *others = ranked
+    equal = [r for r in others if (ratio := comparison.paired(r, fastest)) and not ratio.is_over(1)]
+    return tuple(sorted(r.cell.label for r in (fastest, *equal)))
+
+
+def _are_fastest(names: tuple[str, ...]) -> str:
+    return f"{joined(names)} {'are' if len(names) > 1 else 'is'} fastest"
+
+
+def _by_how_much(comparison: Comparison, ranked: list[CellResult], fastest: tuple[str, ...]) -> str:
+    """Return the ratio of the second cell to the first one, or those of all that are not slower."""
+    first, *others = ranked
+    ratios = [(r.cell.label, ratio) for r in others if (ratio := comparison.paired(r, first))]
+    if len(fastest) > 1:
+        equal = joined(f"{name} {_times(ratio)}" for name, ratio in ratios if name in fastest)
+        return f", without a significant difference ({equal})"
+    return "".join(f" ({_times(ratio)} as fast as {name})" for name, ratio in ratios[:1])
 
 
 def _means(comparison: Comparison, place: Place) -> list[str]:

@@ -6,9 +6,11 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
+from ..inputs.names import BFLOAT16, FLOAT32, TF32, Compute
 from .cells import CellResult, Group
 from .parity import FLOAT64_BOUND
 from .parts import Part, PartResult
+from .roofline import ACTIVATION_BYTES, VALUE_BYTES
 from .statistics import Estimate, estimate, round_ratios
 
 if TYPE_CHECKING:
@@ -16,10 +18,11 @@ if TYPE_CHECKING:
 
 MAX_COLLECT_SECONDS = 0.5
 """Seconds that collecting garbage may take before a call that is timed, or as long as the call."""
-MAX_NORM_DIFFERENCE = 1e-2
+MAX_NORM_DIFFERENCE: dict[Compute, float] = {FLOAT32: 1e-2, TF32: 1e-2, BFLOAT16: 0.1}
 """The largest relative difference of the norm of a part's gradients, in the timed run, from the
-median of all frameworks: in float32 a near tie in a max-pool moves it by less. Dropouts, whose
-masks each framework draws, move it by more, so nothing is said of a model that has one."""
+median of all frameworks with the same batch size and precision, by precision: in float32 a near tie
+in a max-pool moves it by less. Dropouts, whose masks each framework draws, move it by more, so
+nothing is said of a model that has one."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,8 @@ def part_figures(comparison: Comparison, part: Part) -> dict[str, PartFigures]:
 def _unmeasured(result: CellResult, part: Part) -> PartFigures:
     """Return what the description gives."""
     size = result.cell.batch_size
-    moved = part.count * (part.example_bytes * size + part.step_bytes)
+    of_example = part.example_bytes * ACTIVATION_BYTES[result.cell.compute] / VALUE_BYTES
+    moved = part.count * (of_example * size + part.step_bytes)
     return PartFigures(part.flops * part.count * size, moved, None, None, None, None, None)
 
 
@@ -134,12 +138,17 @@ def _problems(comparison: Comparison, cells: list[CellResult], part: Part) -> di
     reference = comparison.reference
     if reference is None or reference.masked:
         return problems
-    proved = {r.name: r.parts[part.name] for r in cells if problems[r.name] is None}
-    norms = [t.gradient_norm for found in proved.values() for t in found.times[:1]]
-    known = [norm for norm in norms if norm is not None]
-    if known:
-        usual = median(known)
-        problems |= {name: _odd_norm(found, usual) for name, found in proved.items()}
+    alike: dict[tuple[int, Compute], list[CellResult]] = {}
+    for result in cells:
+        if problems[result.name] is None:
+            alike.setdefault((result.cell.batch_size, result.cell.compute), []).append(result)
+    for (_, compute), rows in alike.items():
+        proved = {r.name: r.parts[part.name] for r in rows}
+        norms = [t.gradient_norm for found in proved.values() for t in found.times[:1]]
+        known = [norm for norm in norms if norm is not None]
+        if known:
+            usual, most = median(known), MAX_NORM_DIFFERENCE[compute]
+            problems |= {name: _odd_norm(found, usual, most) for name, found in proved.items()}
     return problems
 
 
@@ -164,11 +173,11 @@ def _own_problem(found: PartResult | None) -> str | None:
     )
 
 
-def _odd_norm(found: PartResult, usual: float) -> str | None:
-    """Return that the timed gradients have another norm than is usual, or None."""
+def _odd_norm(found: PartResult, usual: float, most: float) -> str | None:
+    """Return that the timed gradients have another norm than is usual, or None. most: relative."""
     for time in found.times:
         own = time.gradient_norm
-        if own is not None and abs(own - usual) > MAX_NORM_DIFFERENCE * usual:
+        if own is not None and abs(own - usual) > most * usual:
             return (
                 "it does not do the same work where it is timed: the norm of its gradients is "
                 f"{own:.4g}, not {usual:.4g}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,15 +12,24 @@ from ..inputs.anonymous import anonymous
 from .comparison import Comparison
 from .statistics import MIN_ROUNDS
 
+OWN_WORDS = ("name", "framework", "variant", "device", "compute", "task")
+"""Fields of a cell whose words are crossbench's, or an adapter's."""
+WORD = re.compile(r"[\w:, ]+")
+"""Such words; an adapter in a file has its path there."""
+
 
 def published(comparison: Comparison) -> Comparison:
     """Return a copy without folders, the names of the user and of the host, and tracebacks.
 
     It is to be called on the machine of the run. The rows and every figure stay as they are.
     """
-    plain = anonymous(msgspec.to_builtins(comparison))
-    for result in plain["results"]:
+    given = msgspec.to_builtins(comparison)
+    plain = anonymous(given)
+    for result, own in zip(plain["results"], given["results"], strict=True):
         result["traceback"] = None
+        for name in OWN_WORDS:
+            if WORD.fullmatch(own["cell"][name]):
+                result["cell"][name] = own["cell"][name]
     if plain["machine"]["label"] != comparison.machine.label:  # a sweep takes the host's name
         plain["machine"]["label"] = None
     return msgspec.convert(plain, Comparison)
@@ -52,8 +62,14 @@ def _private(comparison: Comparison) -> list[str]:
     return [
         f"{at} holds a folder, a name or a traceback: check --publish takes it out"
         for at, text in texts
-        if at.endswith(".traceback") or anonymous(text) != text
+        if at.endswith(".traceback") or (anonymous(text) != text and not _is_own_word(at, text))
     ]
+
+
+def _is_own_word(at: str, text: str) -> bool:
+    """Return whether a text is no name of a user or a host: they may be called "gpu"."""
+    _, is_of_cell, field = at.partition(".cell.")
+    return bool(is_of_cell) and field in OWN_WORDS and WORD.fullmatch(text) is not None
 
 
 def _texts(value: Any, at: str) -> Iterator[tuple[str, str]]:

@@ -90,7 +90,8 @@ class Row:
     """What the memory itself reaches: NumPy's copy, or the GPU's bandwidth."""
     first_loss: float | None
     last_loss: float | None
-    """Losses of the first and the last batch of the first epoch."""
+    """Losses of the first and the last batch of the first epoch; of one that was cut short there is
+    no last one."""
     test_accuracy: float | None
     """Share of the test examples that is predicted right after training, or, where an epoch
     predicts, share of its own examples with the initial weights."""
@@ -164,7 +165,7 @@ def row(comparison: Comparison, result: CellResult) -> Row:
         copy_gigabytes_per_second=own.copy_gigabytes if own else None,
         memory_gigabytes_per_second=own.memory_gigabytes if own else None,
         first_loss=losses[0] if losses else None,
-        last_loss=losses[-1] if losses else None,
+        last_loss=losses[-1] if len(losses) == comparison.batches(result) else None,
         test_accuracy=comparison.accuracy(result),
         test_loss=result.test_loss,
         float64_deviation=worst(parity.float64)[1] if parity else None,

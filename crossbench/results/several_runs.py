@@ -20,9 +20,9 @@ class Change:
 
     seconds: ratio of a steady epoch's seconds to those in the base; the two runs have no rounds in
         common.
-    relative_to_run: the same for the cell's ratio to the cell it is compared with in its own run
-        (the median of the ratios paired by round), which does not change when the whole machine is
-        slower.
+    relative_to_run: the same for the cell's ratio to the cell that it is compared with in the base,
+        in either run (the median of the ratios paired by round), which does not change when the
+        whole machine is slower.
     problem: why neither is known.
     """
 
@@ -200,7 +200,10 @@ def _change(
             reason = result.reason or doubt or "no finished round"
             return Change(before.name, problem=f"{reason}, in the run of {comparison.created}")
     ratio = unpaired_ratio(other.seconds(after), base.seconds(before))
-    a, b = base.ratio(before), other.ratio(after)
-    if a is None or b is None or before is base.base(before) or after is other.base(after):
+    beside = base.base(before)
+    same = [r for r in other.results if beside and _cell_key(r) == _cell_key(beside)]
+    if not same or before is beside:
         return Change(before.name, ratio)
-    return Change(before.name, ratio, relative_to_run=b.median / a.median)
+    a, b = base.ratio(before), other.paired(after, same[0])
+    relative = b.median / a.median if a and b else None
+    return Change(before.name, ratio, relative_to_run=relative)

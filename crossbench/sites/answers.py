@@ -26,11 +26,16 @@ class Unit(NamedTuple):
 
     model: str
     work: str
+    batches: int
     batch_size: int
 
     @property
     def label(self) -> str:
-        return f"{self.model}, batches of {self.batch_size:,}"
+        return f"{self.model}, {count(self.batches, 'batch', 'batches')} of {self.batch_size:,}"
+
+
+def unit_of(run: Run, measured: Measured) -> Unit:
+    return Unit(run.model, run.work, measured.batches, measured.group.batch_size)
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,7 @@ def units(runs: Iterable[Run], place: Place, idiomatic: bool = True) -> Units:
         of_run: Units = {}
         for m in run.measured:
             if m.seconds and m.group.place == place and not (idiomatic and _is_variant(m)):
-                unit = Unit(run.model, run.work, m.group.batch_size)
+                unit = unit_of(run, m)
                 of_run.setdefault(unit, {})[m.label] = m
         more = {u: rows for u, rows in of_run.items() if len(rows) > len(found.get(u, {}))}
         found |= more
@@ -118,7 +123,8 @@ def answers(runs: Sequence[Run], place: Place, idiomatic: bool = True) -> list[A
 
 
 def _answer(machine: str, kind: str, place: Place, measured: Units) -> Answer | None:
-    coverage = Counter(label for rows in measured.values() for label in rows)
+    rows_of_models = {(unit.model, label) for unit, rows in measured.items() for label in rows}
+    coverage = Counter(label for _, label in rows_of_models)
     if len(coverage) < 2:
         return None
     labels = [n for n, times in coverage.items() if times >= MIN_COVERAGE * max(coverage.values())]
@@ -160,24 +166,23 @@ class Step:
     ratio: Estimate
 
 
-def histories(runs: Iterable[Run], label: str, base: str) -> dict[str, list[Step]]:
-    """Return how a row's ratio to a base changed with its versions, the oldest first, by what was
-    measured; only where there are several versions.
+def histories(runs: Iterable[Run], label: str, base: str) -> list[tuple[str, list[Step]]]:
+    """Return how a row's ratio to a base changed with its versions, the oldest first, after what
+    was measured; only where there are several versions.
     """
-    found: dict[str, list[Step]] = {}
+    found: dict[tuple[Unit, Place, str], list[Step]] = {}
     for run in sorted(runs, key=lambda run: run.created):
         bases = {m.group: m.seconds for m in run.measured if m.label == base}
         for m in run.measured:
             ratio = _paired(m.seconds, bases.get(m.group, {}))
             if m.label == label and ratio:
-                unit = Unit(run.model, run.work, m.group.batch_size)
-                what = f"{unit.label}, {place_words(m.group.place)}"
-                found.setdefault(f"{what}; {run.machine}", []).append(Step(run, m, ratio))
-    return {
-        what: steps
-        for what, steps in found.items()
+                key = (unit_of(run, m), m.group.place, run.machine)
+                found.setdefault(key, []).append(Step(run, m, ratio))
+    return [
+        (f"{unit.label}, {place_words(place)}; {machine}", steps)
+        for (unit, place, machine), steps in found.items()
         if len({step.measured.versions for step in steps}) > 1
-    }
+    ]
 
 
 def _paired(numerator: Mapping[int, float], denominator: Mapping[int, float]) -> Estimate | None:

@@ -357,7 +357,7 @@ def _framework_page(label: str, found: Sequence[Run], newest: Sequence[Run]) -> 
     rows.sort(key=lambda entry: entry[1].ratio.median)  # type: ignore[union-attr]
     compared = [(run, m) for run, m in rows if _compared(run, m)]
     other = base(newest, label)
-    steps = histories(found, label, other) if other else {}
+    steps = histories(found, label, other) if other else []
     return _render(
         "framework.html",
         title=label,
@@ -368,7 +368,7 @@ def _framework_page(label: str, found: Sequence[Run], newest: Sequence[Run]) -> 
         rows=[(_framework_row(run, m), run) for run, m in rows[:MAX_LISTED]],
         left_out=max(0, len(rows) - MAX_LISTED),
         base=other,
-        history=[(what, [_step_row(step) for step in each]) for what, each in steps.items()],
+        history=[(what, [_step_row(step) for step in each]) for what, each in steps],
     )
 
 

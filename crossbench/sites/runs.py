@@ -81,8 +81,8 @@ class Run:
 
     @property
     def keys(self) -> set[tuple[str, Group]]:
-        """Return what identifies the rows among those of the same work."""
-        return {(m.implementation, m.group) for m in self.measured}
+        """Return what identifies the ranked rows among those of the same work."""
+        return {(m.implementation, m.group) for m in self.measured if m.seconds}
 
 
 def of_comparison(comparison: Comparison, file: str) -> Run:
@@ -157,7 +157,8 @@ def _machine_facts(comparison: Comparison) -> dict[str, str]:
 def current(runs: Iterable[Run]) -> list[Run]:
     """Return the runs that no later one replaces, the newest first.
 
-    A later run replaces one of the same work on the same machine if it has all of its rows.
+    A later run replaces one of the same work on the same machine if it ranks all rows that
+    that one ranked.
     """
     found: list[Run] = []
     for run in sorted(runs, key=lambda run: (run.created, run.file), reverse=True):

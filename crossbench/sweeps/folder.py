@@ -187,6 +187,12 @@ def digest_of(name: str) -> str | None:
     return found[1] if found else None
 
 
+def result_key(name: str) -> tuple[str | None, str]:
+    """Return the digest and the machine in the name of a results file."""
+    plain = stem(name)
+    return digest_of(plain), plain.partition("@")[2]
+
+
 def _url_path(url: str) -> Any:
     """Return the path of a URL; a Path for file://, so that files are replaced at once."""
     try:

@@ -112,11 +112,17 @@ def make_jobs(jobs: Iterable[Mapping[str, Any]]) -> list[Job]:
     arguments = [_check(job) for job in jobs]
     if not arguments:
         raise SpecError("a sweep needs at least one job")
-    digests = [sha256(canonical(job).encode()).hexdigest()[:8] for job in arguments]
-    repeated, times = Counter(digests).most_common(1)[0]
+    texts = list(map(canonical, arguments))
+    twice, times = Counter(texts).most_common(1)[0]
     if times > 1:
-        twice = arguments[digests.index(repeated)]
-        raise SpecError(f"{times} jobs are the same: {canonical(twice)}")
+        raise SpecError(f"{times} jobs are the same: {twice}")
+    digests = [sha256(text.encode()).hexdigest()[:8] for text in texts]
+    repeated, times = Counter(digests).most_common(1)[0]
+    if times > 1:  # by chance: of 10,000 jobs in one of a hundred sweeps
+        first, second = (t for t, digest in zip(texts, digests, strict=True) if digest == repeated)
+        raise SpecError(
+            f"the names of {first} and {second} would be the same: put them into two sweeps"
+        )
     words = dict.fromkeys(word for job in arguments for word in job)
     differing = [w for w in words if len({canonical(job.get(w)) for job in arguments}) > 1]
     return [
@@ -183,6 +189,8 @@ def _text(value: Any) -> str:
 
 
 def _unknown(word: str) -> str:
+    if word in OPTIONS:
+        return f"{word} is of the whole sweep: write it above the tables [[{TABLES}]]"
     known = [*ARGUMENTS, *OPTIONS]
     near = difflib.get_close_matches(word, known, 1)
     hint = f"write {near[0]}" if near else f"choose from {', '.join(known)}"
@@ -216,6 +224,8 @@ def _lines(text: str) -> dict[str, int]:
 def _word_at_fault(table: Mapping[str, Any], message: str) -> str:
     """Return the word that raises the same error alone; "" if that is due to several."""
     for word, value in table.items():
+        if message == _unknown(word):
+            return word
         try:
             if word in OPTIONS:
                 check_option(word, value)

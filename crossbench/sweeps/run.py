@@ -15,7 +15,7 @@ from ..host.run_directory import run_directory
 from ..inputs.checks import shown
 from ..inputs.errors import SpecError
 from ..workload import missing
-from .folder import ENDED, Folder, State, Task, digest_of
+from .folder import ENDED, Folder, State, Task, result_key
 from .job_process import Order, Outcome, versions
 from .jobs import Job, check_option, make_jobs
 from .machines import Change, End, Event, ExecutorMachines, Machines, News, can_run_key
@@ -209,9 +209,9 @@ def _dask(
 class _Sweep:
     """Hold the tasks of a sweep that runs.
 
-    earlier: results files of other jobs that are not to run, by the job's digest. running: the jobs
-    that have not ended, by the names of their tasks. data: the first task that
-    ended of each data, by the jobs' data keys. written: when the state was, on the monotonic clock.
+    earlier: results files of other jobs that are not to run, by their `result_key`. running: the
+    jobs that have not ended, by the names of their tasks. data: the first task that ended of each
+    data, by the jobs' data keys. written: when the state was, on the monotonic clock.
     """
 
     folder: Folder
@@ -219,7 +219,7 @@ class _Sweep:
     stop: str
     progress: Callable[[str], None]
     on_update: Update
-    earlier: dict[str, str]
+    earlier: dict[tuple[str | None, str], str]
     tasks: dict[str, Task] = field(default_factory=dict)
     running: dict[str, Job] = field(default_factory=dict)
     data: dict[str, Task] = field(default_factory=dict)
@@ -228,16 +228,17 @@ class _Sweep:
 
     def begin(self, planned: Iterable[Planned]) -> None:
         """Submit what the folder does not have."""
-        results = {_result_key(name): name for name in self.folder.results()}
+        results = {result_key(name): name for name in self.folder.results()}
         known = self.folder.read_state(missing_ok=True)
         before = {task.name: task for task in known if task.state in ENDED}
         for plan in planned:
-            if name := results.get(_result_key(plan.name)):
+            key = result_key(plan.name)
+            if name := results.get(key):
                 self.tasks[plan.name] = before.get(name, Task(name, "done"))
                 self._same_data(plan.job, self.tasks[plan.name])
                 self.ended += 1
                 continue
-            if name := self.earlier.get(plan.job.digest):
+            if name := self.earlier.get(key):
                 self.tasks[plan.name] = Task(plan.name, "done", reason=f"unchanged since {name}")
                 self.ended += 1
                 continue
@@ -324,11 +325,6 @@ class _Sweep:
         if at_once or time.monotonic() - self.written > STATE_SECONDS:
             self.folder.write_state(self.tasks.values())
             self.written = time.monotonic()
-
-
-def _result_key(name: str) -> tuple[str | None, str]:
-    """Return the digest and the machine in the name of a results file."""
-    return digest_of(name), name.partition("@")[2]
 
 
 def _count(jobs: int) -> str:

@@ -130,6 +130,18 @@ def test_gradients_that_differ_where_they_are_timed_are_a_problem():
     assert figures(found, POOL)[2].problem is None
 
 
+def test_gradients_and_bytes_are_those_of_the_batch_size_and_the_precision():
+    """Their norm grows with the batch, and an activation of bfloat16 has half the bytes."""
+    found = compared()
+    large = result("torch", [9.0, 3.0, 3.0, 3.0], batch_size=200, name="torch cpu, 200")
+    mixed = result("torch", [9.0, 3.0, 3.0, 3.0], compute="bfloat16", name="torch cpu, bfloat16")
+    for row, norm in ((large, 2.9), (mixed, 2.1)):
+        row.parts = {"conv1": timed(0.03, norm=norm), "maxpool1": timed(0.04, norm=norm)}
+        found.results.append(row)
+    assert [each.problem for each in figures(found, POOL)] == [None] * 4
+    assert [each.bytes for each in figures(found, CONV)] == [816, 816, 1616, 416]
+
+
 def test_a_part_that_noise_hides_has_no_ratio():
     _, jax = figures(compared(conv1=timed(0.03, -0.001, 0.02)), CONV)
     assert (jax.ratio, jax.peak_share) == (None, None)

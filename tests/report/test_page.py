@@ -285,8 +285,10 @@ def test_losses_that_are_not_finite_are_the_answer():
         row.epochs = [replace(epoch, losses=[*finite, last]) for epoch in row.epochs]
     assert chart_of(c, "losses").answer == "Losses that are not finite: Torch."
     c.results[0].epochs = c.results[1].epochs
-    answer = "The losses of the last step lie within 0.0% of one another."
-    assert chart_of(c, "losses").answer == answer
+    answer = "The losses of step {} lie within 0.0% of one another."
+    assert chart_of(c, "losses").answer == answer.format(STEPS)
+    c.results[0].epochs = [replace(e, losses=[2.0] * 4) for e in c.results[0].epochs]
+    assert chart_of(c, "losses").answer == answer.format(4)
 
 
 @pytest.mark.long

@@ -5,9 +5,11 @@ from dataclasses import replace
 from samples import QUIET, STEPS, comparison, epoch, result, rows
 
 from crossbench.report.details import all_details as table
+from crossbench.report.formatting import target_name
 from crossbench.report.sections import cost, threads, to_target, usage
 from crossbench.results.epochs import TargetEpoch, Usage
 from crossbench.results.machine import Peak
+from crossbench.results.settings import Target
 
 
 def scaled(*seconds):
@@ -89,6 +91,22 @@ def test_usage_is_shown_with_a_gpu_or_an_energy_meter():
     assert usage(comparison(gpu)).split()[-2:] == ["250", "1,000"]  # of all steps, not of a part
     cpu.epochs = metered
     assert usage(comparison(cpu)) in table(comparison(cpu))  # the energy
+
+
+def test_rows_that_differ_in_their_threads_are_told_apart_in_the_usage():
+    cells = scaled(8, 5)
+    assert [line.split("  ")[0] for line in usage(comparison(*cells)).splitlines()[2:]] == [
+        "Torch, 1 thread",
+        "Torch, 2 threads",
+    ]
+
+
+def test_a_target_accuracy_is_written_as_it_was_asked_for():
+    assert [target_name(Target("accuracy", share)) for share in (0.999, 0.985, 0.5)] == [
+        "99.9%",
+        "98.5%",
+        "50%",
+    ]
 
 
 def test_the_peak_is_the_fastest_matrix_multiplication_on_the_device():

@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from samples import DISAGREES, FAST, PRECISION, QUIET, SLOW, comparison, epoch, result
+from samples import DISAGREES, FAST, PRECISION, QUIET, SLOW, comparison, epoch, result, sized
 
 from crossbench.report.details import all_details
 from crossbench.report.formats import html, markdown
 from crossbench.report.summary import summarize
 from crossbench.report.terminal import text
 from crossbench.results.machine import Peak
+from crossbench.results.replay import Replay
 
 EQUAL, MIDDLE = [9, *[2.05, 2.0] * 4], [9, *[3.1, 3] * 4]
 
@@ -308,3 +309,49 @@ def test_it_says_how_far_the_logits_and_the_biases_of_a_precision_are():
         "In bfloat16 their logits are at most 3.0e-03 from those in float64; the reference's "
         "with the same rounding are 4.0e-03."
     )
+
+
+def replayed(steps, weights, at=1):
+    """Return what was found where so many steps of ten were run again."""
+    return Replay(1, 2, at, 1, steps, 1, 2.3, 2.3, 0.0, weights, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("replays", "words"),
+    [
+        ([replayed(10, 0.0)], "with the same losses and weights."),
+        ([replayed(4, None)], "with the same losses; of long epochs the first 4 of 10 steps."),
+        (
+            [replayed(4, None), replayed(10, 0.0, at=0)],
+            "with the same losses, and, where all steps were run again, the same weights; of long "
+            "epochs the first 4 of 10 steps.",
+        ),
+        (
+            [replace(replayed(10, 2e-6), deviation=1e-7)],
+            "with losses within 1e-07 and weights within 2e-06 of their change.",
+        ),
+    ],
+)
+def test_what_was_run_again_is_said_with_what_was_compared(replays, words):
+    row = result("torch", [9, 2, 2])
+    row.replays = replays
+    assert summarize(comparison(row)).parity.endswith(f"in calls of a few batches, {words}")
+
+
+def test_steps_that_were_run_again_are_those_of_their_epochs_length():
+    rows = [sized("torch", size, [9, 2]) for size in (100, 10)]
+    for row, steps in zip(rows, (4, 20), strict=True):
+        row.replays = [replayed(steps, None)]
+    text = summarize(comparison(*rows)).parity
+    assert text.endswith("; of long epochs the first 4 of 10 and 20 of 105 steps.")
+
+
+def test_rows_whose_epochs_are_whole_in_other_rounds_are_not_counted_together():
+    large, small = (sized("torch", size, [9, 2, 2]) for size in (100, 10))
+    small.epochs[1] = replace(small.epochs[1], losses=[2.3] * 40)
+    assert (
+        "Epochs that are not whole take the first 40 batches."
+        in summarize(comparison(large, small)).heading
+    )
+    small.epochs[0] = replace(small.epochs[0], losses=[2.3] * 40)
+    assert "In 1 round the epochs are whole" in summarize(comparison(small)).heading

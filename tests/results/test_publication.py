@@ -48,6 +48,15 @@ def test_a_published_file_has_no_folders_and_no_names(monkeypatch):
     assert c.results[0].traceback  # the original is as it was
 
 
+def test_crossbenchs_own_words_are_no_names(monkeypatch):
+    """A user or a host may be called as a device or a framework is."""
+    monkeypatch.setattr(getpass, "getuser", lambda: "gpu")
+    monkeypatch.setattr(socket, "gethostname", lambda: "torch")
+    c = made(result("torch", SECONDS, device="gpu"))
+    assert problems(c) == []
+    assert published(c).results == c.results
+
+
 def test_a_published_file_has_every_figure():
     c = private()
     found = published(c)

@@ -52,6 +52,20 @@ def test_a_machine_that_is_slower_as_a_whole_does_not_show_against_its_fastest()
     assert torch.relative_to_run is None
 
 
+@pytest.mark.parametrize("baseline", [None, "torch"])
+def test_a_row_is_related_to_the_same_row_in_both_runs(baseline):
+    """Another one may be the fastest, or the baseline, of the later run."""
+    seconds = {"jax": 1, "torch": 1.5, "flux": 3}
+    before = comparison(*(result(name, times(factor)) for name, factor in seconds.items()))
+    slower = seconds | {"jax": 3}
+    after = comparison(
+        *(result(name, times(factor)) for name, factor in slower.items()), baseline=baseline
+    )
+    _, torch, flux = changes(before, after)
+    assert torch.relative_to_run == flux.relative_to_run == pytest.approx(1 / 3)
+    assert torch.seconds.median == flux.seconds.median == pytest.approx(1)
+
+
 @pytest.fixture
 def files(tmp_path):
     """Save a base, the same with torch 20 % slower, and one on other data; return their paths."""

@@ -195,6 +195,26 @@ def test_a_later_run_replaces_one_of_the_same_machine_whose_rows_it_has():
     assert set(answer.ratios) == {"Torch", "Jax", "Keras"}
 
 
+def test_a_row_stands_in_a_mean_by_its_models_not_by_their_batch_sizes():
+    several = [sized(name, size, FAST) for name in ("torch", "jax") for size in (5, 10, 50, 100)]
+    three = [result(name, FAST) for name in ("torch", "jax", "keras")]
+    found = runs_of(
+        made("mlp7_relu", cells=several),
+        *(made(model, cells=three) for model in ("mlp7_gelu", "mnist_mlp")),
+    )
+    (answer,) = answers(found, PLACE)
+    assert (set(answer.ratios), answer.lacking) == ({"Torch", "Jax", "Keras"}, [])
+
+
+def test_a_later_run_in_which_a_row_failed_replaces_none():
+    failed = made(created="2026-02-01", cells=[result("torch", FAST), result("jax", FAST)])
+    failed.results[1].status = "failed"
+    found = runs.current(runs_of(made(), failed))
+    assert [run.file for run in found] == ["1.json", "0.json"]
+    (answer,) = answers(found, PLACE)
+    assert set(answer.ratios) == {"Torch", "Jax"}
+
+
 @pytest.mark.parametrize("names", [("torch", "jax", "keras"), ("keras", "jax", "torch")])
 def test_a_history_is_relative_to_what_the_runs_were_asked_for_first(names):
     c = made(cells=[result(name, FAST) for name in names])
@@ -217,11 +237,16 @@ def test_the_history_of_a_framework_is_relative_to_another_of_the_same_run():
     old = made(version="1.0")
     cells = [result("torch", FAST), result("jax", FAST)]
     found = runs_of(made(version="2.0", created="2026-02-01", cells=cells), old)
-    ((what, steps),) = histories(found, "Jax", "Torch").items()
-    assert what == "lenet, batches of 100, train in float32 on the CPU with 2 threads; cpu, 2 CPUs"
+    ((what, steps),) = histories(found, "Jax", "Torch")
+    assert (
+        what == "lenet, 10 batches of 100, train in float32 on the CPU with 2 threads; cpu, 2 CPUs"
+    )
     shown = [(s.measured.versions, round(s.ratio.median, 1)) for s in steps]
     assert shown == [("jax 1.0", 2.0), ("jax 2.0", 1.0)]
-    assert histories(found[:1], "Jax", "Torch") == {}
+    assert histories(found[:1], "Jax", "Torch") == []
+    shorter = made(version="3.0", created="2026-03-01")
+    shorter.data = replace(shorter.data, most_batches=3)
+    assert histories(runs_of(made(version="2.0"), shorter), "Jax", "Torch") == []
 
 
 def test_a_file_that_cannot_be_read_costs_no_other(folder, tmp_path, capsys):

@@ -73,6 +73,7 @@ def test_tables_have_words_of_their_own(file):
     [
         ("seed = -1", 5, "seed must be a whole number"),
         ("modle = 1", 5, "there is no argument 'modle': write model"),
+        ("machines = 1", 5, "machines is of the whole sweep: write it above the tables [[jobs"),
         ("seed = 0", None, "2 jobs are the same"),
     ],
 )

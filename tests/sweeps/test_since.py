@@ -2,6 +2,7 @@
 
 import gzip
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -56,6 +57,33 @@ def test_another_crossbench_runs_everything_again(earlier, tmp_path, monkeypatch
     assert len(since.unchanged(Folder(tmp_path), jobs)) == 2  # files that gzip packed are ones too
     monkeypatch.setattr(since, "__version__", "99.0")
     assert since.unchanged(folder, jobs) == {}
+
+
+def test_what_failed_or_was_not_installed_is_run_again(earlier):
+    comparison = crossbench.load(next(earlier.glob("*.json")))
+    (row,) = comparison.results
+    row.status = "failed"
+    assert since.change(comparison) == "not every row ran"
+    row.status = "ran"
+    absent = replace(row, cell=replace(row.cell, named=False), status="unavailable")
+    comparison.results.append(absent)
+    assert since.change(comparison) == "NumPy reference is installed here"
+
+
+def test_the_results_of_one_machine_say_nothing_of_another(earlier, tmp_path):
+    jobs = make_jobs(JOBS)
+    for path in earlier.glob("*.json"):
+        shutil.copy(path, tmp_path / f"{path.stem}@host.json")
+    found = since.unchanged(Folder(tmp_path), jobs)
+    assert set(found) == {(job.digest, "host") for job in jobs}
+    assert set(since.unchanged(Folder(earlier), jobs)) == {(job.digest, "") for job in jobs}
+
+
+@pytest.mark.parametrize(
+    ("there", "same"), [("2.11.0", True), ("2.11.0+cu130", True), ("2.11.0+cpu", False)]
+)
+def test_a_build_that_one_version_does_not_name_is_no_change(there, same):
+    assert since._is_same(there, "2.11.0+cu130") is same
 
 
 def test_a_framework_that_is_not_installed_has_changed(earlier):

@@ -33,7 +33,9 @@ def losses(comparison: Comparison) -> Chart | None:
     values: Values = []
     cells, last, diverged = [], list[float](), list[str]()
     trained = [result for result in measured(comparison) if result.cell.task == TRAIN]
-    for result in [r for r in trained if r.cell.work == trained[0].cell.work]:
+    shown = [r for r in trained if r.cell.work == trained[0].cell.work and r.first_losses]
+    common = min((len(result.first_losses) for result in shown), default=0)
+    for result in shown:
         known = [(i, x) for i, x in enumerate(result.first_losses, 1) if x is not None]
         every = -(-len(known) // MAX_STEPS) or 1
         values += [labels(comparison, result) | {"step": i, "loss": x} for i, x in known[::every]]
@@ -41,7 +43,7 @@ def losses(comparison: Comparison) -> Chart | None:
             cells.append(
                 [row_name(comparison, result), f"{known[0][1]:.6g}", f"{known[-1][1]:.6g}"]
             )
-            last.append(known[-1][1])
+            last.append([x for i, x in known if i <= common][-1])
         if None in result.first_losses:
             diverged.append(row_name(comparison, result))
     if not values:
@@ -60,7 +62,7 @@ def losses(comparison: Comparison) -> Chart | None:
         "Do they learn the same?",
         f"Losses that are not finite: {joined(diverged)}."
         if diverged
-        else f"The losses of the last step lie within {spread:.1%} of one another.",
+        else f"The losses of step {common:,} lie within {spread:.1%} of one another.",
         "All rows start from the same weights and see the same batches, so their lines cover one "
         "another; with dropouts they differ by chance.",
         specification(chart),

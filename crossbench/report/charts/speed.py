@@ -135,7 +135,7 @@ def first_epochs(comparison: Comparison) -> Chart | None:
     return Chart(
         "first-epochs",
         "What does the first epoch cost?",
-        f"The first epoch takes at most {times:.2g} times as long as a steady one: {slowest}.",
+        f"The first epoch takes at most {number(times)} times as long as a steady one: {slowest}.",
         "A first epoch begins in a new process, with compilation and tuning. What a runtime tells "
         "of its own compilation is in the table.",
         specification(chart, ROW_HEIGHT * len(cells)),
