@@ -71,7 +71,9 @@ class CellRound:
         """Return the seconds that an epoch will take about, with those that it goes on from, each
         as often as the timer may run it; 0 before the first one.
         """
-        known = [e.wall_seconds / e.steps for e in (*self.result.epochs, *self.epochs)]
+        epochs = [*self.result.epochs, *self.epochs]
+        steady = [e for e in epochs if e.epoch > 0] or epochs  # a first one may compile
+        known = [e.wall_seconds / e.steps for e in steady]
         return RUNS_OF_EPOCH * (1 + epoch) * self.steps_of(epoch) * max(known, default=0.0)
 
     @property

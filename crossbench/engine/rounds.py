@@ -140,6 +140,8 @@ class Measurement:
                 left = [result for result in self.pending() if not result.has_round(number)]
                 for work in dict.fromkeys(result.cell.work for result in left):
                     self.run_round(number, [r for r in left if r.cell.work == work])
+            for result in self.pending():
+                result.extra_problem = None
             if self.settings.target is not None:
                 left = [result for result in self.training() if not result.to_target]
                 train = partial(self.train_to, self.settings.target)
@@ -165,11 +167,11 @@ class Measurement:
     ) -> None:
         """Call `work` for each cell and save. What fails costs this work alone, not the rounds."""
         for result in results:
-            result.extra_problem = None
             try:
                 work(result)
             except WorkerFailure as failure:
-                result.extra_problem = f"its {what} failed: {failure}"
+                found = [result.extra_problem, f"its {what} failed: {failure}"]
+                result.extra_problem = "; ".join(filter(None, found))
                 result.traceback = failure.traceback
             self.save(self.comparison)
 
