@@ -132,6 +132,19 @@ def test_the_batches_of_a_round_take_a_second_on_average():
     assert steady_steps(c, fast, 1) == first_steps(c, fast, 1) == 10
 
 
+def test_rounds_take_different_numbers_of_batches_where_a_runtime_collects_garbage():
+    """Its collections may keep step with epochs of one length."""
+    row = result("flux", [9.0, 3.0])
+    row.epochs = [replace(epoch, figures={"GC s": 0.1}) for epoch in row.epochs]
+    other = result("torch", [9.0, 3.0])
+    c = comparison(row, other, rounds=None)
+    c.model["training_flops"] = 100_000_000
+    assert [steady_steps(c, row, number) for number in range(2, 8)] == [6, 4, 5, 6, 4, 5]
+    assert steady_steps(c, other, 5) == 6
+    row.epochs = [replace(epoch, figures={"allocated MiB": 9.0}) for epoch in row.epochs]
+    assert [steady_steps(c, row, number) for number in range(2, 8)] == [4] * 6
+
+
 def test_no_row_is_kept_before_the_references_losses_are_known(monkeypatch, run, spied, tmp_path):
     """They are computed when the first round was timed; a run that is stopped there goes on."""
     file = tmp_path / "results.json"
