@@ -231,7 +231,7 @@ class Worker:
         """
         seconds, scale = list[float](), evidence.LATENCY_SCALE
         bound = evidence.LATENCY_BOUNDS[self.assignment.job.compute]
-        next(self.workload.predict_batches())  # may be another program, which it compiles
+        next(self.workload.predict_batches(), None)  # may be another program, which it compiles
         while not seconds or (len(seconds) < MIN_LATENCIES and sum(seconds) < MAX_LATENCY_SECONDS):
             self.starts.load(scale)
             scale -= evidence.REPETITION_INCREMENT

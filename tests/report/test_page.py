@@ -287,8 +287,11 @@ def test_losses_that_are_not_finite_are_the_answer():
     c.results[0].epochs = c.results[1].epochs
     answer = "The losses of step {} lie within 0.0% of one another."
     assert chart_of(c, "losses").answer == answer.format(STEPS)
-    c.results[0].epochs = [replace(e, losses=[2.0] * 4) for e in c.results[0].epochs]
+    row = c.results[0]
+    row.epochs = [replace(e, losses=[2.0] * 4) for e in row.epochs]
     assert chart_of(c, "losses").answer == answer.format(4)
+    c.results[1].epochs = [replace(e, losses=[*[None] * 4, 2.0]) for e in row.epochs]
+    assert chart_of(c, "losses").answer == "Losses that are not finite: Jax."
 
 
 @pytest.mark.long

@@ -43,12 +43,13 @@ def losses(comparison: Comparison) -> Chart | None:
             cells.append(
                 [row_name(comparison, result), f"{known[0][1]:.6g}", f"{known[-1][1]:.6g}"]
             )
-            last.append([x for i, x in known if i <= common][-1])
+            last += [x for i, x in known if i <= common][-1:]
         if None in result.first_losses:
             diverged.append(row_name(comparison, result))
     if not values:
         return None
-    spread = (max(last) - min(last)) / abs(min(last)) if min(last) else 0.0
+    least = min(last, default=0.0)
+    spread = (max(last) - least) / abs(least) if least else 0.0
     chart = alt.Chart(data(values)).mark_line(opacity=0.8, strokeWidth=2.5, point=True)
     chart = chart.encode(
         x=alt.X("step:Q", title="step of the first epoch", axis=alt.Axis(tickMinStep=1)),
