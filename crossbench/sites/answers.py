@@ -123,8 +123,8 @@ def answers(runs: Sequence[Run], place: Place, idiomatic: bool = True) -> list[A
 
 
 def _answer(machine: str, kind: str, place: Place, measured: Units) -> Answer | None:
-    rows_of_models = {(unit.model, label) for unit, rows in measured.items() for label in rows}
-    coverage = Counter(label for _, label in rows_of_models)
+    rows = dict.fromkeys((unit.model, label) for unit, rows in measured.items() for label in rows)
+    coverage = Counter(label for _, label in rows)  # in the order of the runs, in every process
     if len(coverage) < 2:
         return None
     labels = [n for n, times in coverage.items() if times >= MIN_COVERAGE * max(coverage.values())]
