@@ -1,7 +1,7 @@
 """Train a model in Flux.jl as fast as it can be made: see julia/CrossBenchFlux/src/tuned.jl.
 
-The Julia side's TunedWorkload takes every call that the idiomatic one takes, so only its
-construction and its details differ here.
+The Julia side's workload takes every call that the idiomatic one takes, so only its construction and
+its details differ here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .workload import FluxWorkload
 class TunedWorkload(FluxWorkload):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
-        self.workload = self.julia.TunedWorkload(self.workload)
+        self.workload = self.julia.tuned(self.workload)
         self.source_code = ""  # it has other layers, and takes other steps
 
     def details(self) -> dict[str, str]:

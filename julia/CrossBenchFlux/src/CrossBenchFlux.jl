@@ -4,7 +4,6 @@ What is not Flux's own is in CrossBenchJulia.
 """
 module CrossBenchFlux
 
-using Base.Cartesian: @nexprs, @ntuple
 using CrossBenchJulia
 using Flux
 using Flux: Optimisers, Zygote, fmap
@@ -35,7 +34,6 @@ import CrossBenchJulia:
 include("layers.jl")
 include("training.jl")
 include("tuned.jl")
-include("tuned_layers.jl")
 include("precompile.jl")
 
 end

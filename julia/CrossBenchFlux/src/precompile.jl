@@ -5,7 +5,7 @@
     include_dependency(catalogue)
     function build_both(row, precision)
         idiomatic = build_workload(row, "cpu", precision)
-        return (idiomatic, TunedWorkload(idiomatic))
+        return (idiomatic, tuned(idiomatic))
     end
     @compile_workload begin
         train_catalogue(build_both, catalogue)

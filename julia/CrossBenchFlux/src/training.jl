@@ -1,13 +1,15 @@
 # What Flux does of a training: its methods of the functions that CrossBenchJulia asks for.
 
-"""Mark a `Workload` as one of Flux."""
-struct Framework end
+"""Mark a `Workload` as one of Flux, by a subtype for each way to take its steps."""
+abstract type Framework end
+"""The way that Flux' documentation teaches."""
+struct Idiomatic <: Framework end
 
-const FluxWorkload = Workload{Framework}
+const FluxWorkload = Workload{<:Framework}
 
 """Build the described model in Flux; see `Workload` in CrossBenchJulia."""
 build_workload(json, device_name, precision) =
-    Workload(Framework(), json, device_name, precision)
+    Workload(Idiomatic(), json, device_name, precision)
 
 function build(::Framework, model, T, device)
     model = device(T == Float64 ? exact(f64(model)) : f32(model))

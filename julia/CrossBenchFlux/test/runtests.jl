@@ -35,37 +35,22 @@ include("../../CrossBenchJulia/test/models.jl")
         @test gradients["dense2.weight"] == ones(9, 3)
     end
 
-    @testset "the tuned variant has the idiomatic steps for attention alone" begin
-        stays(name) = CrossBenchFlux.TunedWorkload(build(name, "float32")).is_idiomatic
-        @test !stays("plain")
-        @test !stays("residual")
-        @test stays("patched")
+    @testset "the tuned variant trains whole batches where a layer needs them" begin
+        whole(name) = CrossBenchFlux.stays_whole(build(name, "float32"))
+        @test !whole("plain")
+        @test whole("residual")
+        @test whole("patched")
     end
 
-    @testset "the tuned convolution and its max-pool are Flux's" begin
-        for (kernel, pad, window, stride, σ, bias) in (
-            ((3, 2), (0, 1), nothing, nothing, relu, true),
-            ((3, 2), (1, 0), nothing, nothing, identity, false),
-            ((5, 5), (2, 2), nothing, nothing, CrossBenchFlux.gelu_erf, true),
-            ((3, 2), (0, 0), (2, 2), (2, 2), relu, true),
-            ((3, 2), (0, 0), (3, 2), (2, 2), identity, true),
-            ((1, 1), (0, 0), (3, 3), (2, 1), relu, true),
-        )
-            init(shape...) = randn(Float64, shape...)
-            conv = f64(Conv(kernel, 3 => 5, σ; pad, bias = bias && randn(5), init))
-            # more rows than are computed at a time
-            x = randn(40, 30, 3, 2)
-            pool = isnothing(window) ? nothing : CrossBenchFlux.FastMaxPool(window, stride)
-            whole = isnothing(window) ? conv : Chain(conv, MaxPool(window; stride))
-            fast = CrossBenchFlux.FastConv(conv.weight, conv.bias, σ, conv.pad, Val(false), pool)
-            weights = randn(size(whole(x)))
-            value, (ours, dx) = Flux.withgradient((m, x) -> sum(weights .* m(x)), fast, x)
-            expected, (theirs, dy) = Flux.withgradient((m, x) -> sum(weights .* m(x)), whole, x)
-            theirs = isnothing(window) ? theirs : theirs.layers[1]
-            @test value ≈ expected
-            @test ours.weight ≈ theirs.weight
-            @test !bias || ours.bias ≈ theirs.bias
-            @test dx ≈ dy
+    @testset "the tuned variant's gradients are the idiomatic ones" begin
+        for name in ("plain", "averaged", "lettered", "gated", "gated_both_ways")
+            workload, _ = ready(name)
+            x, y = examples(name, Float64, 7)
+            loss, gradients = loss_and_gradients(workload, x, y)
+            tuned = CrossBenchFlux.tuned(workload)
+            same_loss, same_gradients = loss_and_gradients(tuned, x, y)
+            @test loss ≈ same_loss
+            @test all(gradients[name] ≈ same_gradients[name] for name in keys(gradients))
         end
     end
 
