@@ -6,19 +6,15 @@ import re
 from functools import cache
 from pathlib import Path
 
+from ..source.definitions import NAME, named_in
+
 JULIA_FOLDER = Path(__file__).parents[1] / "julia"
 """The folder with crossbench's own packages."""
 
 
 def definitions_in(text: str, file: Path) -> list[str]:
     """Return the blocks of a file that define what a text names, and what these name, in order."""
-    own = _definitions(file)
-    found: set[str] = set()
-    new = _names(text) & own.keys()
-    while new:
-        found |= new
-        new = {name for one in new for name in _names(own[one])} & own.keys() - found
-    return [text for name, text in own.items() if name in found]
+    return named_in(NAME.findall(text), _definitions(file), NAME.findall)
 
 
 @cache
@@ -27,7 +23,3 @@ def _definitions(file: Path) -> dict[str, str]:
     blocks = file.read_text("utf-8").strip().split("\n\n")
     defined = re.compile(r"^(?:struct |function )?([A-Za-z]\w*)[({]", re.M)
     return {found[1]: block for block in blocks if (found := defined.search(block))}
-
-
-def _names(text: str) -> set[str]:
-    return set(re.findall(r"(?<![.\w])[A-Za-z_]\w*", text))

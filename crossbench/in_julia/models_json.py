@@ -12,11 +12,10 @@ from importlib import import_module
 
 from .. import models
 from ..models.model import Model
-from .program import TrainingDialect
-from .row import row
+from .dialect import Dialect
 
 
-def models_json(dialect: type[TrainingDialect], described: Iterable[Model] | None = None) -> str:
+def models_json(dialect: type[Dialect], described: Iterable[Model] | None = None) -> str:
     """Return a line for each model, the catalogue's by default: what a workload of it is built of,
     and which examples it takes.
     """
@@ -29,7 +28,7 @@ def models_json(dialect: type[TrainingDialect], described: Iterable[Model] | Non
                 "input_shape": model.input_shape,
                 "has_classes": model.classes is not None,
                 "output_shape": model.output_shape,
-                "row": row(dialect(model, "cpu")),
+                "row": dialect(model, "cpu").row(),
             }
         )
         for model in described or map(models.get, models.names())

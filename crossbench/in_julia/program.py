@@ -5,155 +5,86 @@ How a framework makes the model, takes a step and predicts is in its adapter.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from pathlib import Path
-from typing import ClassVar
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from .. import models
 from ..inputs.names import IDIOMATIC, MALLOC
-from ..models.model import Model, Weights
+from ..models.model import Weights
 from ..models.parameters import Shape
-from ..source.part_programs import CALLS, WARM_UP, PartTraining, summary
+from ..source.part_programs import PartTraining, summary
 from ..source.statements import indented, unsupported
-from ..source.training_programs import EPOCHS, SHOWN, Training, check_variant, docstring
-from ..workload import MALLOC_VARIANT
-from .chain import Chain
-from .data import JuliaData, example_arrays, julia_data
-from .definitions import definitions_in
-from .source import (
-    TITLE,
-    Imports,
-    LossSource,
-    Place,
-    beside,
-    blas_threads,
-    code,
-    convolves,
-    schedule_source,
+from ..source.training_programs import (
+    EPOCHS,
+    SHOWN,
+    Training,
+    assigned,
+    check_variant,
+    docstring,
 )
-
-
-@dataclass(frozen=True)
-class EpochSource:
-    """Says how a framework's users train on every batch once.
-
-    summary: what the function does. function: its name. given: its arguments before the batches.
-    adjust: the statement that sets the learning rate to {rate}. step: statements that train on
-    (x, y), and find its `loss`. results: what the function returns, `losses` first.
-    """
-
-    summary: str
-    function: str
-    given: tuple[str, ...]
-    adjust: str
-    step: tuple[str, ...]
-    results: str
-
-
-class TrainingDialect(ABC):
-    """Says how a framework in Julia writes what is its own in the program of a training."""
-
-    title: ClassVar[str]
-    package: ClassVar[str]
-    """The framework's package, whose version a program prints."""
-    data_loader: ClassVar[str]
-    """The function that returns batches of examples."""
-    onecold: ClassVar[str]
-    """The function that returns the classes with the largest outputs."""
-
-    layers: ClassVar[Path]
-    """The file with the structs and functions of layers that the framework has not got."""
-    state_of: ClassVar[tuple[str, ...]]
-    """The variables that the statements of `state` take."""
-    given_gradient: ClassVar[str]
-    """The loss of a row whose labels are the gradient of the outputs."""
-
-    def __init__(self, model: Model, device: str) -> None:
-        self.model, self.device = model, device
-        dropouts = (named.name for named in model.all_layers() if self.has_masks(named.layer))
-        self.dropouts = sorted(dropouts)
-        """Their names, in the order of their seeds."""
-
-    def has_masks(self, layer: models.Layer) -> bool:
-        """Return whether a layer draws masks in the framework."""
-        return isinstance(layer, models.Dropout)
-
-    @property
-    def is_on_gpu(self) -> bool:
-        return self.device == "gpu"
-
-    @property
-    def loss(self) -> LossSource:
-        return self.loss_source()
-
-    @abstractmethod
-    def loss_source(self, first: int = 0) -> LossSource:
-        """Return the loss of the model. first: the first class."""
-
-    @abstractmethod
-    def places(self) -> list[Place]:
-        """Return the arrays of the model, in the framework's order."""
-
-    @abstractmethod
-    def imports(self) -> Imports:
-        """Return what the program may import."""
-
-    @abstractmethod
-    def chain(self) -> Chain:
-        """Return what writes the model."""
-
-    @abstractmethod
-    def clip(self, norm: str) -> str:
-        """Return the function `clip`, which scales a gradient down to a norm."""
-
-    @abstractmethod
-    def epoch(self) -> EpochSource:
-        """Return how an epoch is written."""
-
-    def made(self) -> list[str]:
-        """Return statements behind those that make the model, where its weights are its own."""
-        return []
-
-    @abstractmethod
-    def load_weights(self) -> list[str]:
-        """Return the statements that load the weights, and move them to the device."""
-
-    @abstractmethod
-    def state(self) -> list[str]:
-        """Return the statements that make the optimizer's `state`."""
-
-    def seeds(self) -> list[str]:
-        """Return the statements that seed the dropout masks, where the layers do not."""
-        return []
-
-    @abstractmethod
-    def gradients(self) -> tuple[str, str]:
-        """Return the function of a batch's gradients, without an update, and its call."""
-
-    @abstractmethod
-    def outputs(self) -> tuple[list[str], str]:
-        """Return statements before a prediction, and the expression of the outputs of x."""
+from ..workload import MALLOC_VARIANT
+from .definitions import JULIA_FOLDER, definitions_in
+from .dialect import Dialect
+from .examples import example_arrays, julia_data
+from .source import TITLE, beside, convolves
 
 
 class JuliaPrograms:
     """Writes the programs of a framework in Julia, as `Programs` has them."""
 
-    def __init__(self, dialect: type[TrainingDialect]) -> None:
+    def __init__(self, dialect: type[Dialect]) -> None:
         self.dialect = dialect
 
     example_arrays = staticmethod(example_arrays)
 
     def training_program(self, training: Training) -> str:
+        """Return the program that trains a model."""
         package = self.dialect.package
         where = f"julia/CrossBench{package}/src/{{variant}}.jl"
         check_variant(training, (IDIOMATIC, MALLOC), package.lower(), where)
-        return training_program(self.dialect(training.model, training.device), training)
+        dialect = self.dialect(training.model, training.device)
+        first = int(dialect.model.example_shapes.are_language)  # token ids count from 1
+        data = julia_data(training, dialect.data_loader, dialect.loss_source(first).targets)
+        functions, model = _model(dialect)
+        functions += [*dialect.rate_and_clip(), *data.functions, *_loss(dialect)]
+        load = [*dialect.setup, *dialect.load_weights()]
+        blocks = [
+            f"const {assigned(training.sizes)}",
+            OPTION.strip(),
+            _constants(training, data.path),
+            "\n".join([_blas_threads(training), *_gpu(training)]),
+            *(text.strip() for text in [*functions, _train_epoch(dialect)]),
+            "\n".join([*data.train, *_batches(dialect, training.is_augmented)]),
+            "\n".join([*model, *load, *dialect.state(), *dialect.seeds()]),
+            "\n".join(_epochs(dialect, training.is_augmented)),
+            "\n".join(_evaluation(dialect, data.test)),
+        ]
+        return _program(dialect, training, docstring, blocks)
 
     def part_program(self, training: PartTraining) -> str:
-        return part_program(self.dialect(training.model, training.device), training)
+        """Return the program that times a piece of work."""
+        dialect = self.dialect(training.model, training.device)
+        functions, made = _model(dialect)
+        made += dialect.setup
+        function, call = dialect.gradients()
+        if training.trains:
+            functions += dialect.rate_and_clip()
+            function, call = _train_epoch(dialect), _call_of_epoch(dialect, "[(x, y)]", "1")
+        if "state" in call:
+            functions += _loss(dialect)
+            made += dialect.state()
+        sizes = {"T": "Float32"} | training.sizes | ({"BATCHES": 1} if training.trains else {})
+        blocks = [
+            f"const {assigned(sizes)}",
+            _blas_threads(training),
+            *(text.strip() for text in [*functions, function]),
+            "\n".join(_examples(dialect)),
+            "\n".join(made),
+            f"seconds = [@elapsed {call} for _ = 1:WARM_UP+CALLS]",
+            PRINT_TIME.format(package=dialect.package),
+        ]
+        return _program(dialect, training, summary, blocks)
 
     def initial_arrays(self, training: Training, weights: Weights) -> dict[str, np.ndarray]:
         """Return the trained weights in the framework's order, with the program's axes.
@@ -168,68 +99,28 @@ class JuliaPrograms:
         }
 
 
-def training_program(dialect: TrainingDialect, training: Training) -> str:
-    """Return the program that trains a model."""
-    first = int(dialect.model.example_shapes.are_language)  # token ids count from 1
-    targets = dialect.loss_source(first).targets
-    data, (functions, model) = julia_data(training, dialect.data_loader, targets), _model(dialect)
-    own = [*functions, *rate_and_clip(dialect)]
-    blocks = [
-        _sizes(training),
-        OPTION.strip(),
-        _constants(training, data.path),
-        "\n".join([_blas_threads(training), *_gpu(training)]),
-        *(text.strip() for text in [*own, *data.functions, *_loss(dialect), _train_epoch(dialect)]),
-        "\n".join([*data.train, *_batches(dialect, training.is_augmented)]),
-        "\n".join([*model, *dialect.load_weights(), *dialect.state(), *dialect.seeds()]),
-        "\n".join(_epochs(dialect, data)),
-        "\n".join(_evaluation(dialect, data)),
-    ]
+def _program(
+    dialect: Dialect, training: Training, says: Callable[..., str], blocks: Sequence[str]
+) -> str:
+    """Return a program of these blocks, behind its imports and the comment that says what it does
+    and how it is started.
+    """
     text = "\n\n".join(block for block in blocks if block) + "\n"
     needed = dialect.imports()
-    start = _start(dialect, training, needed.installed(text))
-    comment = _comment(docstring(training, dialect.title, start))
-    return "\n\n".join([comment, "\n".join(needed.statements(text)), text])
+    comment = says(training, dialect.title, _start(dialect, training, needed.installed(text)))
+    lines = "\n".join(f"# {line}".rstrip() for line in comment.split("\n"))
+    return "\n\n".join([lines, "\n".join(needed.statements(text)), text])
 
 
-def part_program(dialect: TrainingDialect, training: PartTraining) -> str:
-    """Return the program that times a piece of work."""
-    own, made = _model(dialect)
-    made += dialect.made()
-    function, call = dialect.gradients()
-    if training.trains:
-        own += rate_and_clip(dialect)
-        function, call = _train_epoch(dialect), _call_of_epoch(dialect, "[(x, y)]", "1")
-    if needs_state := "state" in call:
-        made += dialect.state()
-    sizes = {"BATCH_SIZE": training.batch_size, "WARM_UP": WARM_UP, "CALLS": CALLS}
-    names = ", ".join(["T", *sizes, *["BATCHES"] * training.trains])
-    numbers = ", ".join(["Float32", *map(str, sizes.values()), *["1"] * training.trains])
-    blocks = [
-        f"const {names} = {numbers}",
-        _blas_threads(training),
-        *(text.strip() for text in [*own, *(_loss(dialect) if needs_state else []), function]),
-        "\n".join(_examples(dialect)),
-        "\n".join(made),
-        f"seconds = [@elapsed {call} for _ = 1:WARM_UP+CALLS]",
-        PRINT_TIME.format(package=dialect.package),
-    ]
-    text = "\n\n".join(block for block in blocks if block) + "\n"
-    needed = dialect.imports()
-    start = _start(dialect, training, needed.installed(text))
-    comment = _comment(summary(training, dialect.title, start))
-    return "\n\n".join([comment, "\n".join(needed.statements(text)), text])
-
-
-def _model(dialect: TrainingDialect) -> tuple[list[str], list[str]]:
+def _model(dialect: Dialect) -> tuple[list[str], list[str]]:
     """Return the structs and functions of a model, and the statements that make it."""
-    chain = dialect.chain()
-    statements = chain.statements(list(dialect.model.named_layers()))
-    own = definitions_in("\n".join([*chain.functions, *statements]), dialect.layers)
-    return [*own, *chain.functions], statements
+    functions, statements = dialect.made()
+    file = JULIA_FOLDER / f"CrossBench{dialect.package}" / "src" / "layers.jl"
+    own = definitions_in("\n".join([*functions, *statements]), file)
+    return [*own, *functions], statements
 
 
-def _loss(dialect: TrainingDialect) -> list[str]:
+def _loss(dialect: Dialect) -> list[str]:
     """Return the statement that makes the loss, where the framework has not got it."""
     loss = dialect.loss
     return [f"const {loss.function} = {loss.made}"] if loss.made else []
@@ -241,7 +132,7 @@ PRINT_TIME = (
 )
 
 
-def _examples(dialect: TrainingDialect) -> list[str]:
+def _examples(dialect: Dialect) -> list[str]:
     """Return the statements that draw a batch `x` and `y`; token ids count from 1."""
     model = dialect.model
     tokens = f"Int32(1):Int32({model.vocabulary})" if model.vocabulary else None
@@ -260,7 +151,7 @@ def _drawn(shape: Shape, numbers: str | None) -> str:
     return f"rand(rng, {numbers}, {sizes})" if numbers else f"rand(rng, T, {sizes}) .- T(0.5)"
 
 
-def _start(dialect: TrainingDialect, training: Training, installed: str) -> str:
+def _start(dialect: Dialect, training: Training, installed: str) -> str:
     """Return the sentence on how the program is started."""
     variables = []
     if training.variant == MALLOC:
@@ -271,18 +162,6 @@ def _start(dialect: TrainingDialect, training: Training, installed: str) -> str:
     if variables:
         start += f", in the environment {' '.join(variables)}"
     return f"{start}."
-
-
-def _comment(text: str) -> str:
-    return "\n".join(f"# {line}".rstrip() for line in text.split("\n"))
-
-
-def _sizes(training: Training) -> str:
-    """Return the statement that names the sizes of an epoch."""
-    sizes = {"BATCH_SIZE": training.batch_size, "BATCHES": training.batches}
-    if training.model.has_accuracy:
-        sizes["TEST"] = training.test_examples
-    return f"const {', '.join(sizes)} = {', '.join(map(str, sizes.values()))}"
 
 
 OPTION = '''
@@ -307,7 +186,10 @@ def _constants(training: Training, path: str) -> str:
 
 
 def _blas_threads(training: Training) -> str:
-    return blas_threads(training.threads, training.threads > 1 and convolves(training.model))
+    """Return the statement that sets BLAS' threads: Julia's have the batch of a convolution."""
+    if training.threads > 1 and convolves(training.model):
+        return "BLAS.set_num_threads(1)  # Julia's threads share the batch of a convolution"
+    return f"BLAS.set_num_threads({training.threads})"
 
 
 def _gpu(training: Training) -> list[str]:
@@ -320,16 +202,7 @@ def _gpu(training: Training) -> list[str]:
     ]
 
 
-def rate_and_clip(dialect: TrainingDialect) -> list[str]:
-    """Return the functions of the schedule and the clipping."""
-    optimizer = dialect.model.optimizer
-    functions = [schedule_source(optimizer)] if optimizer.schedule else []
-    if optimizer.clip_norm is not None:
-        functions.append(dialect.clip(code(optimizer.clip_norm)))
-    return functions
-
-
-def _train_epoch(dialect: TrainingDialect) -> str:
+def _train_epoch(dialect: Dialect) -> str:
     """Return the function that trains."""
     source = dialect.epoch()
     given, each = [*source.given, "batches"], "for (x, y) in batches"
@@ -352,7 +225,7 @@ def _train_epoch(dialect: TrainingDialect) -> str:
     )
 
 
-def _batches(dialect: TrainingDialect, is_augmented: bool) -> list[str]:
+def _batches(dialect: Dialect, is_augmented: bool) -> list[str]:
     """Return the statements that bring the batches to the device, if they are made in advance."""
     if is_augmented:
         return []
@@ -361,12 +234,12 @@ def _batches(dialect: TrainingDialect, is_augmented: bool) -> list[str]:
     return [f"batches = [to_batch(x, y){moved} for (x, y) in {loader}]"]
 
 
-def _epochs(dialect: TrainingDialect, data: JuliaData) -> list[str]:
+def _epochs(dialect: Dialect, is_augmented: bool) -> list[str]:
     """Return the statements that train, and print the time and the losses."""
     results, train = dialect.epoch().results, _call_of_epoch(dialect)
     return [
         "for epoch = 1:EPOCHS",
-        *indented(data.epoch_batches),
+        *["    batches = augmented(train, drawn, epoch)"] * is_augmented,
         f"    seconds = @elapsed global {results} = {train}",
         f'    shown = [@sprintf("%.8g", loss) for loss in [first(losses, {SHOWN}); losses[end]]]',
         '    @printf("epoch %d: %.4g s, losses %s\\n", epoch, seconds, join(shown, " "))',
@@ -374,7 +247,7 @@ def _epochs(dialect: TrainingDialect, data: JuliaData) -> list[str]:
     ]
 
 
-def _call_of_epoch(dialect: TrainingDialect, batches: str = "batches", epoch: str = "epoch") -> str:
+def _call_of_epoch(dialect: Dialect, batches: str = "batches", epoch: str = "epoch") -> str:
     source = dialect.epoch()
     given = [*source.given, batches]
     if dialect.model.optimizer.schedule:
@@ -382,8 +255,11 @@ def _call_of_epoch(dialect: TrainingDialect, batches: str = "batches", epoch: st
     return f"{source.function}({', '.join(given)})"
 
 
-def _evaluation(dialect: TrainingDialect, data: JuliaData) -> list[str]:
-    """Return the statements that print the share of the test examples that are right."""
+def _evaluation(dialect: Dialect, test: Sequence[str]) -> list[str]:
+    """Return the statements that print the share of the test examples that are right.
+
+    test: those that load these examples.
+    """
     model = dialect.model
     if not model.has_accuracy:
         return []
@@ -396,7 +272,7 @@ def _evaluation(dialect: TrainingDialect, data: JuliaData) -> list[str]:
         case other:
             raise unsupported("loss with an accuracy", other, TITLE)
     return [
-        *data.test,
+        *test,
         *before,
         f"right = sum({dialect.data_loader}(test; batchsize = BATCH_SIZE)) do examples",
         "    x, y = to_batch(examples...)",

@@ -64,11 +64,11 @@ def shared_layer(named: NamedLayer, activation: Sequence[str], bias: str) -> str
             given = {
                 "stride": unless(1, one_or_both(stride[::-1])),
                 "pad": unless(0, one_or_both(padding[::-1])),
-                bias: unless("true", boolean(has_bias)),
+                bias: unless(True, has_bias),
             }
             return call("Conv", kernel[::-1], f"{shape[0]} => {channels}", *activation, **given)
         case models.Dense(width, has_bias):
-            given = {bias: unless("true", boolean(has_bias))}
+            given = {bias: unless(True, has_bias)}
             return call("Dense", f"{shape[-1]} => {width}", *activation, **given)
         case models.MaxPool(window, stride):
             return pool("MaxPool", window, stride)
@@ -90,12 +90,10 @@ def shared_layer(named: NamedLayer, activation: Sequence[str], bias: str) -> str
 
 
 def code(value: Any) -> str:
-    """Return the source code of a value: 1e-5, where Python writes 1e-05."""
-    return python_code(value).replace("e-0", "e-")
-
-
-def boolean(value: bool) -> str:
-    return "true" if value else "false"
+    """Return the source code of a value: 1e-5 and true, where Python writes 1e-05 and True."""
+    return (
+        str(value).lower() if isinstance(value, bool) else python_code(value).replace("e-0", "e-")
+    )
 
 
 def number(value: float) -> str:
@@ -279,13 +277,6 @@ def schedule_source(optimizer: Optimizer) -> str:
 def has_no_decay(optimizer: Optimizer) -> bool:
     """Return whether an optimizer decays some parameters, and others not."""
     return isinstance(optimizer, models.AdamW) and optimizer.matrices_only
-
-
-def blas_threads(threads: int, has_convolutions: bool) -> str:
-    """Return the statement that sets BLAS' threads: Julia's have the batch of a convolution."""
-    if not has_convolutions:
-        return f"BLAS.set_num_threads({threads})"
-    return "BLAS.set_num_threads(1)  # Julia's threads share the batch of a convolution"
 
 
 WARMUP_COSINE = '''

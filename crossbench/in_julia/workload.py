@@ -16,22 +16,21 @@ import numpy as np
 from ..inputs.names import TF32
 from ..models.model import Weights
 from ..workload import Batch, Batches, DeviceArrays, Job, Workload, versions
+from .dialect import Dialect
 from .julia import Packages, start
-from .program import TrainingDialect
-from .row import row
 from .source import convolves
 
 
 class JuliaWorkload(Workload):
     packages: Packages
     """The packages of the framework."""
-    dialect: type[TrainingDialect]
+    dialect: type[Dialect]
     """Writes the framework's programs."""
 
     def __init__(self, job: Job) -> None:
         self.julia = start(self.packages, job.device)
         self.device = job.device
-        built_of = row(self.dialect(job.model, job.device))
+        built_of = self.dialect(job.model, job.device).row()
         self.source_code = built_of["text"]
         self.workload = self.julia.build_workload(json.dumps(built_of), job.device, job.dtype)
         if job.compute == TF32:

@@ -6,8 +6,6 @@ A program trains the model of a row, or times a part of its training step, witho
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +16,12 @@ from ..inputs.checks import shown
 from ..inputs.errors import ProgramError, ResultsError, SpecError
 from ..models import Model
 from ..plan import make_plan
-from ..results.cells import Cell
 from ..results.comparison import Comparison, load, without_data
 from ..spec import find_model, make_spec
 from . import of_models, of_parts
 from .choice import OF_MODEL, installed
-from .of_models import Examples, Programs
-from .program import Program, write_files, write_text
+from .of_models import Examples
+from .program import Program, write
 
 __all__ = ["Program", "of_comparison", "script"]
 
@@ -77,25 +74,24 @@ def script(
     Raises SpecError for wrong arguments, DataError for unusable data, ResultsError for an unusable
     results file, and ProgramError if a file exists already or cannot be written.
     """
-    given = {
-        "frameworks": frameworks,
-        "variants": variants,
-        "devices": devices,
-        "data": data,
-        "batch_size": batch_size,
-        "batches": batches,
-        "examples": examples,
-        "threads": threads,
-        "seed": seed,
-    }
-    asked = _named(**given)
+    asked = _named(
+        frameworks=frameworks,
+        variants=variants,
+        devices=devices,
+        data=data,
+        batch_size=batch_size,
+        batches=batches,
+        examples=examples,
+        threads=threads,
+        seed=seed,
+    )
     if ran:
         found = _that_ran(results, asked | _named(model=model, layer=layer), progress)
     elif results is None:
         found = _of_arguments(asked | _named(model=model), layer, progress)
     else:
         found = _of_results(results, asked, model, layer, progress)
-    return _write(found, _directory(out), force)
+    return write(found, _directory(out), force)
 
 
 def _named(**given: Any) -> dict[str, Any]:
@@ -104,7 +100,7 @@ def _named(**given: Any) -> dict[str, Any]:
 
 def _that_ran(
     results: str | Path | None, asked: dict[str, Any], progress: Callable[[str], None]
-) -> Programs:
+) -> list[Program]:
     """Return what the rows of a results file ran."""
     if results is None:
         raise SpecError("what rows ran is in a results file: name it")
@@ -117,12 +113,12 @@ def _that_ran(
     for row in comparison.results:
         if not row.source_code:
             progress(f"{results} keeps no source code of {row.cell.name}")
-    return Programs([of_models.that_ran(row, comparison) for row in rows])
+    return [of_models.that_ran(row, comparison) for row in rows]
 
 
 def _of_arguments(
     asked: dict[str, Any], layer: str | None, progress: Callable[[str], None]
-) -> Programs:
+) -> list[Program]:
     """Return the programs of what the arguments name."""
     if layer == of_parts.SLOWEST:
         raise SpecError(f"layer {layer} needs the results file of a run with layers: name it")
@@ -131,21 +127,17 @@ def _of_arguments(
             raise SpecError(
                 f"a program of a layer makes its own input, on the CPU: leave out {others[0]}"
             )
-        return Programs(of_parts.of_arguments(make_spec(**asked), layer))
+        return of_parts.of_arguments(make_spec(**asked), layer)
     if "frameworks" not in asked:
         asked = asked | {"frameworks": installed(OF_MODEL)}
     spec = make_spec(**asked)
     limits = (spec.batches, spec.examples)
     fitted, dataset, described = load_examples(spec.model, spec.settings, spec.batch_sizes, limits)
     examples = Examples(fitted, dataset, described, spec.settings)
-    found = of_models.of_cells(make_plan(spec), examples, partial(_skip, progress))
+    found = of_models.of_cells(make_plan(spec), examples, progress)
     if described.note:
         progress(described.note)
     return found
-
-
-def _skip(progress: Callable[[str], None], cell: Cell, reason: str) -> None:
-    progress(f"no program for {cell.name}: {reason}")
 
 
 def _of_results(
@@ -154,7 +146,7 @@ def _of_results(
     model: str | Model | None,
     layer: str | None,
     progress: Callable[[str], None],
-) -> Programs:
+) -> list[Program]:
     """Return the programs of the rows of a results file."""
     if asked:
         raise SpecError(f"{results} gives {', '.join(asked)}: leave it out, or the file")
@@ -162,7 +154,7 @@ def _of_results(
     if layer is None:
         return _of_rows(comparison, model, results, progress)
     fitted = _model_of(comparison, model, results)
-    return Programs(of_parts.of_results(comparison, fitted, layer, results, progress))
+    return of_parts.of_results(comparison, fitted, layer, results, progress)
 
 
 def _of_rows(
@@ -170,7 +162,7 @@ def _of_rows(
     model: str | Model | None,
     results: str | Path,
     progress: Callable[[str], None],
-) -> Programs:
+) -> list[Program]:
     """Return the program of each row of a results file."""
     settings, data = comparison.settings, comparison.data
     requested = find_model(settings.model if model is None else model)
@@ -185,7 +177,7 @@ def _of_rows(
             f"cannot write programs for {results}: its data, {data.name}, is not what is here"
         )
     examples = Examples(fitted, dataset, described, settings)
-    return of_models.of_cells(cells, examples, partial(_skip, progress))
+    return of_models.of_cells(cells, examples, progress)
 
 
 def of_comparison(comparison: Comparison) -> list[Program]:
@@ -201,7 +193,7 @@ def of_comparison(comparison: Comparison) -> list[Program]:
     try:
         model = _model_of(comparison, None, settings.model)
         examples = Examples(model, None, data, settings)
-        return of_models.of_cells(cells, examples, lambda cell, reason: None).programs
+        return of_models.of_cells(cells, examples, lambda _: None)
     except (SpecError, ResultsError):  # another version's model, or no row has a program
         return []
 
@@ -231,19 +223,3 @@ def _directory(out: str | Path) -> Path:
         return Path(out)
     except TypeError:
         raise ProgramError(f"a folder is named by its path, not {shown(out)}") from None
-
-
-def _write(found: Programs, directory: Path, force: bool) -> list[Program]:
-    """Write the programs and their arrays, and return the programs with their paths."""
-    placed = [
-        replace(
-            program,
-            path=directory / program.path,
-            reads=tuple(directory / path for path in program.reads),
-        )
-        for program in found.programs
-    ]
-    files = {p.path: partial(write_text, text=p.source) for p in placed}
-    arrays = {directory / name: write for name, write in found.arrays.items()}
-    write_files(files | arrays, directory, force)
-    return placed

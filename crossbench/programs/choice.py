@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from .. import adapters
 from ..inputs.errors import SpecError
 from ..inputs.names import IDIOMATIC
@@ -34,8 +32,3 @@ def without_programs(framework: str, kind: str) -> str | None:
         return None
     what = "programs" if kind == OF_MODEL else "programs of a layer"
     return f"the adapter of {adapter.title} writes no {what}"
-
-
-def programs_of(framework: str) -> Any:
-    """Return what writes the programs of a framework that has some."""
-    return adapters.get(framework).programs

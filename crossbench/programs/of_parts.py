@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from .. import adapters
 from ..inputs.checks import shown
@@ -18,7 +19,7 @@ from ..results.comparison import Comparison
 from ..results.epochs import TRAIN
 from ..source.part_programs import part_training
 from ..spec import Spec
-from .choice import OF_PART, installed, programs_of, without_programs
+from .choice import OF_PART, installed, without_programs
 from .program import Program, file_words, told_apart
 
 SLOWEST = "slowest"
@@ -71,6 +72,7 @@ def _programs(
     Their paths have no folder.
     """
     adapter = adapters.get(framework)
+    writer: Any = adapter.programs
     found = []
     for work in part.works[::-1]:
         training = part_training(part, work, model, batch_size, threads)
@@ -84,10 +86,8 @@ def _programs(
                 model=model.name,
                 part=part.name,
                 batch_size=training.batch_size,
-                batches=None,
                 threads=threads,
-                seconds=None,
-                source=programs_of(framework).part_program(training),
+                source=writer.part_program(training),
                 path=Path(f"{'_'.join(words)}{adapter.program_suffix}"),
                 without_part=without,
             )

@@ -1,10 +1,10 @@
-"""Takes classes and functions of an adapter's own files into programs."""
+"""Takes classes and functions of an adapter's own files into programs, word for word."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -14,12 +14,26 @@ def definitions_in(line: str, *files: Path) -> tuple[str, ...]:
     that these name, in the order of the files.
     """
     own = _definitions(files)
+    return tuple(named_in(NAME.findall(line), own, _names))
+
+
+NAME = re.compile(r"(?<![.\w])[A-Za-z_]\w*")
+"""A name in source code that is no attribute."""
+
+
+def named_in(
+    start: Iterable[str], own: Mapping[str, str], names: Callable[[str], Iterable[str]]
+) -> list[str]:
+    """Return the definitions of these names and of those that they name, in their order.
+
+    own: the source code of each definition by its name. names: returns those in source code.
+    """
     found: set[str] = set()
-    new = set(re.findall(r"(?<![.\w])[A-Za-z_]\w*", line)) & own.keys()
+    new = own.keys() & set(start)
     while new:
         found |= new
-        new = {name for one in new for name in _names(own[one])} & own.keys() - found
-    return tuple(text for name, text in own.items() if name in found)
+        new = {name for one in new for name in names(own[one])} & own.keys() - found
+    return [text for name, text in own.items() if name in found]
 
 
 @cache

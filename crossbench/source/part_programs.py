@@ -7,15 +7,14 @@ whose model, loss and optimizer are written as a row's.
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import dataclass
 
 from ..inputs.names import IDIOMATIC
 from ..models import GivenGradient, Model
 from ..models.parameters import Shape
 from ..models.parts import LOSS, OPTIMIZER, Part, Work
-from .statements import WIDTH, indented
-from .training_programs import PythonProgram, Training, python_program
+from .statements import indented
+from .training_programs import PythonProgram, Training, assigned, python_program, wrapped
 
 WARM_UP, CALLS = 3, 10
 
@@ -31,6 +30,10 @@ class PartTraining(Training):
     trains: bool
     what: str
     subtracted: str
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {"BATCH_SIZE": self.batch_size, "WARM_UP": WARM_UP, "CALLS": CALLS}
 
 
 def part_training(
@@ -91,8 +94,7 @@ def summary(training: PartTraining, title: str, *notes: str) -> str:
         f"Prints the median time of {CALLS} calls. {training.subtracted}".strip(),
         *notes,
     ]
-    first = textwrap.wrap(f"Time {training.what}, in {title} on the CPU.", WIDTH - len('"""'))
-    return "\n".join([*first, "", *(t for line in says for t in textwrap.wrap(line, WIDTH))])
+    return wrapped(f"Time {training.what}, in {title} on the CPU.", says)
 
 
 def batch_shape(shape: Shape, channels_last: bool) -> str:
@@ -131,7 +133,6 @@ def python_part_program(
     program: its `epoch` is a call. placed: the statement that brings `inputs` and `labels` to the
     device. version: the framework's name and version, in an f-string.
     """
-    sizes = {"BATCH_SIZE": training.batch_size, "WARM_UP": WARM_UP, "CALLS": CALLS}
     examples = python_examples(training.model, channels_last)
     loop = [
         "seconds = []",
@@ -143,7 +144,7 @@ def python_part_program(
         summary(training, program.title, *program.notes),
         ["import time"],
         program,
-        constants=[f"{', '.join(sizes)} = {', '.join(map(str, sizes.values()))}"],
+        constants=[assigned(training.sizes)],
         model=[*program.model, *examples, placed],
         end=[loop, [f'print(f"{{1000 * np.median(seconds[WARM_UP:]):.3f}} ms, {version}")']],
     )

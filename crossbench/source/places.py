@@ -40,18 +40,19 @@ class Place:
         return tuple(self.shape[axis] for axis in self.axes)
 
 
-def places(named: NamedLayer, path: Callable[[NamedLayer, str], str]) -> dict[str, Place]:
+def places(
+    named: NamedLayer, path: Callable[[NamedLayer, str], str], kind: type[Place] = Place
+) -> dict[str, Place]:
     """Return where a framework holds each parameter of a layer, by canonical name.
 
     path: says what leads to one, from the layer; that of a weight in KERNEL_AXES ends in "kernel".
     """
-    own = named.layer.parameters(named.input_shape)
     found = {}
-    for name, parameter in own.items():
+    for name, parameter in named.layer.parameters(named.input_shape).items():
         to, shape = path(named, name), parameter.shape
         is_kernel = to.endswith("kernel")
         axes = KERNEL_AXES[len(shape)] if is_kernel else tuple(range(len(shape)))
-        found[name] = Place(to, shape, axes, _own_shape(named, name, shape, axes))
+        found[name] = kind(to, shape, axes, _own_shape(named, name, shape, axes))
     return found
 
 

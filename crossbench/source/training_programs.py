@@ -12,7 +12,7 @@ from typing import Any
 from ..inputs.names import FLOAT32, IDIOMATIC, Compute
 from ..models import BinaryCrossEntropy, Dropout, Model, NamedLayer, Residual
 from .data import PythonData
-from .statements import WIDTH, bracketed, call, indented, join_blocks
+from .statements import WIDTH, call, indented, join_blocks
 
 EPOCHS = 2
 """Epochs of a program: the first, which may compile, and a steady one."""
@@ -48,6 +48,12 @@ class Training:
     def is_augmented(self) -> bool:
         """Return whether each epoch has other examples, which are made batch by batch."""
         return self.model.data.augmentation is not None
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Return the numbers that a program has a name for."""
+        sizes = {"BATCH_SIZE": self.batch_size, "BATCHES": self.batches}
+        return sizes | ({"TEST": self.test_examples} if self.model.has_accuracy else {})
 
     @property
     def has_dropout(self) -> bool:
@@ -136,7 +142,13 @@ def docstring(training: Training, title: str, *notes: str) -> str:
         f"{SHOWN} and the last.",
         *notes,
     ]
-    return "\n".join([first, "", *(t for line in says for t in textwrap.wrap(line, WIDTH))])
+    return wrapped(first, says)
+
+
+def wrapped(first: str, says: Iterable[str]) -> str:
+    """Return the lines of a docstring: its first sentence, and what follows on that."""
+    begin = textwrap.wrap(first, WIDTH - len('"""'))
+    return "\n".join([*begin, "", *(t for line in says for t in textwrap.wrap(line, WIDTH))])
 
 
 def _sentence(text: str) -> str:
@@ -272,33 +284,27 @@ REPORT = (
 PRINT_ACCURACY = 'print(f"accuracy: {right / TEST:.1%}")'
 
 
+def assigned(values: Mapping[str, Any]) -> str:
+    """Return the statement that gives values their names."""
+    return f"{', '.join(values)} = {', '.join(map(str, values.values()))}"
+
+
 def constants(training: Training) -> list[str]:
     """Return the statements that name the sizes of an epoch."""
-    sizes = {"BATCH_SIZE": training.batch_size, "BATCHES": training.batches}
-    if training.model.has_accuracy:
-        sizes["TEST"] = training.test_examples
-    lines = [f"{', '.join(sizes)} = {', '.join(map(str, sizes.values()))}"]
-    if training.is_augmented:
-        lines.append(f"SEED = {training.seed}  # of the examples")
-    return lines
+    seed = [f"SEED = {training.seed}  # of the examples"] * training.is_augmented
+    return [assigned(training.sizes), *seed]
 
 
 def arguments(training: Training, data: PythonData) -> list[str]:
     """Return the statements that read the words of the command line."""
-    weights = f'Path(__file__).with_name("{training.weights}")'
-    add = "parser.add_argument"
-    given: list[tuple[str, dict[str, Any]]] = [
-        ('"--data"', {"type": "Path", "default": data.path}),
-        ('"--initial"', {"default": weights}),
-        ('"--epochs"', {"type": "int", "default": EPOCHS}),
-    ]
-    lines = [str(call(add, name, **options)) for name, options in given]
-    wrapped = [
-        line if len(line) <= WIDTH else bracketed(f"{add}(", [line[len(add) + 1 : -1]], ")")
-        for line in lines
-    ]
+    add, weights = "parser.add_argument", f'Path(__file__).with_name("{training.weights}")'
+    given = (
+        call(add, '"--data"', type="Path", default=data.path),
+        call(add, '"--initial"', default=weights),
+        call(add, '"--epochs"', type="int", default=EPOCHS),
+    )
     return [
         "parser = argparse.ArgumentParser(description=__doc__)",
-        *wrapped,
+        *(one.after("") for one in given),
         "options = parser.parse_args()",
     ]

@@ -21,7 +21,6 @@ from crossbench import adapters, models, script
 from crossbench.data.sources import Synthetic
 from crossbench.in_julia import julia
 from crossbench.in_julia.models_json import models_json
-from crossbench.in_julia.row import row
 from crossbench.models.model import Model
 from crossbench.workload import Unavailable
 
@@ -460,7 +459,7 @@ def test_lux_makes_no_dropout_of_the_rate_0(framework, drawing, tmp_path):
     """Neither its row nor its program may seed one: the names are in the order of those it has."""
     model = made("m", models.Dropout(0.0), models.Dropout(0.5), models.Dense(2), shape=(4,))
     adapter = adapters.get(framework)
-    assert row(adapter.workload.dialect(model, "cpu"))["dropouts"] == drawing
+    assert adapter.workload.dialect(model, "cpu").row()["dropouts"] == drawing
     (program,) = script(model=model, frameworks=framework, batches=1, out=tmp_path)
     assert program.source.count("Xoshiro(") + program.source.count("seed!(") == len(drawing) + (
         framework == "lux"  # of Lux.setup

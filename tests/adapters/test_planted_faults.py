@@ -44,8 +44,8 @@ def plant_in_torch(fault, plant):
     nesterov = "optimizer = torch.optim.SGD(model.parameters(), 0.01, 0.9, nesterov=True)"
 
     def wrong_flatten(named):
-        right, wrong = layer_source(named), call("nn.Sequential", "ToSequence()", "nn.Flatten()")
-        return replace(right, build=wrong) if isinstance(named.layer, Flatten) else right
+        wrong = call("nn.Sequential", "ToSequence()", "nn.Flatten()")
+        return wrong if isinstance(named.layer, Flatten) else layer_source(named)
 
     def ahead(optimizer):
         definitions, statements = schedule_source(optimizer)

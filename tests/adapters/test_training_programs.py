@@ -23,7 +23,7 @@ from crossbench.data.sources import CIFAR10, IMDB, Text, TinyShakespeare
 from crossbench.engine.assignment import Assignment, epoch_batches, save_arrays
 from crossbench.engine.parity.tensors import cast
 from crossbench.models.shortened import shortened
-from crossbench.source.arrays import write_arrays
+from crossbench.programs.program import write_arrays
 from crossbench.source.training_programs import Training
 from crossbench.workload import Job
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ... import models
-from ...in_julia.chain import Chain, fused
-from ...in_julia.definitions import JULIA_FOLDER
-from ...in_julia.program import EpochSource, TrainingDialect
+from ...in_julia.chain import Chain, chain_parts
+from ...in_julia.dialect import Dialect, EpochSource
 from ...in_julia.source import (
     LINE,
     Imports,
@@ -29,12 +28,11 @@ MAX_TUPLE_LAYERS = 24
 """Layers that a Chain holds in a tuple at most, as the row's: Julia compiles a tuple as a whole."""
 
 
-class FluxTraining(TrainingDialect):
+class FluxTraining(Dialect):
     """Writes what is Flux's own in the program of a training."""
 
     title = "Flux.jl"
     package = "Flux"
-    layers = JULIA_FOLDER / "CrossBenchFlux" / "src" / "layers.jl"
     data_loader = "Flux.DataLoader"
     onecold = "Flux.onecold"
     state_of = ("model",)
@@ -159,14 +157,15 @@ class FluxChain(Chain):
         if isinstance(layers[-1].layer, models.Unembedding):
             lines.append(written(f"{TIED} = ", items[0]))
             items[0] = TIED
-        if sum(1 for _ in fused(layers)) <= MAX_TUPLE_LAYERS:
+        _, activations = chain_parts(layers)
+        if len(layers) - len(activations) <= MAX_TUPLE_LAYERS:
             return [*lines, written("model = ", Call("Chain", tuple(items)))]
         broken = indented(written("", item, ",", LINE - 4) for item in items)
         return [*lines, "\n".join(["layers = [", *broken, "]"]), "model = Chain(layers)"]
 
-    def layer(self, named: NamedLayer, applied: Sequence[str]) -> list[str | Call]:
+    def layer(self, named: NamedLayer, *activation: str) -> list[str | Call]:
         """Return the items of a layer; a dropout has a generator of its own, unless on a GPU."""
         if isinstance(named.layer, models.Dropout) and named.name in self.dropouts:
             seed = self.dropouts.index(named.name) + 1
             return [call("Dropout", named.layer.rate, rng=f"Xoshiro({seed})")]
-        return layer_source(named, *applied)
+        return layer_source(named, *activation)

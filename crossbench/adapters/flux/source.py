@@ -5,7 +5,6 @@ from __future__ import annotations
 from ... import models
 from ...in_julia.source import (
     LossSource,
-    boolean,
     call,
     class_range,
     code,
@@ -55,8 +54,8 @@ def layer_source(named: NamedLayer, *activation: str) -> list[str | Call]:
         case models.ClassToken():
             return [call("ClassToken", f"zeros32({features})")]
         case models.MultiHeadAttention(heads, causal, bias):
-            with_bias = unless("false", boolean(bias))
-            build = call("MultiHeadAttention", features, nheads=heads, bias=with_bias)
+            given = {"nheads": heads, "bias": unless(False, bias)}
+            build = call("MultiHeadAttention", features, **given)
             if not causal:
                 return [build, "first"]
             return [Call("CausalAttention", (build,))]

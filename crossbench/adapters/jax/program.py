@@ -159,10 +159,7 @@ def has_one_call(variant: str, model: Model) -> bool:
 
 
 def training_program(training: Training) -> str:
-    """Return the program that trains a model.
-
-    Raises NotImplementedError for a variant or a part that it cannot have.
-    """
+    """Return the program that trains a model."""
     check_variant(training, VARIANTS, "jax", "crossbench/adapters/jax/{variant}.py")
     model, one_call = training.model, has_one_call(training.variant, training.model)
     written = training_source(model, training.compute == names.BFLOAT16, one_call)
@@ -171,7 +168,7 @@ def training_program(training: Training) -> str:
     program = PythonProgram(
         title="JAX",
         imports=[*(line for line in lines if "flax" not in line), NNX],
-        setup=_setup(training),
+        setup=setup(training),
         definitions=definitions,
         model=[
             "train, test = load_data()",
@@ -197,10 +194,7 @@ def training_program(training: Training) -> str:
 
 
 def part_program(training: PartTraining) -> str:
-    """Return the program that times a piece of work.
-
-    Raises NotImplementedError for a part that it cannot have.
-    """
+    """Return the program that times a piece of work."""
     written, trains = training_source(training.model), training.trains
     definitions = [*written.model, *(written.step if trains else [written.gradients])]
     made = [f"model = Model(nnx.Rngs({SEED}))"]
@@ -216,7 +210,7 @@ def part_program(training: PartTraining) -> str:
     program = PythonProgram(
         title="JAX",
         imports=imports("\n".join(definitions)).splitlines(),
-        setup=_setup(training),
+        setup=setup(training),
         definitions=definitions,
         model=made,
         epoch=call,
@@ -252,12 +246,15 @@ def _notes(training: Training) -> list[str]:
     return notes
 
 
-def _setup(training: Training) -> list[str]:
-    if training.device == "cpu":
-        return ['jax.config.update("jax_platforms", "cpu")']
-    if training.compute == TF32:
-        return ['jax.config.update("jax_default_matmul_precision", "tensorfloat32")']
-    return ['jax.config.update("jax_default_matmul_precision", "highest")  # not TF32']
+def setup(training: Training) -> list[str]:
+    """Return the statements that choose the device and, on a GPU, the precision."""
+    platform = "cpu" if training.device == "cpu" else "cuda"
+    lines = [f'jax.config.update("jax_platforms", "{platform}")']
+    if training.device == "gpu":
+        exact = '"highest")  # not TF32'
+        precision = '"tensorfloat32")' if training.compute == TF32 else exact
+        lines.append(f'jax.config.update("jax_default_matmul_precision", {precision}')
+    return lines
 
 
 def _prepared(training: Training) -> list[str]:

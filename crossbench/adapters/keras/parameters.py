@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import numpy as np
 
 from ... import models
@@ -34,13 +32,8 @@ def swapped(array: np.ndarray) -> np.ndarray:
 
 def places(named: NamedLayer) -> dict[str, Place]:
     """Return where a layer holds each of its parameters, by canonical name."""
-    found = of_layers.places(named, _path)
-    if not isinstance(named.layer, models.GRU):
-        return found
-    return {
-        name: GRUPlace(*(getattr(place, field.name) for field in fields(place)))
-        for name, place in found.items()
-    }
+    kind = GRUPlace if isinstance(named.layer, models.GRU) else Place
+    return of_layers.places(named, _path, kind)
 
 
 DENSE = {"weight": "kernel", "bias": "bias"}

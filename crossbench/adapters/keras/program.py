@@ -4,7 +4,7 @@ this module with examples and a loop around it. Imports no Keras.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,8 @@ from ...source.training_programs import (
     prepared,
     python_training_program,
 )
+from ..jax import program as jax
+from ..torch import program as torch
 from .network import Network
 from .source import definitions, has_sparse_gradients, import_keras, loss_source, optimizer_source
 
@@ -104,10 +106,7 @@ def compute_gradients(model, inputs, labels):
 
 
 def training_program(training: Training) -> str:
-    """Return the program that trains a model.
-
-    Raises NotImplementedError for a variant or a part that it cannot have.
-    """
+    """Return the program that trains a model."""
     backend = backend_of(training.variant)
     written = training_source(training.model, backend, training.variant == "jit")
     own = [*written.definitions, _to_device(training, backend)]
@@ -135,10 +134,7 @@ def training_program(training: Training) -> str:
 
 
 def part_program(training: PartTraining) -> str:
-    """Return the program that times a piece of work, on TensorFlow.
-
-    Raises NotImplementedError for a part that it cannot have.
-    """
+    """Return the program that times a piece of work, on TensorFlow."""
     trains, backend = training.trains, backend_of(training.variant)
     written = training_source(training.model, backend, jit_compile=False, trains=trains)
     placed = "inputs, labels = ops.convert_to_tensor(inputs), ops.convert_to_tensor(labels)"
@@ -197,29 +193,25 @@ def _environment(training: Training, backend: str) -> list[str]:
 
 def _setup(training: Training, backend: str) -> list[str]:
     """Return the statements that set the backend's device, threads and precision."""
-    on_gpu, threads = training.device == "gpu", training.threads
     is_mixed = training.compute == BFLOAT16
-    lines = ['keras.config.set_dtype_policy("mixed_bfloat16")'] * is_mixed
-    match backend:
-        case "tensorflow":
-            lines += [
-                f"tf.config.threading.set_intra_op_parallelism_threads({threads})",
-                f"tf.config.threading.set_inter_op_parallelism_threads({threads})",
-            ]
-            if on_gpu:
-                lines.append("tf.config.experimental.enable_tensor_float_32_execution(False)")
-        case "jax":
-            platform = "cuda" if on_gpu else "cpu"
-            lines += [
-                f'jax.config.update("jax_platforms", "{platform}")',
-                'jax.config.update("jax_default_matmul_precision", "highest")',
-            ]
-        case "torch":
-            lines.append(f"torch.set_num_threads({threads})")
-            if on_gpu:
-                lines.append("torch.backends.cudnn.allow_tf32 = False")
-                lines.append("torch.backends.cudnn.benchmark = True")
+    return ['keras.config.set_dtype_policy("mixed_bfloat16")'] * is_mixed + SETUP[backend](training)
+
+
+def _setup_tensorflow(training: Training) -> list[str]:
+    lines = [
+        f"tf.config.threading.set_{kind}_op_parallelism_threads({training.threads})"
+        for kind in ("intra", "inter")
+    ]
+    if training.device == "gpu":
+        lines.append("tf.config.experimental.enable_tensor_float_32_execution(False)")
     return lines
+
+
+SETUP: Mapping[str, Callable[[Training], list[str]]] = {
+    "tensorflow": _setup_tensorflow,
+    "jax": jax.setup,
+    "torch": torch.setup,
+}
 
 
 def _to_device(training: Training, backend: str) -> str:

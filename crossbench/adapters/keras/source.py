@@ -48,52 +48,52 @@ def layer_source(
             return convolution(named, backend, activation)
         case models.MaxPool(window, stride):
             strides = unless(one_or_both(window), one_or_both(stride))
-            return layer(call("layers.MaxPooling2D", one_or_both(window), strides=strides))
+            return LayerSource(call("layers.MaxPooling2D", one_or_both(window), strides=strides))
         case models.AveragePool(window, stride, padding):
             strides = unless(one_or_both(window), one_or_both(stride))
             build = call("layers.AveragePooling2D", one_or_both(window), strides=strides)
             padded = call("layers.ZeroPadding2D", one_or_both(padding))
             return LayerSource(build, before=(padded,) if any(padding) else ())
         case models.ReLU():
-            return layer(call("layers.ReLU"))
+            return LayerSource(call("layers.ReLU"))
         case models.LeakyReLU(slope):
-            return layer(call("layers.LeakyReLU", slope))
+            return LayerSource(call("layers.LeakyReLU", slope))
         case models.GELU(tanh=True):
             return LayerSource(None, "keras.activations.gelu({x}, approximate=True)")
         case models.GELU():
-            return layer(call("layers.Activation", '"gelu"'))
+            return LayerSource(call("layers.Activation", '"gelu"'))
         case models.Flatten() if len(shape) == 3:
             channels_first = call("layers.Permute", (3, 1, 2))  # the canonical order
             return LayerSource(call("layers.Flatten"), before=(channels_first,))
         case models.Flatten():
-            return layer(call("layers.Flatten"))
+            return LayerSource(call("layers.Flatten"))
         case models.ToSequence():
-            return layer(call("layers.Reshape", named.output_shape))
+            return LayerSource(call("layers.Reshape", named.output_shape))
         case models.Dense(width, bias):
             options = {"activation": activation, "use_bias": unless(True, bias)}
-            return layer(call("layers.Dense", width, **options))
+            return LayerSource(call("layers.Dense", width, **options))
         case models.BatchNorm(epsilon, momentum):
-            return layer(call("BatchNorm", momentum=momentum, epsilon=epsilon))
+            return LayerSource(call("BatchNorm", momentum=momentum, epsilon=epsilon))
         case models.LayerNorm(epsilon, bias):
             center = unless(True, bias)
-            return layer(call("layers.LayerNormalization", epsilon=epsilon, center=center))
+            return LayerSource(call("layers.LayerNormalization", epsilon=epsilon, center=center))
         case models.RMSNorm(epsilon):
-            return layer(call("layers.RMSNormalization", epsilon=epsilon))
+            return LayerSource(call("layers.RMSNormalization", epsilon=epsilon))
         case models.Dropout(rate):
-            return layer(call("layers.Dropout", rate))
+            return LayerSource(call("layers.Dropout", rate))
         case models.GlobalAveragePool():
             axes = 2 if len(shape) == 3 else 1
-            return layer(call(f"layers.GlobalAveragePooling{axes}D"))
+            return LayerSource(call(f"layers.GlobalAveragePooling{axes}D"))
         case models.Embedding(vocabulary, width):
-            return layer(call("layers.Embedding", vocabulary, width))
+            return LayerSource(call("layers.Embedding", vocabulary, width))
         case models.OneHot(vocabulary):
             return LayerSource(None, f"ops.one_hot({{x}}, {vocabulary})")
         case models.Unembedding():
             return LayerSource(None, "embedding({x}, reverse=True)")
         case models.PositionEmbedding():
-            return layer(call("PositionEmbedding"))
+            return LayerSource(call("PositionEmbedding"))
         case models.ClassToken():
-            return layer(call("ClassToken"))
+            return LayerSource(call("ClassToken"))
         case models.FirstOfSequence():
             return LayerSource(None, "{x}[:, 0]")
         case models.MultiHeadAttention(heads, causal, bias):
@@ -109,13 +109,8 @@ def layer_source(
     raise unsupported("layer", named.layer, "Keras")
 
 
-def layer(build: Call) -> LayerSource:
-    """Return a layer with the classes and functions of layers.py that it needs."""
-    return LayerSource(build, definitions=definitions(str(build)))
-
-
 def recurrent(build: Call, bidirectional: bool) -> LayerSource:
-    return layer(call("layers.Bidirectional", build) if bidirectional else build)
+    return LayerSource(call("layers.Bidirectional", build) if bidirectional else build)
 
 
 def definitions(line: str) -> tuple[str, ...]:

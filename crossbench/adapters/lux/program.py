@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from ... import models
 from ...in_julia.chain import Chain, chain_parts
-from ...in_julia.definitions import JULIA_FOLDER
-from ...in_julia.program import EpochSource, TrainingDialect
+from ...in_julia.dialect import Dialect, EpochSource
 from ...in_julia.source import (
     Imports,
     LossSource,
@@ -26,16 +25,16 @@ from .source import MODULES, layer_source, loss_source
 RECURRENT = (models.LSTM, models.GRU)
 
 
-class LuxTraining(TrainingDialect):
+class LuxTraining(Dialect):
     """Writes what is Lux's own in the program of a training."""
 
     title = "Lux.jl"
     package = "Lux"
-    layers = JULIA_FOLDER / "CrossBenchLux" / "src" / "layers.jl"
     data_loader = "DataLoader"
     onecold = "onecold"
     state_of = ("model", "ps", "st")
     given_gradient = "given_gradient_objective"
+    setup = ("ps, st = Lux.setup(Xoshiro(0), model)",)
 
     def has_masks(self, layer: models.Layer) -> bool:
         return super().has_masks(layer) and layer != models.Dropout(0)  # of which Lux makes none
@@ -85,8 +84,7 @@ class LuxTraining(TrainingDialect):
         )
 
     def load_weights(self) -> list[str]:
-        lines = [*SETUP, *LOAD_WEIGHTS]
-        lines += ["ps, st = (ps, st) |> device"] if self.is_on_gpu else []
+        lines = [*LOAD_WEIGHTS, *["ps, st = (ps, st) |> device"] * self.is_on_gpu]
         return lines + self._seeds()
 
     def state(self) -> list[str]:
@@ -109,9 +107,6 @@ class LuxTraining(TrainingDialect):
         first, *others = (f"Random.seed!(st.{path}.rng, {seed})" for seed, path in seeds)
         own = list(RNGS_ON_GPU) if self.is_on_gpu else []
         return [*own, f"{first}  # of the dropout masks", *others]
-
-    def made(self) -> list[str]:
-        return list(SETUP)
 
     def gradients(self) -> tuple[str, str]:
         if self.loss.function:
@@ -156,7 +151,6 @@ CLIPPED_STEP = (
     "    Training.compute_gradients(AutoZygote(), lossfn, (x, y), state)",
     "state = Training.apply_gradients!(state, clip(gradients))",
 )
-SETUP = ("ps, st = Lux.setup(Xoshiro(0), model)",)
 LOAD_WEIGHTS = (
     "open(INITIAL) do file",
     "    foreach(array -> read!(file, array), trainables(ps))",
@@ -213,8 +207,8 @@ class LuxChain(Chain):
     def repeated(self, blocks: str) -> str:
         return f"Chain({blocks}...)"
 
-    def layer(self, named: NamedLayer, applied: Sequence[str]) -> list[str | Call]:
-        return [layer_source(named, *applied)]
+    def layer(self, named: NamedLayer, *activation: str) -> list[str | Call]:
+        return [layer_source(named, *activation)]
 
 
 def layer_paths(layers: Sequence[NamedLayer]) -> Iterator[tuple[NamedLayer, str]]:
@@ -227,9 +221,9 @@ def layer_paths(layers: Sequence[NamedLayer]) -> Iterator[tuple[NamedLayer, str]
 
 
 def _chain_paths(layers: Sequence[NamedLayer], start: str) -> Iterator[tuple[NamedLayer, str]]:
-    parts = list(chain_parts(layers))
-    for index, part in enumerate(parts):
-        made, path = part.made, f"{start}layer_{index + 1}"
+    parts, _ = chain_parts(layers)
+    for index, made in enumerate(parts):
+        path = f"{start}layer_{index + 1}"
         if len(parts) > MAX_FLAT_LAYERS:
             path = f"{start}layer_{index // PART + 1}.layer_{index % PART + 1}"
         if not isinstance(made, Block):

@@ -62,7 +62,7 @@ class Network:
             ]
             return Call("Residual", tuple(chains) or ("nn.Identity()",))
         self.paths.append((path, named))
-        return layer_source(named).call
+        return layer_source(named)
 
     def _block(self, block: Block, start: str, place: int) -> str:
         """Write the function that makes a block, and return its name."""

@@ -45,10 +45,6 @@ SEED = 0
 COMPILED_MODES = {"compile": "", "graphs": '(mode="reduce-overhead")'}
 """The arguments of torch.compile by variant."""
 VARIANTS = (IDIOMATIC, MALLOC, "channels_last", *COMPILED_MODES)
-FLOAT32_ALONE = (
-    "torch.backends.cudnn.allow_tf32 = False  # float32 means float32",
-    "torch.backends.cudnn.benchmark = True",
-)
 
 
 @dataclass(frozen=True)
@@ -161,10 +157,7 @@ def _train_step(rule: models.Optimizer, variant: str) -> str:
 
 
 def training_program(training: Training) -> str:
-    """Return the program that trains a model.
-
-    Raises NotImplementedError for a variant or a part that it cannot have.
-    """
+    """Return the program that trains a model."""
     check_variant(training, VARIANTS, "torch", "crossbench/adapters/torch/{variant}.py")
     autocast = AUTOCAST[training.device] if training.compute == BFLOAT16 else None
     written = training_source(training.model, training.variant, autocast)
@@ -172,10 +165,7 @@ def training_program(training: Training) -> str:
     program = PythonProgram(
         title="PyTorch",
         imports=["import torch", import_nn(own)],
-        setup=[
-            f"torch.set_num_threads({training.threads})",
-            *(FLOAT32_ALONE if training.device == "gpu" else ()),
-        ],
+        setup=setup(training),
         definitions=own,
         model=[
             *prepared(training),
@@ -201,16 +191,13 @@ def training_program(training: Training) -> str:
 
 
 def part_program(training: PartTraining) -> str:
-    """Return the program that times a piece of work.
-
-    Raises NotImplementedError for a part that it cannot have.
-    """
+    """Return the program that times a piece of work."""
     trains = training.trains
     written = training_source(training.model, trains=trains)
     program = PythonProgram(
         title="PyTorch",
         imports=["import torch", import_nn(written.definitions)],
-        setup=[f"torch.set_num_threads({training.threads})"],
+        setup=setup(training),
         definitions=written.definitions,
         model=[
             *written.made,
@@ -227,6 +214,18 @@ def part_program(training: PartTraining) -> str:
     return python_part_program(training, program, placed, version="torch {torch.__version__}")
 
 
+def setup(training: Training) -> list[str]:
+    """Return the statements that set the threads and, on a GPU, the precision."""
+    return [
+        f"torch.set_num_threads({training.threads})",
+        *(FLOAT32_ALONE if training.device == "gpu" else ()),
+    ]
+
+
+FLOAT32_ALONE = (
+    "torch.backends.cudnn.allow_tf32 = False  # float32 means float32",
+    "torch.backends.cudnn.benchmark = True",
+)
 AUTOCAST = {"cpu": "cpu", "gpu": "cuda"}
 """What torch.autocast calls a device, by our name."""
 

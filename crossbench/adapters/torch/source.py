@@ -11,7 +11,6 @@ from ...models.model import NamedLayer
 from ...models.parameters import Shape
 from ...models.training import Optimizer
 from ...source.definitions import definitions_in
-from ...source.layers import LayerSource
 from ...source.statements import Call, call, code, one_or_both, unless, unsupported
 
 UNSAFE_BELOW = 8
@@ -35,8 +34,8 @@ def update_source(optimizer: Optimizer) -> list[str]:
     ]
 
 
-def layer_source(named: NamedLayer) -> LayerSource:
-    """Return how a layer is written."""
+def layer_source(named: NamedLayer) -> Call:
+    """Return how a layer is made."""
     shape = named.input_shape
     features = shape[-1]
     match named.layer:
@@ -46,59 +45,59 @@ def layer_source(named: NamedLayer) -> LayerSource:
                 "padding": unless(0, one_or_both(padding)),
                 "bias": unless(True, bias),
             }
-            return layer(call("nn.Conv2d", shape[0], channels, one_or_both(kernel), **options))
+            return call("nn.Conv2d", shape[0], channels, one_or_both(kernel), **options)
         case models.MaxPool(window, stride):
             stride_option = unless(one_or_both(window), one_or_both(stride))
-            return layer(call("nn.MaxPool2d", one_or_both(window), stride=stride_option))
+            return call("nn.MaxPool2d", one_or_both(window), stride=stride_option)
         case models.AveragePool(window, stride, padding):
             given = {
                 "stride": unless(one_or_both(window), one_or_both(stride)),
                 "padding": unless(0, one_or_both(padding)),
             }
-            return layer(call("nn.AvgPool2d", one_or_both(window), **given))
+            return call("nn.AvgPool2d", one_or_both(window), **given)
         case models.ReLU():
-            return layer(call("nn.ReLU"))
+            return call("nn.ReLU")
         case models.LeakyReLU(slope):
-            return layer(call("nn.LeakyReLU", slope))
+            return call("nn.LeakyReLU", slope)
         case models.GELU(tanh):
-            return layer(call("nn.GELU", *(('"tanh"',) if tanh else ())))
+            return call("nn.GELU", *(('"tanh"',) if tanh else ()))
         case models.Flatten():
-            return layer(call("nn.Flatten"))
+            return call("nn.Flatten")
         case models.ToSequence():
-            return layer(call("ToSequence"))
+            return call("ToSequence")
         case models.Dense(outputs, bias):
-            return layer(call("nn.Linear", features, outputs, bias=unless(True, bias)))
+            return call("nn.Linear", features, outputs, bias=unless(True, bias))
         case models.BatchNorm(epsilon, momentum):
             norm = "nn.BatchNorm2d" if len(shape) == 3 else "nn.BatchNorm1d"
             # PyTorch's momentum is the weight of the new value, the description's of the old one
             given = {"eps": unless(1e-5, epsilon), "momentum": unless("0.1", code(1 - momentum))}
-            return layer(call(norm, shape[0], **given))
+            return call(norm, shape[0], **given)
         case models.LayerNorm(epsilon, bias):
             given = {"eps": unless(1e-5, epsilon), "bias": unless(True, bias)}
-            return layer(call("nn.LayerNorm", features, **given))
+            return call("nn.LayerNorm", features, **given)
         case models.RMSNorm(epsilon):
-            return layer(call("nn.RMSNorm", features, eps=epsilon))
+            return call("nn.RMSNorm", features, eps=epsilon)
         case models.Dropout(rate):
-            return layer(call("nn.Dropout", rate))
+            return call("nn.Dropout", rate)
         case models.GlobalAveragePool() if len(shape) == 3:
             pool = call("nn.AdaptiveAvgPool2d", 1)
-            return layer(call("nn.Sequential", pool, call("nn.Flatten")))
+            return call("nn.Sequential", pool, call("nn.Flatten"))
         case models.GlobalAveragePool():
-            return layer(call("SequenceMean"))
+            return call("SequenceMean")
         case models.Embedding(vocabulary, width):
-            return layer(call("nn.Embedding", vocabulary, width))
+            return call("nn.Embedding", vocabulary, width)
         case models.OneHot(vocabulary):
-            return layer(call("OneHot", vocabulary))
+            return call("OneHot", vocabulary)
         case models.Unembedding(vocabulary):
-            return layer(call("nn.Linear", features, vocabulary, bias=False))
+            return call("nn.Linear", features, vocabulary, bias=False)
         case models.PositionEmbedding():
-            return layer(call("PositionEmbedding", *shape))
+            return call("PositionEmbedding", *shape)
         case models.ClassToken():
-            return layer(call("ClassToken", features))
+            return call("ClassToken", features)
         case models.FirstOfSequence():
-            return layer(call("FirstOfSequence"))
+            return call("FirstOfSequence")
         case models.MultiHeadAttention(heads, causal, bias):
-            return layer(call("SelfAttention", features, heads, causal=causal, bias=bias))
+            return call("SelfAttention", features, heads, causal=causal, bias=bias)
         case models.LSTM(width, bidirectional) | models.GRU(width, bidirectional):
             return recurrent(named, width, bidirectional)
     raise unsupported("layer", named.layer, "PyTorch")
@@ -109,21 +108,16 @@ def is_unsafe_for_onednn(kernel: tuple[int, ...], stride: tuple[int, ...], chann
     return kernel == (1, 1) and max(stride) > 1 and channels < UNSAFE_BELOW
 
 
-def layer(build: Call) -> LayerSource:
-    """Return a layer with the classes and functions of layers.py that it needs."""
-    return LayerSource(build, definitions=definitions(str(build)))
-
-
 def definitions(line: str) -> tuple[str, ...]:
     """Return the classes and functions of layers.py that a line of source code names."""
     return definitions_in(line, LAYERS)
 
 
-def recurrent(named: NamedLayer, width: int, bidirectional: bool) -> LayerSource:
+def recurrent(named: NamedLayer, width: int, bidirectional: bool) -> Call:
     """Return how an LSTM or a GRU is written."""
     kind = "LSTMLastOutput" if isinstance(named.layer, models.LSTM) else "GRULastOutput"
     options = {"batch_first": True, "bidirectional": unless(False, bidirectional)}
-    return layer(call("one_bias", call(kind, named.input_shape[-1], width, **options)))
+    return call("one_bias", call(kind, named.input_shape[-1], width, **options))
 
 
 def loss_source(loss: models.Loss, output_shape: Shape) -> Call:

@@ -18,6 +18,7 @@ from ..data.shakespeare import draw_starts
 from ..data.sources import Augmentation, RandomPositions
 from ..data.synthetic import MAX_BYTE_CLASSES
 from ..models.model import Model
+from ..models.parameters import Shape
 from ..source.training_programs import EPOCHS, Training
 from .source import LINE, beside, julia_string
 
@@ -27,15 +28,14 @@ class JuliaData:
     """Holds the code that loads examples.
 
     path: the expression of where the data is. functions: those that load examples, and make batches
-    of them. train and test: statements that load the examples to train on, and those to test on.
-    epoch_batches: those that make the `batches` of an epoch, where each has others.
+    of them. train and test: statements that load the examples to train on, and those to test on,
+    which are among the first ones where both are in one file.
     """
 
     path: str
     functions: Sequence[str]
     train: Sequence[str]
     test: Sequence[str]
-    epoch_batches: Sequence[str]
 
 
 def julia_data(training: Training, loader: str, targets: str) -> JuliaData:
@@ -45,14 +45,23 @@ def julia_data(training: Training, loader: str, targets: str) -> JuliaData:
     targets in `labels`, which are token ids from 1 or classes from 0.
     """
     model = training.model
-    path, load, train, test = _arrays(training) if training.data is None else _cifar10(training)
-    return JuliaData(
-        path,
-        [*load, _to_batch(model, targets), *_augmented(training, loader)],
-        train,
-        test if model.has_accuracy else [],
-        ["batches = augmented(train, drawn, epoch)"] if training.is_augmented else [],
-    )
+    functions = [_to_batch(model, targets), *_augmented(training, loader)]
+    drawn = [_drawn(model)] * training.is_augmented
+    if training.data is not None:
+        names = 'load_data(["data_batch_$i.bin" for i = 1:5], BATCHES * BATCH_SIZE)'
+        drawn += [f"read!({beside(training.examples)}, drawn)"] * training.is_augmented
+        test = ['test = load_data(["test_batch.bin"], TEST)'] * model.has_accuracy
+        path = julia_string(training.data)
+        return JuliaData(path, [LOAD_CIFAR10, *functions], [f"train = {names}", *drawn], test)
+    drawn += ["read!(file, drawn)"] * training.is_augmented
+    if isinstance(model.data.augmentation, RandomPositions):
+        load = ["train = collect(reinterpret(Int32, read(file)))  # token ids"]
+    else:
+        functions.insert(0, _load_arrays(model))
+        load = ["train = load_data(file, BATCHES * BATCH_SIZE)"]
+        load += ["test = load_data(file, TEST)"] * model.has_accuracy
+    lines = ["file = open(DATA)  # the arrays follow one another", *drawn, *load, "close(file)"]
+    return JuliaData(beside(training.examples), functions, lines, [])
 
 
 def example_arrays(training: Training, dataset: Dataset) -> dict[str, np.ndarray]:
@@ -63,7 +72,7 @@ def example_arrays(training: Training, dataset: Dataset) -> dict[str, np.ndarray
     found: dict[str, np.ndarray] = {}
     if training.is_augmented:
         drawn = [_draw(training, dataset.train, epoch) for epoch in range(EPOCHS)]
-        found[DRAWN] = np.stack(drawn)
+        found["drawn"] = np.stack(drawn)
     if training.data is not None:
         return found
     if isinstance(model.data.augmentation, RandomPositions):
@@ -111,52 +120,26 @@ def _number_type(model: Model, are_labels: bool = False) -> str:
     return "UInt8" if shapes.are_pictures else "Float32"
 
 
-Loading = tuple[str, list[str], list[str], list[str]]
-"""The path of the data, the functions that load it, and the statements of those to train on and
-those to test on."""
-
-
-def _cifar10(training: Training) -> Loading:
-    """Return the code that reads CIFAR-10's files, and what is drawn for each epoch."""
-    names = 'load_data(["data_batch_$i.bin" for i = 1:5], BATCHES * BATCH_SIZE)'
-    train, test = [f"train = {names}"], ['test = load_data(["test_batch.bin"], TEST)']
-    if training.is_augmented:
-        train += [_draws(training.model), f"read!({beside(training.examples)}, {DRAWN})"]
-    return julia_string(str(training.data)), [LOAD_CIFAR10], train, test
-
-
-def _arrays(training: Training) -> Loading:
-    """Return the code that reads the file with examples."""
-    model = training.model
-    lines = ["file = open(DATA)  # the arrays follow one another"]
-    if training.is_augmented:
-        lines += [_draws(model), f"read!(file, {DRAWN})"]
-    if isinstance(model.data.augmentation, RandomPositions):
-        load = []
-        lines.append("train = collect(reinterpret(Int32, read(file)))  # token ids")
-    else:
-        load = [_load_arrays(model)]
-        lines.append("train = load_data(file, BATCHES * BATCH_SIZE)")
-        lines += ["test = load_data(file, TEST)"] * model.has_accuracy
-    return beside(training.examples), load, [*lines, "close(file)"], []
-
-
 def _load_arrays(model: Model) -> str:
     """Return the function that reads examples from a file of arrays."""
+
+    def sizes(shape: Shape) -> str:
+        return ", ".join(map(str, (*shape[::-1], "examples")))
+
     return LOAD_ARRAYS.format(
-        inputs=", ".join(map(str, (*model.input_shape[::-1], "examples"))),
-        labels=", ".join(map(str, (*model.label_shape[::-1], "examples"))),
+        inputs=sizes(model.input_shape),
+        labels=sizes(model.label_shape),
         type=_number_type(model),
         label_type=_number_type(model, are_labels=True),
     )
 
 
-def _draws(model: Model) -> str:
+def _drawn(model: Model) -> str:
     """Return the statement that makes the array of what was drawn at random."""
     sizes = "3, BATCHES * BATCH_SIZE"
     if isinstance(model.data.augmentation, RandomPositions):
         sizes = "BATCH_SIZE, BATCHES"
-    made = f"{DRAWN} = Array{{Int32}}(undef, {sizes}, {EPOCHS})"
+    made = f"drawn = Array{{Int32}}(undef, {sizes}, {EPOCHS})"
     return f"# drawn at random for {EPOCHS} epochs; further ones repeat it\n{made}"
 
 
@@ -187,8 +170,6 @@ def _augmented(training: Training, loader: str) -> list[str]:
     return []
 
 
-DRAWN = "drawn"
-"""Name of the array of what was drawn at random for each epoch."""
 LOAD_CIFAR10 = '''
 """Read CIFAR-10's binary version: a label byte, and the red, green and blue planes."""
 function load_data(names, examples)
