@@ -71,6 +71,12 @@ class Block:
     def count(self) -> int:
         return 1 + len(self.repeated)
 
+    @property
+    def width(self) -> int:
+        """Return the number of features of the output."""
+        shape = self.layers[0].output_shape
+        return shape[0 if len(shape) == 3 else -1]
+
 
 def grouped(
     layers: Sequence[NamedLayer], activations: Mapping[str, str] | None = None

@@ -55,10 +55,10 @@ class Network:
         """Return the bodies of the blocks' classes, one for those that differ in their width alone,
         each with the arguments that make a block, by its `key`.
         """
-        templates = Counter(self._body(block.layers, width(block)) for block in blocks)
+        templates = Counter(self._body(block.layers, block.width) for block in blocks)
         found: dict[str, dict[str, str]] = defaultdict(dict)
         for block in blocks:
-            body, given = self._body(block.layers, width(block)), f"{width(block)}, rngs"
+            body, given = self._body(block.layers, block.width), f"{block.width}, rngs"
             if templates[body] == 1:
                 body, given = self._body(block.layers), "rngs"
             found[body][key(block)] = given
@@ -217,12 +217,6 @@ def kind(part: NamedLayer | Block) -> str:
 def key(part: NamedLayer | Block) -> str:
     """Return the unique name of a layer, or that of the first one in a block."""
     return part.layers[0].name if isinstance(part, Block) else part.name
-
-
-def width(block: Block) -> int:
-    """Return the number of features of a block's output."""
-    shape = block.layers[0].output_shape
-    return shape[0 if len(shape) == 3 else -1]
 
 
 def flattened(parts: Iterable[NamedLayer | Block]) -> Iterator[NamedLayer | Block]:

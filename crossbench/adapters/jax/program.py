@@ -4,8 +4,7 @@ the programs that are this module with examples and a loop around it. Imports no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from ...models.model import Model, NamedLayer, Weights
 from ...source.data import example_arrays, python_data
 from ...source.layers import LayerSource
 from ...source.part_programs import PartTraining, python_part_program
-from ...source.statements import WIDTH, call, indented, join_blocks
+from ...source.statements import WIDTH, call, indented
 from ...source.training_programs import (
     PythonProgram,
     Training,
@@ -26,6 +25,7 @@ from ...source.training_programs import (
     predicted,
     python_training_program,
 )
+from ...source.training_source import TrainingSource
 from ...workload import MALLOC_VARIANT
 from .network import Network
 from .source import (
@@ -47,37 +47,19 @@ SCAN = "scan"
 VARIANTS = (IDIOMATIC, MALLOC, SCAN)
 
 
-@dataclass(frozen=True)
-class TrainingSource:
-    """Holds the source code of a model's training.
-
-    network: its classes. model: these, with what they need, and `loss_fn`. step: `make_optimizer`,
-    `train_step` and, where an epoch is one call, `train_epoch`; these take a `state`, which
-    nnx.merge makes the model and the optimizer of by the global `graphdef`. gradients:
-    `compute_gradients`, which takes the model by its `model_graphdef`, its parameters and its other
-    variables. predict: the function that takes the model's state, and finds `eval_graphdef`.
-    """
-
-    network: Network
-    model: Sequence[str]
-    step: Sequence[str]
-    gradients: str
-    predict: str
-
-    @property
-    def module(self) -> str:
-        """Return the Python module of the training."""
-        blocks = [*self.model, *self.step, self.gradients, self.predict]
-        return join_blocks([imports("\n".join(blocks)), *blocks])
-
-
 def training_source(
     model: Model,
     is_mixed: bool = False,
     one_call: bool = False,
     layers: Callable[[NamedLayer, Dtypes], LayerSource] = layer_source,
-) -> TrainingSource:
+) -> TrainingSource[Network]:
     """Return the source code of a model's training.
+
+    Its definitions are the classes of the model, with what they need, and `loss_fn`; its functions
+    `make_optimizer`, `train_step` and, where an epoch is one call, `train_epoch`, which take a
+    `state` that nnx.merge makes the model and the optimizer of by the global `graphdef`;
+    `compute_gradients`, which takes the model by its `model_graphdef`, its parameters and its other
+    variables; and `predict`, which takes the model's state, and finds `eval_graphdef`.
 
     is_mixed: in bfloat16, beside float32 weights. one_call: whether an epoch is one. layers: says
     how a layer is written.
@@ -89,12 +71,17 @@ def training_source(
     steps = [step, TRAIN_EPOCH.strip()] if one_call else [f"{DONATING}\n{step}"]
     is_given = isinstance(model.loss, models.GivenGradient)
     definitions = [*network.definitions, *network.classes, _loss(model.loss, outputs)]
+    functions = [
+        *_optimizer(model.optimizer),
+        *steps,
+        GRADIENTS.format(**(OF_OUTPUTS if is_given else OF_LOSS)),
+        PREDICT.format(outputs=outputs),
+    ]
     return TrainingSource(
-        network,
-        [text.strip() for text in definitions],
-        [text.strip() for text in [*_optimizer(model.optimizer), *steps]],
-        GRADIENTS.format(**(OF_OUTPUTS if is_given else OF_LOSS)).strip(),
-        PREDICT.format(outputs=outputs).strip(),
+        network=network,
+        imports=imports,
+        definitions=[text.strip() for text in definitions],
+        functions={text.partition("def ")[2].partition("(")[0]: text.strip() for text in functions},
     )
 
 
@@ -163,11 +150,11 @@ def training_program(training: Training) -> str:
     check_variant(training, VARIANTS, "jax", "crossbench/adapters/jax/{variant}.py")
     model, one_call = training.model, has_one_call(training.variant, training.model)
     written = training_source(model, training.compute == names.BFLOAT16, one_call)
-    definitions = [*written.model, *written.step, *[written.predict] * model.has_accuracy]
-    lines = imports("\n".join(definitions)).splitlines()
+    unused = ["compute_gradients", *["predict"] * (not model.has_accuracy)]
+    definitions = _definitions(written, *unused)
     program = PythonProgram(
         title="JAX",
-        imports=[*(line for line in lines if "flax" not in line), NNX],
+        imports=[line.replace("nnx", NNX) for line in imports("\n".join(definitions))],
         setup=setup(training),
         definitions=definitions,
         model=[
@@ -196,12 +183,13 @@ def training_program(training: Training) -> str:
 def part_program(training: PartTraining) -> str:
     """Return the program that times a piece of work."""
     written, trains = training_source(training.model), training.trains
-    definitions = [*written.model, *(written.step if trains else [written.gradients])]
     made = [f"model = Model(nnx.Rngs({SEED}))"]
     if trains:
+        definitions = _definitions(written, "compute_gradients", "predict")
         made += SPLIT
         call = ["state, loss = jax.block_until_ready(train_step(state, batch))"]
     else:
+        definitions = [*written.definitions, written.functions["compute_gradients"]]
         made.append("model_graphdef, parameters, others = nnx.split(model, nnx.Param, ...)")
         call = [
             "results = compute_gradients(parameters, others, batch)",
@@ -209,19 +197,26 @@ def part_program(training: PartTraining) -> str:
         ]
     program = PythonProgram(
         title="JAX",
-        imports=imports("\n".join(definitions)).splitlines(),
+        imports=imports("\n".join(definitions)),
         setup=setup(training),
         definitions=definitions,
         model=made,
         epoch=call,
-        notes=[cpus_note("XLA", training.threads)],
+        notes=_notes(training),
     )
     placed = "batch = jax.device_put((inputs, labels))"
     version = "jax {jax.__version__}"
     return python_part_program(training, program, placed, version, channels_last=True)
 
 
-NNX = "from flax import nnx, traverse_util"
+def _definitions(written: TrainingSource[Network], *unused: str) -> list[str]:
+    """Return the classes and functions of a training, but for those that are not used."""
+    functions = (text for name, text in written.functions.items() if name not in unused)
+    return [*written.definitions, *functions]
+
+
+NNX = "nnx, traverse_util"
+"""What the program of a whole model imports from Flax."""
 SPLIT = (
     "optimizer = make_optimizer(model)",
     "graphdef, state = nnx.split((model, optimizer))",

@@ -24,13 +24,13 @@ OWN_LAYERS = "from crossbench.adapters.jax.patches import PatchConv, disjoint_ma
 """What stands in the place of a layer's definition where a variant has layers of its own."""
 
 
-def imports(text: str) -> str:
-    """Return the imports of JAX, Flax and optax that a text needs."""
+def imports(text: str) -> list[str]:
+    """Return the statements that import what a text needs of JAX, Flax and optax."""
     lines = ["import jax"]
     lines += ["import jax.numpy as jnp"] if "jnp." in text else []
     lines += ["import optax"] if "optax." in text else []
     lines += ["from flax import nnx"] if "nnx." in text else []
-    return "\n".join(lines)
+    return lines
 
 
 def layer_source(named: NamedLayer, dtypes: Dtypes = FLOAT32) -> LayerSource:

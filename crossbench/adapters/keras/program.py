@@ -4,8 +4,7 @@ this module with examples and a loop around it. Imports no Keras.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from ...inputs.names import BFLOAT16
 from ...models.model import Model, Weights
 from ...source.data import example_arrays, python_data
 from ...source.part_programs import PartTraining, python_part_program
-from ...source.statements import call, indented, join_blocks, unsupported
+from ...source.statements import call, indented, unsupported
 from ...source.training_programs import (
     PythonProgram,
     Training,
@@ -24,10 +23,18 @@ from ...source.training_programs import (
     prepared,
     python_training_program,
 )
+from ...source.training_source import TrainingSource
 from ..jax import program as jax
 from ..torch import program as torch
 from .network import Network
-from .source import definitions, has_sparse_gradients, import_keras, loss_source, optimizer_source
+from .source import (
+    definitions,
+    has_sparse_gradients,
+    import_keras,
+    imports,
+    loss_source,
+    optimizer_source,
+)
 
 __all__ = ["example_arrays", "initial_arrays", "part_program", "training_program"]
 
@@ -39,34 +46,11 @@ IMPORTS = {"tensorflow": "import tensorflow as tf", "jax": "import jax", "torch"
 CHANNELS_FIRST = "Flattens pictures with their channels first, as PyTorch does."
 
 
-@dataclass(frozen=True)
-class TrainingSource:
-    """Holds the source code of a model's training.
-
-    network: its layers. definitions: the classes and functions that the statements need. made: the
-    statements that make the `model`. compiled: those that give it its `loss` and its `optimizer`.
-    gradients: the function `compute_gradients` of a model and a batch, where the backend has one.
-    """
-
-    network: Network
-    definitions: Sequence[str]
-    made: Sequence[str]
-    compiled: Sequence[str]
-    gradients: Sequence[str]
-
-    @property
-    def module(self) -> str:
-        """Return the Python module that makes and compiles the model."""
-        own = ["import keras", *["import tensorflow as tf"] * bool(self.gradients)]
-        imports = "\n".join([*own, import_keras([*self.definitions, *self.made])])
-        statements = "\n".join([*self.made, *self.compiled])
-        return join_blocks([imports.strip(), *self.definitions, statements, *self.gradients])
-
-
 def training_source(
     model: Model, backend: str, jit_compile: bool, trains: bool = True
-) -> TrainingSource:
-    """Return the source code of a model's training.
+) -> TrainingSource[Network]:
+    """Return the source code of a model's training; on TensorFlow with the function
+    `compute_gradients` of a model and a batch.
 
     jit_compile: whether XLA compiles the step where Keras would not have it do so. trains: whether
     it is for more than the gradients.
@@ -89,8 +73,14 @@ def training_source(
         str(call("model.compile", **given, jit_compile=jit_compile or None)),
     ]
     used = definitions("\n".join([*network.functions, *made, *compiled]))
-    gradients = [GRADIENTS.strip()] * (backend == "tensorflow")
-    return TrainingSource(network, [*used, *network.functions], made, compiled, gradients)
+    return TrainingSource(
+        network=network,
+        imports=imports,
+        definitions=[*used, *network.functions],
+        made=made,
+        compiled=compiled,
+        functions={"compute_gradients": GRADIENTS.strip()} if backend == "tensorflow" else {},
+    )
 
 
 GRADIENTS = """
@@ -114,7 +104,7 @@ def training_program(training: Training) -> str:
     program = PythonProgram(
         title=f"Keras on {TITLES[backend]}",
         before_imports=_environment(training, backend),
-        imports=["import keras", IMPORTS[backend], import_keras([*own, *written.made])],
+        imports=["import keras", IMPORTS[backend], import_keras("\n".join([*own, *written.made]))],
         setup=_setup(training, backend),
         definitions=own,
         model=[
@@ -145,12 +135,12 @@ def part_program(training: PartTraining) -> str:
         imports=[
             "import keras",
             IMPORTS[backend],
-            import_keras([*written.definitions, *written.made, placed]),
+            import_keras("\n".join([*written.definitions, *written.made, placed])),
         ],
         setup=_setup(training, backend),
         definitions=written.definitions,
         model=[*written.made, *written.compiled],
-        functions=[] if trains else written.gradients,
+        functions=[] if trains else [written.functions["compute_gradients"]],
         epoch=[f"{call}inputs, labels)"],
     )
     version = "keras {keras.__version__}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +26,14 @@ OWN = tuple(map(Path(__file__).with_name, ("layers.py", "optimizers.py")))
 """Files with the classes and functions that programs may need."""
 
 
-def import_keras(texts: Sequence[str]) -> str:
-    """Return the import of the modules of Keras that texts name, or nothing."""
-    text = "\n".join(texts)
+def imports(text: str) -> list[str]:
+    """Return the statements that import what a module needs."""
+    on_tensorflow = ["import tensorflow as tf"] * (re.search(r"^@tf\.", text, re.M) is not None)
+    return ["import keras", *on_tensorflow, *filter(None, [import_keras(text)])]
+
+
+def import_keras(text: str) -> str:
+    """Return the import of the modules of Keras that a text names, or nothing."""
     names = [name for name in ("layers", "ops") if re.search(rf"(?<![.\w]){name}\.", text)]
     return f"from keras import {', '.join(names)}" if names else ""
 

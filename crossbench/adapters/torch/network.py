@@ -70,8 +70,7 @@ class Network:
         for number, layers in enumerate((block.layers, *block.repeated), start=place):
             items = self._items(layers, f"{start}{number}.")
         made = "\n".join(indented([Call("nn.Sequential", items).after("return ", WIDTH - 4)]))
-        width = block.layers[0].output_shape
-        self.blocks[name] = f"def {name}():\n{made}", width[0 if len(width) == 3 else -1]
+        self.blocks[name] = f"def {name}():\n{made}", block.width
         return name
 
     def places(self) -> Iterator[tuple[str, Place]]:

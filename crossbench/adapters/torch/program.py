@@ -5,8 +5,6 @@ this module with examples and a loop around it. Imports no PyTorch.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,7 +13,7 @@ from ...inputs.names import BFLOAT16, IDIOMATIC, MALLOC
 from ...models.model import Model, Weights
 from ...source.data import example_arrays, python_data
 from ...source.part_programs import PartTraining, python_part_program
-from ...source.statements import indented, join_blocks, unsupported
+from ...source.statements import indented, unsupported
 from ...source.training_programs import (
     PythonProgram,
     Training,
@@ -26,11 +24,13 @@ from ...source.training_programs import (
     prepared,
     python_training_program,
 )
+from ...source.training_source import TrainingSource
 from ...workload import MALLOC_VARIANT
 from .network import Network
 from .source import (
     definitions,
     import_nn,
+    imports,
     is_unsafe_for_onednn,
     loss_source,
     optimizer_source,
@@ -47,45 +47,15 @@ COMPILED_MODES = {"compile": "", "graphs": '(mode="reduce-overhead")'}
 VARIANTS = (IDIOMATIC, MALLOC, "channels_last", *COMPILED_MODES)
 
 
-@dataclass(frozen=True)
-class TrainingSource:
-    """Holds the source code of a model's training.
-
-    network: its layers. definitions: the classes and functions that the statements need. made: the
-    statements that make the `model`. loss: the one that makes its `loss_function`. optimizer: those
-    that make its `optimizer` and, where the learning rate changes, `schedule`. compute_loss,
-    train_step and compute_gradients: the functions of these names.
-    """
-
-    network: Network
-    definitions: Sequence[str]
-    made: Sequence[str]
-    loss: str
-    optimizer: Sequence[str]
-    compute_loss: str
-    train_step: str
-    compute_gradients: str
-
-    @property
-    def module(self) -> str:
-        """Return the Python module of the training."""
-        text = "\n".join([*self.definitions, *self.optimizer])
-        typing = ["from typing import Any\n"] * ("Any" in text)
-        numpy = ["import numpy as np"] * ("np." in text)
-        imports = "\n".join([*typing, *numpy, "import torch", import_nn(self.definitions)])
-        statements = "\n".join([*self.made, self.loss, *self.optimizer])
-        functions = [self.compute_loss, self.train_step, self.compute_gradients]
-        return join_blocks([imports, *self.definitions, statements, *functions])
-
-
 def training_source(
     model: Model,
     variant: str = IDIOMATIC,
     autocast: str | None = None,
     is_fused: bool = False,
     trains: bool = True,
-) -> TrainingSource:
-    """Return the source code of a model's training.
+) -> TrainingSource[Network]:
+    """Return the source code of a model's training: the functions compute_loss, train_step and
+    compute_gradients, or those that the gradients need.
 
     autocast: the type of the device on which it computes in bfloat16, beside float32 weights.
     is_fused: whether an optimizer that PyTorch has a fused kernel of takes that. trains: whether it
@@ -94,21 +64,27 @@ def training_source(
     network, rule = Network(list(model.named_layers())), model.optimizer
     is_given = isinstance(model.loss, models.GivenGradient)
     loss = "GivenGradient.apply" if is_given else str(loss_source(model.loss, model.output_shape))
-    factor, schedule = schedule_source(rule) if trains else ([], [])
     compute_loss, compute_gradients = _functions(variant, autocast, is_given)
+    factor, schedule = schedule_source(rule) if trains else ([], [])
     step = _train_step(rule, variant) if trains else ""
+    compiled = [f"loss_function = {loss}"]
     if is_given and not trains:  # the gradients need no loss
-        loss = compute_loss = ""
-    used = definitions("\n".join([*network.lines, *network.functions, loss, compute_loss, step]))
+        compiled, compute_loss = [], ""
+    used = [*network.lines, *network.functions, *compiled, compute_loss, step]
+    functions = {
+        "compute_loss": compute_loss,
+        "train_step": step,
+        "compute_gradients": compute_gradients,
+    }
     return TrainingSource(
-        network,
-        definitions=[text.strip() for text in (*used, *network.functions, *factor)],
+        network=network,
+        imports=imports,
+        definitions=[
+            text.strip() for text in (*definitions("\n".join(used)), *network.functions, *factor)
+        ],
         made=network.lines,
-        loss=f"loss_function = {loss}" if loss else "",
-        optimizer=[*_optimizer(model, is_fused), *schedule],
-        compute_loss=compute_loss,
-        train_step=step,
-        compute_gradients=compute_gradients,
+        compiled=[*compiled, *(_optimizer(model, is_fused) if trains else ()), *schedule],
+        functions={name: text for name, text in functions.items() if text},
     )
 
 
@@ -161,23 +137,22 @@ def training_program(training: Training) -> str:
     check_variant(training, VARIANTS, "torch", "crossbench/adapters/torch/{variant}.py")
     autocast = AUTOCAST[training.device] if training.compute == BFLOAT16 else None
     written = training_source(training.model, training.variant, autocast)
-    own = [*written.definitions, _to_device(training)]
+    functions = written.functions
     program = PythonProgram(
         title="PyTorch",
-        imports=["import torch", import_nn(own)],
+        imports=["import torch", import_nn("\n".join(written.definitions))],
         setup=setup(training),
-        definitions=own,
+        definitions=[*written.definitions, _to_device(training)],
         model=[
             *prepared(training),
             "",
             *written.made,
             *_placed(training),
             *LOAD_WEIGHTS,
-            written.loss,
-            *written.optimizer,
+            *written.compiled,
             *([f"torch.manual_seed({SEED})  # of the dropout masks"] * training.has_dropout),
         ],
-        functions=[written.compute_loss, written.train_step],
+        functions=[functions["compute_loss"], functions["train_step"]],
         epoch=[
             "losses = []",
             f"for inputs, labels in {batches_of_epoch(training)}:",
@@ -192,23 +167,17 @@ def training_program(training: Training) -> str:
 
 def part_program(training: PartTraining) -> str:
     """Return the program that times a piece of work."""
-    trains = training.trains
-    written = training_source(training.model, trains=trains)
+    written = training_source(training.model, trains=training.trains)
+    called = "train_step" if training.trains else "compute_gradients"
+    functions = [written.functions.get(name, "") for name in ("compute_loss", called)]
     program = PythonProgram(
         title="PyTorch",
-        imports=["import torch", import_nn(written.definitions)],
+        imports=["import torch", import_nn("\n".join(written.definitions))],
         setup=setup(training),
         definitions=written.definitions,
-        model=[
-            *written.made,
-            *([written.loss] if written.loss else ()),
-            *(written.optimizer if trains else ()),
-        ],
-        functions=[
-            written.compute_loss,
-            written.train_step if trains else written.compute_gradients,
-        ],
-        epoch=[f"{'train_step' if trains else 'compute_gradients'}(inputs, labels)"],
+        model=[*written.made, *written.compiled],
+        functions=functions,
+        epoch=[f"{called}(inputs, labels)"],
     )
     placed = "inputs, labels = torch.from_numpy(inputs), torch.from_numpy(labels)"
     return python_part_program(training, program, placed, version="torch {torch.__version__}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,19 @@ UNSAFE_BELOW = 8
 LAYERS = Path(__file__).with_name("layers.py")
 
 
-def import_nn(definitions: Iterable[str]) -> str:
-    """Return the import of torch.nn, and of the type that definitions name."""
-    is_typed = any("Tensor" in definition for definition in definitions)
-    return f"from torch import {'Tensor, ' if is_typed else ''}nn"
+def imports(text: str) -> list[str]:
+    """Return the statements that import what a module needs."""
+    return [
+        *["from typing import Any", ""] * ("Any" in text),
+        *["import numpy as np"] * ("np." in text),
+        "import torch",
+        import_nn(text),
+    ]
+
+
+def import_nn(text: str) -> str:
+    """Return the import of torch.nn, and of the type that a text names."""
+    return f"from torch import {'Tensor, ' * ('Tensor' in text)}nn"
 
 
 def update_source(optimizer: Optimizer) -> list[str]:
