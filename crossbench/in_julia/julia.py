@@ -107,21 +107,22 @@ def find() -> tuple[str, str] | None:
 
 def is_installed(packages: Packages) -> bool:
     """Return whether the Julia project has a framework's packages, by what it lists."""
-    try:
-        listed = tomllib.loads((_project() / "Project.toml").read_text())
-    except (OSError, ValueError):
-        return False
-    return packages.own in listed.get("deps", {})
+    return packages.own in _dependencies("Project.toml")
 
 
 def installed_versions(packages: Packages) -> dict[str, str]:
     """Return the versions of a framework's packages in the Julia project, by what it lists."""
-    try:
-        listed = tomllib.loads((_project() / "Manifest.toml").read_text())["deps"]
-    except (OSError, ValueError, KeyError):
-        return {}
+    listed = _dependencies("Manifest.toml")
     found = {name: listed.get(name, [{}])[0].get("version") for name in packages.registered}
     return {name: version for name, version in found.items() if version}
+
+
+def _dependencies(file: str) -> dict[str, Any]:
+    """Return what a file of the Julia project lists; nothing where there is none that is TOML."""
+    try:
+        return tomllib.loads((_project() / file).read_text()).get("deps", {})
+    except (OSError, ValueError):
+        return {}
 
 
 def _project() -> Path:

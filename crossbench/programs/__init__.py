@@ -170,8 +170,7 @@ def _of_rows(
     cells = [row.cell for row in comparison.results if row.status != "unavailable"]
     sizes = {cell.batch_size for cell in cells} or {1}
     fitted, dataset, described = load_examples(requested, settings, sizes, limits)
-    if without_data(fitted.description()) != without_data(comparison.model):
-        raise ResultsError(_differs(results, fitted))
+    _require_same(fitted, comparison, results)
     if (described.name, dataset.sha256()) != (data.name, data.sha256):
         raise ResultsError(
             f"cannot write programs for {results}: its data, {data.name}, is not what is here"
@@ -209,13 +208,16 @@ def _model_of(comparison: Comparison, model: str | Model | None, results: str | 
             found = found.with_vocabulary(vocabulary)
         case _:
             found = found.with_vocabulary(None)
-    if without_data(found.description()) != without_data(comparison.model):
-        raise ResultsError(_differs(results, found))
+    _require_same(found, comparison, results)
     return found
 
 
-def _differs(results: str | Path, found: Model) -> str:
-    return f"cannot write programs for {results}: its model differs from {found.name} here"
+def _require_same(found: Model, comparison: Comparison, results: str | Path) -> None:
+    """Raise ResultsError where a model is not that of a results file."""
+    if without_data(found.description()) != without_data(comparison.model):
+        raise ResultsError(
+            f"cannot write programs for {results}: its model differs from {found.name} here"
+        )
 
 
 def _directory(out: str | Path) -> Path:

@@ -1,9 +1,11 @@
-"""Says how a layer is written."""
+"""Says how a layer is written, and which layers apply the activation behind them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from ..models import Layer, NamedLayer
 from .statements import Call
 
 
@@ -26,3 +28,26 @@ class LayerSource:
         """Return what makes the object of a layer that needs one."""
         assert self.build is not None
         return self.build
+
+
+def fused(
+    layers: Iterable[NamedLayer],
+    applying: tuple[type[Layer], ...],
+    activation: Callable[[Layer], str | None],
+) -> tuple[list[NamedLayer], dict[str, str]]:
+    """Return the layers without the activations that the layer before applies itself, and how these
+    are written, by the name of that layer.
+
+    applying: the kinds that apply an activation. activation: says how one is written; None for
+    another layer.
+    """
+    kept: list[NamedLayer] = []
+    applied: dict[str, str] = {}
+    for named in layers:
+        written = activation(named.layer)
+        can_apply = kept and isinstance(kept[-1].layer, applying)
+        if written and can_apply and kept[-1].name not in applied:
+            applied[kept[-1].name] = written
+        else:
+            kept.append(named)
+    return kept, applied

@@ -54,8 +54,8 @@ def layer_source(named: NamedLayer, *activation: str) -> list[str | Call]:
         case models.ClassToken():
             return [call("ClassToken", f"zeros32({features})")]
         case models.MultiHeadAttention(heads, causal, bias):
-            given = {"nheads": heads, "bias": unless(False, bias)}
-            build = call("MultiHeadAttention", features, **given)
+            own = unless(False, bias)
+            build = call("MultiHeadAttention", features, nheads=heads, bias=own)
             if not causal:
                 return [build, "first"]
             return [Call("CausalAttention", (build,))]

@@ -33,13 +33,9 @@ class Network:
         self.source = source
         self.definitions: dict[str, None] = {}
         self.calls: dict[str, str] = {}
+        self.classes: list[str] = []
         parts = list(grouped(list(layers)))
-        bodies = self._of_blocks([part for part in parts if isinstance(part, Block)])
-        self.classes = []
-        for number, (body, calls) in enumerate(bodies.items(), start=1):
-            name = "Block" if len(bodies) == 1 else f"Block{number}"
-            self.classes.append(f"class {name}(nnx.Module):\n{body}")
-            self.calls |= {block: f"{name}({given})" for block, given in calls.items()}
+        self._write_blocks([part for part in parts if isinstance(part, Block)])
         self.classes.append(f"class Model(nnx.Module):\n{self._body(parts)}")
         self.paths = list(self._paths(parts))
 
@@ -51,18 +47,18 @@ class Network:
             for name, place in places(named).items()
         }
 
-    def _of_blocks(self, blocks: Sequence[Block]) -> dict[str, dict[str, str]]:
-        """Return the bodies of the blocks' classes, one for those that differ in their width alone,
-        each with the arguments that make a block, by its `key`.
-        """
-        templates = Counter(self._body(block.layers, block.width) for block in blocks)
-        found: dict[str, dict[str, str]] = defaultdict(dict)
+    def _write_blocks(self, blocks: Sequence[Block]) -> None:
+        """Write the classes of blocks, one for those that differ in their width alone."""
+        alike: dict[str, list[Block]] = defaultdict(list)
         for block in blocks:
-            body, given = self._body(block.layers, block.width), f"{block.width}, rngs"
-            if templates[body] == 1:
-                body, given = self._body(block.layers), "rngs"
-            found[body][key(block)] = given
-        return found
+            alike[self._body(block.layers, block.width)].append(block)
+        for number, (body, found) in enumerate(alike.items(), start=1):
+            name = "Block" if len(alike) == 1 else f"Block{number}"
+            is_shared = len(found) > 1
+            body = body if is_shared else self._body(found[0].layers)
+            self.classes.append(f"class {name}(nnx.Module):\n{body}")
+            for block in found:
+                self.calls[key(block)] = f"{name}({f'{block.width}, ' * is_shared}rngs)"
 
     def _body(self, parts: Sequence[NamedLayer | Block], features: int | None = None) -> str:
         """Return a class without its first line. features: a number that is an argument."""
@@ -110,22 +106,16 @@ class Network:
         is_tied = isinstance(part.layer, models.Unembedding)
         return not is_tied and self.source(part).build is not None
 
-    def _paths(self, parts: Sequence[NamedLayer | Block]) -> Iterator[tuple[str, NamedLayer]]:
-        """Yield the path of each layer that the model holds, with the layer."""
-        names = self._attributes(parts)
-        yield from self._held(parts)
-        for block in parts:
-            if isinstance(block, Block):
-                for number, group in enumerate([block.layers, *block.repeated]):
-                    yield from self._held(group, f"{names[key(block)]}.{number}.")
-
-    def _held(
+    def _paths(
         self, parts: Sequence[NamedLayer | Block], start: str = ""
     ) -> Iterator[tuple[str, NamedLayer]]:
-        """Yield the path of each layer that a class holds itself, with the layer."""
+        """Yield the path of each layer that a class holds, in blocks too, with the layer."""
         names = self._attributes(parts)
         for part in flattened(parts):
-            if isinstance(part, NamedLayer) and part.name in names:
+            if isinstance(part, Block):
+                for number, group in enumerate([part.layers, *part.repeated]):
+                    yield from self._paths(group, f"{start}{names[key(part)]}.{number}.")
+            elif part.name in names:
                 yield f"{start}{names[part.name]}", part
 
 

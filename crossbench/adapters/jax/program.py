@@ -242,14 +242,12 @@ def _notes(training: Training) -> list[str]:
 
 
 def setup(training: Training) -> list[str]:
-    """Return the statements that choose the device and, on a GPU, the precision."""
-    platform = "cpu" if training.device == "cpu" else "cuda"
-    lines = [f'jax.config.update("jax_platforms", "{platform}")']
-    if training.device == "gpu":
-        exact = '"highest")  # not TF32'
-        precision = '"tensorfloat32")' if training.compute == TF32 else exact
-        lines.append(f'jax.config.update("jax_default_matmul_precision", {precision}')
-    return lines
+    """Return the statement that chooses the CPU, or on a GPU, JAX' default, the precision."""
+    if training.device == "cpu":
+        return ['jax.config.update("jax_platforms", "cpu")']
+    if training.compute == TF32:
+        return ['jax.config.update("jax_default_matmul_precision", "tensorfloat32")']
+    return ['jax.config.update("jax_default_matmul_precision", "highest")  # not TF32']
 
 
 def _prepared(training: Training) -> list[str]:

@@ -8,11 +8,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import zip_longest
 
 from ... import models
 from ...models.model import Model, NamedLayer
-from ...source.layers import LayerSource
+from ...source.layers import LayerSource, fused
 from ...source.places import Place
 from ...source.statements import WIDTH, Call, bracketed, code, indented
 from ...source.training_programs import Block, grouped
@@ -34,7 +33,9 @@ class Network:
         self.model = model
         self.is_tied = any(isinstance(n.layer, models.Unembedding) for n in model.all_layers())
         layers = list(model.named_layers())
-        self.applied = dict(_applied(layers))
+        self.activations: dict[str, str] = {}
+        self.kept: set[str] = set()
+        self._fuse(layers)
         self.sources = dict(self._sources(backend))
         self.functions: list[str] = []
         self.is_sequential = all(map(self._is_item, self._kept(layers)))
@@ -69,14 +70,21 @@ class Network:
                 found[f"{named.name}.{name}"] = replace(place, path=path)
         return found
 
+    def _fuse(self, layers: Sequence[NamedLayer]) -> None:
+        """Find the activations that the layer before applies, in the branches of residuals too."""
+        kept, activations = fused(layers, (models.Conv, models.Dense), ACTIVATIONS.get)
+        self.kept |= {named.name for named in kept}
+        self.activations |= activations
+        for named in layers:
+            self._fuse(named.body)
+            self._fuse(named.shortcut)
+
     def _sources(self, backend: str) -> Iterator[tuple[str, LayerSource]]:
         """Yield how each layer is written that no other one applies, by its canonical name."""
-        skipped = {name for name, _ in self.applied.values()}
         for named in self.model.all_layers():
-            if isinstance(named.layer, models.Residual) or named.name in skipped:
+            if isinstance(named.layer, models.Residual) or named.name not in self.kept:
                 continue
-            _, activation = self.applied.get(named.name, (None, None))
-            source = layer_source(named, backend, activation)
+            source = layer_source(named, backend, self.activations.get(named.name))
             if self.is_tied and isinstance(named.layer, models.Embedding):
                 build = replace(source.call, function="layers.ReversibleEmbedding")
                 source = replace(source, build=build)
@@ -89,14 +97,12 @@ class Network:
 
     def _kept(self, layers: Sequence[NamedLayer]) -> Iterator[NamedLayer]:
         """Yield the layers that no other one applies."""
-        skipped = {name for name, _ in self.applied.values()}
-        return (named for named in layers if named.name not in skipped)
+        return (named for named in layers if named.name in self.kept)
 
     def _chain(self, layers: Sequence[NamedLayer], x: str, to: str, room: int = WIDTH) -> list[str]:
         """Return the statements that apply layers to the variable x, with the result in another."""
         lines = []
-        applied = {name: activation for name, (_, activation) in self.applied.items()}
-        for part in grouped(list(self._kept(layers)), applied):
+        for part in grouped(list(self._kept(layers)), self.activations):
             if isinstance(part, Block):
                 lines += [] if x == to else [f"{to} = {x}"]
                 lines.append(f"for _ in range({part.count}):")
@@ -143,18 +149,6 @@ class Network:
         body.append(f"return {last.removeprefix('x = ')}")
         self.functions[number - 1] = "\n".join([f"def {name}(x):", *indented(body)])
         return name
-
-
-def _applied(layers: Sequence[NamedLayer]) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield the layers that apply the activation that follows them: their name, with that of the
-    activation and what Keras calls it.
-    """
-    for named, following in zip_longest(layers, layers[1:]):
-        yield from _applied(named.body)
-        yield from _applied(named.shortcut)
-        activation = following and ACTIVATIONS.get(following.layer)
-        if following and activation and isinstance(named.layer, models.Conv | models.Dense):
-            yield named.name, (following.name, activation)
 
 
 def _next_name(function: str, names: Counter[str]) -> str:

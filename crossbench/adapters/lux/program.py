@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from ... import models
-from ...in_julia.chain import Chain, chain_parts
+from ...in_julia.chain import Chain
 from ...in_julia.dialect import Dialect, EpochSource
 from ...in_julia.source import (
     Imports,
@@ -19,7 +19,6 @@ from ...in_julia.source import (
 )
 from ...models.model import NamedLayer
 from ...source.statements import Call
-from ...source.training_programs import Block
 from .source import MODULES, layer_source, loss_source
 
 RECURRENT = (models.LSTM, models.GRU)
@@ -101,9 +100,9 @@ class LuxTraining(Dialect):
         """Return the statements that seed the dropout masks, with the row's seeds."""
         if not self.dropouts:
             return []
-        layers = layer_paths(list(self.model.named_layers()))
-        paths = {named.name: path for named, path in layers}
-        seeds = enumerate((paths[name] for name in self.dropouts), start=1)
+        chain = self.chain()
+        chain.statements(list(self.model.named_layers()))
+        seeds = enumerate((chain.paths[name] for name in self.dropouts), start=1)
         first, *others = (f"Random.seed!(st.{path}.rng, {seed})" for seed, path in seeds)
         own = list(RNGS_ON_GPU) if self.is_on_gpu else []
         return [*own, f"{first}  # of the dropout masks", *others]
@@ -194,54 +193,24 @@ class LuxChain(Chain):
         if not isinstance(layers[-1].layer, models.Unembedding):
             return [written("model = ", self.chain(layers))]
         first, *between, _ = layers
-        body = self.chain(between) if between else self.no_layers
-        return [written("model = ", Call("TiedModel", (*self.items([first]), body)))]
+        body = self.chain(between, "body.") if between else self.no_layers
+        made = Call("TiedModel", (*self.items_of(first, "embedding"), body))
+        return [written("model = ", made)]
 
-    def chain(self, layers: Sequence[NamedLayer]) -> Call:
-        items = self.items(layers)
+    def chain(self, layers: Sequence[NamedLayer], path: str = "") -> Call:
+        items = self.items(layers, path)
         if len(items) > MAX_FLAT_LAYERS:
             parts = (tuple(items[start:][:PART]) for start in range(0, len(items), PART))
             items = [Call("Chain", part) for part in parts]
         return Call("Chain", tuple(items))
+
+    def field_of(self, index: int, count: int) -> str:
+        if count > MAX_FLAT_LAYERS:
+            return f"layer_{index // PART + 1}.layer_{index % PART + 1}"
+        return super().field_of(index, count)
 
     def repeated(self, blocks: str) -> str:
         return f"Chain({blocks}...)"
 
     def layer(self, named: NamedLayer, *activation: str) -> list[str | Call]:
         return [layer_source(named, *activation)]
-
-
-def layer_paths(layers: Sequence[NamedLayer]) -> Iterator[tuple[NamedLayer, str]]:
-    """Yield each layer of a model, inner ones too, with the fields that lead to its states."""
-    if isinstance(layers[-1].layer, models.Unembedding):
-        yield layers[0], "embedding"
-        yield from _chain_paths(layers[1:-1], "body.")
-    else:
-        yield from _chain_paths(layers, "")
-
-
-def _chain_paths(layers: Sequence[NamedLayer], start: str) -> Iterator[tuple[NamedLayer, str]]:
-    parts, _ = chain_parts(layers)
-    for index, made in enumerate(parts):
-        path = f"{start}layer_{index + 1}"
-        if len(parts) > MAX_FLAT_LAYERS:
-            path = f"{start}layer_{index // PART + 1}.layer_{index % PART + 1}"
-        if not isinstance(made, Block):
-            yield from _inner_paths(made, path)
-            continue
-        for number, group in enumerate((made.layers, *made.repeated), start=1):
-            block = f"{path}.layer_{number}"
-            if len(group) == 1:
-                yield from _inner_paths(group[0], block)
-                continue
-            for inner, named in enumerate(group, start=1):
-                yield from _inner_paths(named, f"{block}.layer_{inner}")
-
-
-def _inner_paths(named: NamedLayer, path: str) -> Iterator[tuple[NamedLayer, str]]:
-    yield named, path
-    if named.shortcut:
-        yield from _chain_paths(named.body, f"{path}.layer_1.")
-        yield from _chain_paths(named.shortcut, f"{path}.layer_2.")
-    else:
-        yield from _chain_paths(named.body, f"{path}.")
