@@ -56,13 +56,22 @@ def compress(directory):
     return directory
 
 
-def trust(monkeypatch, module, directory):
-    """Make the digests of the files in the directory the official ones of a source's module."""
-    digests = {
-        url: hashlib.sha256((directory / file_name(url)).read_bytes()).hexdigest()
-        for url in module.OFFICIAL_FILES.sha256
-    }
-    monkeypatch.setattr(module, "OFFICIAL_FILES", replace(module.OFFICIAL_FILES, sha256=digests))
+def trust(monkeypatch, module, name, directory):
+    """Make the digests, or the sizes, of the files in the directory the official ones.
+
+    name: of the description of the official files in a source's module.
+    """
+    official = getattr(module, name)
+    if official.unpacked:
+        sizes = {name: (directory / name).stat().st_size for name in official.unpacked}
+        changed = replace(official, unpacked=sizes)
+    else:
+        digests = {
+            url: hashlib.sha256((directory / file_name(url)).read_bytes()).hexdigest()
+            for url in official.sha256
+        }
+        changed = replace(official, sha256=digests)
+    monkeypatch.setattr(module, name, changed)
 
 
 def error_line(load, *arguments):

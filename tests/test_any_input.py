@@ -129,7 +129,7 @@ def test_a_damaged_cifar_file(tmp_path, number, position, content):
     position %= len(raw)
     path.write_bytes(raw[:position] + content)
     with refused_in_one_line(path.name):
-        assert cifar10.load_directory(directory).train.labels.max() < 10
+        assert cifar10.load_path(directory).train.labels.max() < 10
 
 
 @examples

@@ -8,16 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from ..inputs.errors import DataError
-from . import (
-    cifar10,
-    imdb,
-    mnist,
-    shakespeare,
-    synthetic,
-    synthetic_reviews,
-    synthetic_text,
-    text,
-)
+from . import cifar10, imdb, mnist, synthetic, synthetic_reviews, synthetic_text, text
 from .dataset import Dataset, ExampleShapes, Split
 from .download import DataUnavailable, OfficialFiles
 from .sources import CIFAR10, IMDB, MNIST, Source, Synthetic, Text, TinyShakespeare
@@ -36,8 +27,8 @@ OFFICIAL_FILES: tuple[OfficialFiles, ...] = (
     cifar10.OFFICIAL_FILES,
     mnist.OFFICIAL_FILES,
     imdb.OFFICIAL_FILES,
-    text.OFFICIAL_FILES,
-    shakespeare.OFFICIAL_FILES,
+    text.NIETZSCHE,
+    text.SHAKESPEARE,
 )
 """The data sets that "auto" may download."""
 
@@ -58,26 +49,30 @@ def published_path(source: Source, where: str, name: str, note: str | None) -> s
     """
     if not isinstance(source, CIFAR10) or is_synthetic(source, where, note):
         return None
-    official = _loaders(source).files
     if where == "auto":
-        return str(official.directory())
-    _, is_official_form, path = name.partition(f"{official.title} files in ")
+        return str(cifar10.OFFICIAL_FILES.directory())
+    _, is_official_form, path = name.partition(f"{cifar10.FORMS.title} files in ")
     return path if is_official_form else None
 
 
 @dataclass(frozen=True)
 class _Loaders:
-    """Say how to load a source's data: as published, from a user's path, or synthetic from a seed.
+    """Say how to load a source's data: from a path of a user or in the cache, or by a formula.
 
-    files: the published ones. substitute: names the synthetic data in the note that
-    says that it is used, with its verb ("synthetic pictures are").
+    files: the published ones. name: of the data set that they hold. substitute: names the data by a
+    formula in the note that says that it is used, with its verb ("synthetic pictures are").
+    synthetic: makes that data, from a seed.
     """
 
     files: OfficialFiles
-    official: Callable[[], Dataset]
+    name: str
     from_path: Callable[[Path], Dataset]
     substitute: str
     synthetic: Callable[[int], Dataset]
+
+    def load_official(self) -> Dataset:
+        """Load the published data from the cache, or download it; else raise DataUnavailable."""
+        return replace(self.from_path(self.files.fetch()), name=self.name)
 
 
 def load(
@@ -108,46 +103,35 @@ def load(
     if where != "auto":
         return loaders.from_path(Path(where))
     try:
-        return loaders.official()
+        return loaders.load_official()
     except DataUnavailable as reason:
-        note = (
-            f"{loaders.files.title} is not available ({reason}): {loaders.substitute} used instead"
-        )
+        title = loaders.files.title
+        note = f"{title} is not available ({reason}): {loaders.substitute} used instead"
         return replace(loaders.synthetic(seed), note=note)
 
 
-def _loaders(source: Source, most: int | None = None) -> _Loaders:
+def _loaders(source: Source, most: int | None) -> _Loaders:
+    pictures, reviews, a_text = (
+        "synthetic pictures are",
+        "synthetic reviews are",
+        "a synthetic text is",
+    )
     match source:
         case CIFAR10():
-            return _Loaders(
-                cifar10.OFFICIAL_FILES,
-                cifar10.load_official,
-                cifar10.load_path,
-                "synthetic pictures are",
-                partial(synthetic.load_cifar10, most=most),
-            )
+            make = partial(synthetic.load_cifar10, most=most)
+            official = cifar10.OFFICIAL_FILES
+            return _Loaders(official, official.title, cifar10.load_path, pictures, make)
         case MNIST():
-            return _Loaders(
-                mnist.OFFICIAL_FILES,
-                mnist.load_official,
-                mnist.load_path,
-                "synthetic pictures are",
-                partial(synthetic.load_mnist, most=most),
-            )
+            make = partial(synthetic.load_mnist, most=most)
+            official = mnist.OFFICIAL_FILES
+            return _Loaders(official, official.title, mnist.load_path, pictures, make)
         case IMDB():
-            return _Loaders(
-                imdb.OFFICIAL_FILES,
-                partial(imdb.load_official, source),
-                partial(imdb.load_path, source),
-                "synthetic reviews are",
-                partial(synthetic_reviews.load, source),
-            )
+            make = partial(synthetic_reviews.load, source)
+            from_path = partial(imdb.load_path, source)
+            return _Loaders(imdb.OFFICIAL_FILES, imdb.FORMS.title, from_path, reviews, make)
         case Text() | TinyShakespeare():
-            return _Loaders(
-                text.official_files(source),
-                partial(text.load_official, source),
-                partial(text.load_file, source),
-                "a synthetic text is",
-                partial(synthetic_text.load, source),
-            )
+            make = partial(synthetic_text.load, source)
+            from_path = partial(text.load_path, source)
+            official = text.NIETZSCHE if isinstance(source, Text) else text.SHAKESPEARE
+            return _Loaders(official, official.title, from_path, a_text, make)
     raise TypeError(f"{type(source).__name__} is not a source of data")

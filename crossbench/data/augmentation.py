@@ -1,4 +1,6 @@
-"""Shift and flip the pictures of a batch at random, anew in each epoch."""
+"""Shift and flip the pictures of a batch, or draw the blocks of a text, at random, anew in each
+epoch.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from .dataset import Split
 from .sources import Augmentation
 
 STREAM = 66
@@ -62,6 +65,18 @@ def augment(
     if augmentation.flip:
         shifted[changes.flipped] = shifted[changes.flipped, :, :, ::-1]
     return shifted
+
+
+def draw_blocks(split: Split, n: int, random: np.random.Generator) -> Split:
+    """Return n blocks that begin at random positions of the text that a split was made from."""
+    tokens = split.inputs.reshape(-1)
+    places = draw_starts(split, n, random)[:, None] + np.arange(split.inputs.shape[1])
+    return Split(tokens[places], tokens[places + 1])
+
+
+def draw_starts(split: Split, n: int, random: np.random.Generator) -> np.ndarray:
+    """Return the positions, counted from 0, at which n blocks begin."""
+    return random.integers(0, split.inputs.size - split.inputs.shape[1], n)
 
 
 def _margins(augmentation: Augmentation, size: tuple[int, int]) -> tuple[int, int]:

@@ -7,9 +7,8 @@ the Python version is a pickled dictionary: `data` (n, 3072) uint8 in the same o
 from __future__ import annotations
 
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +18,12 @@ from ..inputs.errors import DataError
 from . import files
 from .dataset import CLASSES, Dataset, Split
 from .download import OfficialFiles, file_name
-from .files import DamagedFile
 from .pickles import unpickle
 
 URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 SHA256 = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
 TRAIN_FILES = tuple(f"data_batch_{i}.bin" for i in range(1, 6))
 TEST_FILES = ("test_batch.bin",)
-ARCHIVES = (file_name(URL), "cifar-10-python.tar.gz")
 PIXELS = 3 * 32 * 32
 RECORD_BYTES = 1 + PIXELS
 FILE_BYTES = 10_000 * RECORD_BYTES  # of each official file
@@ -36,10 +33,6 @@ ARCHIVE = files.ArchiveBounds(
     unpacked=2 * 6 * FILE_BYTES,  # twice the six files
     member=2 * FILE_BYTES,  # in the Python version a file has names of its pictures too
     members=100,  # the six files, and some room for files that describe them
-)
-TAKES = (
-    "--data takes auto, synthetic, or CIFAR-10's binary or Python version: its folder, a folder "
-    "above it, or the .tar.gz"
 )
 
 
@@ -64,40 +57,11 @@ def load_path(path: Path) -> Dataset:
     """Load CIFAR-10 from what a user has: a folder of one of its versions, a folder above it, or
     the archive as it was downloaded. Raise DataError, naming it, if a file is damaged or missing.
     """
-    if not files.is_directory(path):
-        return _load_archive(path)
+    folder, name = FORMS.find(path)
     for version in (BINARY, PYTHON):
-        if folder := files.find_folder(path, partial(_first_in, version.files)):
+        if name in version.files:
             return _load_folder(folder, version)
-    if folder := files.find_folder(path, partial(_first_in, ARCHIVES)):
-        return _load_archive(folder / _first_in(ARCHIVES, folder))
-    raise DataError(f"{path} holds no CIFAR-10: {TAKES}")
-
-
-def load_directory(directory: Path) -> Dataset:
-    """Load the six binary files; raise DataError, naming the file, if one is damaged or missing."""
-    return _load_folder(directory, BINARY)
-
-
-def load_official() -> Dataset:
-    """Load CIFAR-10 from the cache, or download it; else raise DataUnavailable."""
-    return OFFICIAL_FILES.load(_load_unpacked)
-
-
-def _load_unpacked(directory: Path) -> Dataset:
-    """Load the files that unpack() wrote; raise DamagedFile if one lacks the official size."""
-    for name in BINARY.files:
-        size = (directory / name).stat().st_size
-        if size != FILE_BYTES:
-            what = f"is damaged: it has {size:,} bytes, where the official file has {FILE_BYTES:,}"
-            raise DamagedFile(directory / name, what)
-    dataset = load_directory(directory)
-    return Dataset("CIFAR-10", dataset.train, dataset.test)
-
-
-def _first_in(names: tuple[str, ...], folder: Path) -> str:
-    """Return the first of the names that the folder has; "" without one."""
-    return next((name for name in names if files.exists(folder / name)), "")
+    return _load_archive(folder)
 
 
 def _load_folder(folder: Path, version: Version) -> Dataset:
@@ -107,36 +71,37 @@ def _load_folder(folder: Path, version: Version) -> Dataset:
         try:
             return version.parse(raw)
         except ValueError as error:
-            raise DamagedFile(path, f"is damaged: {error}") from None
+            raise DataError(f"{path} is damaged: {error}") from None
 
-    title = OFFICIAL_FILES.title if version is BINARY else "CIFAR-10's Python"
+    title = FORMS.title if version is BINARY else f"{FORMS.title}'s Python"
     return _join(f"{title} files in {folder}", version, parse)
 
 
 def _load_archive(path: Path) -> Dataset:
-    if not files.begins_with(path, files.GZIP, TAKES):
-        raise DataError(f"{path} is not CIFAR-10: {TAKES}")
-    found: dict[str, bytes] = {}
-
-    def wanted(member: tarfile.TarInfo) -> bool:
-        name = Path(member.name).name
-        return name not in found and name in BINARY.files + PYTHON.files
-
-    for member, content in files.read_archive(path, wanted, ARCHIVE):
-        found[Path(member).name] = content
-    version = BINARY if found.keys() & {*BINARY.files} else PYTHON
+    found = dict(_read_archive(path, BINARY.files + PYTHON.files))
     if not found:
-        raise DataError(f"{path} holds no CIFAR-10: {TAKES}")
+        raise DataError(f"{path} holds no {FORMS.title}: {FORMS.takes}")
+    version = BINARY if found.keys() & {*BINARY.files} else PYTHON
     if missing := [name for name in version.files if name not in found]:
-        raise DamagedFile(path, f"is damaged: it lacks {', '.join(missing)}")
+        raise DataError(f"{path} is damaged: it lacks {', '.join(missing)}")
 
     def parse(name: str) -> Split:
         try:
             return version.parse(found[name])
         except ValueError as error:
-            raise DamagedFile(path, f"is damaged: {name} in it: {error}") from None
+            raise DataError(f"{path} is damaged: {name} in it: {error}") from None
 
-    return _join(f"CIFAR-10 in {path}", version, parse)
+    return _join(f"{FORMS.title} in {path}", version, parse)
+
+
+def _read_archive(path: Path, names: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and content of the archive's files of these names, in any folder."""
+
+    def wanted(member: tarfile.TarInfo) -> bool:
+        return Path(member.name).name in names
+
+    for member, content in files.read_archive(path, wanted, ARCHIVE):
+        yield Path(member).name, content
 
 
 def _join(name: str, version: Version, parse: Callable[[str], Split]) -> Dataset:
@@ -193,25 +158,22 @@ PYTHON = Version(
 )
 
 
-def unpack(archive: Path, directory: Path) -> None:
-    """Write the six binary files of the archive, and nothing else, into a new directory.
+FORMS = files.Forms(
+    title="CIFAR-10",
+    takes=(
+        "--data takes auto, synthetic, or CIFAR-10's binary or Python version: its folder, a "
+        "folder above it, or the .tar.gz"
+    ),
+    folders=(BINARY.files, PYTHON.files),
+    packed=(file_name(URL), "cifar-10-python.tar.gz"),
+    magic=files.GZIP,
+)
 
-    Raise DamagedFile if one is missing or the archive is damaged, OSError if one cannot be
-    written. Only the last part of a member's path is used, and names and sizes are checked before
-    a byte is written: nothing is written outside of the directory.
-    """
-    directory.mkdir()
-    missing = {*TRAIN_FILES, *TEST_FILES}
 
-    def wanted(member: tarfile.TarInfo) -> bool:
-        return Path(member.name).name in missing and member.size == FILE_BYTES
-
-    for path, content in files.read_archive(archive, wanted, ARCHIVE):
-        name = Path(path).name
+def unpack(directory: Path) -> None:
+    """Write the six binary files of the official archive beside it, and nothing else."""
+    for name, content in _read_archive(directory / file_name(URL), BINARY.files):
         (directory / name).write_bytes(content)
-        missing.remove(name)
-    if missing:
-        raise DamagedFile(archive, f"is damaged: it lacks {', '.join(sorted(missing))}")
 
 
 OFFICIAL_FILES = OfficialFiles(
@@ -219,6 +181,6 @@ OFFICIAL_FILES = OfficialFiles(
     folder="cifar-10",
     sha256={URL: SHA256},
     megabytes=170,
-    files=(*TRAIN_FILES, *TEST_FILES),
-    unpack=lambda downloaded, directory: unpack(downloaded / file_name(URL), directory),
+    unpack=unpack,
+    unpacked=dict.fromkeys(BINARY.files, FILE_BYTES),
 )

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-
-from ..inputs.errors import DataError
-from . import files
-from .dataset import Dataset
-from .files import DamagedFile
-from .locked_directory import locked_directory, remove_abandoned_directories
+from tempfile import TemporaryDirectory
 
 CONNECT_SECONDS = 8.0  # to wait for the server's first answer, with or without a network
 STALL_SECONDS = 30.0  # to wait for the next byte in the middle of a download
-TEMPORARY_PREFIX = "download-"  # of the folder that an unfinished download writes into
 CACHE_ADVICE = "set CROSSBENCH_CACHE to a folder that can be written"
 
 
@@ -42,96 +35,86 @@ def cache_directory() -> Path:
 
 @dataclass(frozen=True)
 class OfficialFiles:
-    """Describe the published files of a data set, and load them, downloaded if necessary.
+    """Describe the published files of a data set, and download them if necessary.
 
     title: the data set's name. folder: its folder in the cache.
     sha256: the digest of each URL's file, in hexadecimal digits.
     megabytes: the size of the download, in 10^6 bytes.
-    files: the names of the files that the folder must hold.
-    unpack: writes these files into a new folder, its second argument, from the folder of the
-        downloaded ones, its first; None if the downloaded files are kept as they are.
+    unpack: writes the files that are kept, instead of the downloaded ones, beside these; None if
+        the downloaded files are kept.
+    unpacked: the names of these files, and their sizes in bytes.
     """
 
     title: str
     folder: str
     sha256: Mapping[str, str]
     megabytes: float
-    files: tuple[str, ...]
-    unpack: Callable[[Path, Path], None] | None = None
+    unpack: Callable[[Path], None] | None = None
+    unpacked: Mapping[str, int] = field(default_factory=dict)
 
     def directory(self) -> Path:
         """Return the folder of the files, even if missing; raise as cache_directory() does."""
         return cache_directory() / self.folder
 
     def is_cached(self) -> bool:
-        """Return whether all files exist; their contents are not checked."""
-        directory = self.directory()
-        # Path.is_file raises for a name that is too long, or in a folder that is not readable
-        return all(os.path.isfile(directory / name) for name in self.files)  # noqa: PTH113
-
-    def load(self, read: Callable[[Path], Dataset]) -> Dataset:
-        """Return `read` of the files' directory, downloaded first if files are missing.
-
-        Raise DataUnavailable if they are not available, and DataError if a file is damaged: it is
-        removed, so that the next run downloads it again.
+        """Return whether all files exist, unpacked ones in their sizes; the contents are not
+        checked.
         """
-        try:
-            directory = self.fetch()
-            self._check_digests(directory)
-            return read(directory)
-        except DamagedFile as error:
-            raise DataError(f"{error}; {_remove_damaged(error.path)}") from None
+        sizes = {name: _size(self.directory() / name) for name in self._names}
+        return None not in sizes.values() and sizes == {**sizes, **self.unpacked}
 
     def fetch(self) -> Path:
-        """Return the directory of the files, downloaded first if files are missing.
+        """Return the folder of the files, or of one alone its path, after downloading those that
+        are missing or, by their digests, damaged.
 
-        Raise DataUnavailable if they are not available. Several processes may do so at once: each
-        downloads, and the files of the first one to finish stay.
+        Raise DataUnavailable if they are not available. Several processes may do so at once: a file
+        gets its name when it is complete.
         """
         directory = self.directory()
         try:
-            remove_abandoned_directories(directory.parent, TEMPORARY_PREFIX)
-            if not self.is_cached():
-                self._download(directory)
+            directory.mkdir(parents=True, exist_ok=True)
+            if self.unpack is None:
+                self._retrieve(directory)
+            elif not self.is_cached():
+                with TemporaryDirectory(prefix="download-", dir=directory) as temporary:
+                    self._retrieve(Path(temporary))
+                    self.unpack(Path(temporary))
+                    for name in self.unpacked:
+                        Path(temporary, name).replace(directory / name)
         except OSError as error:
             raise DataUnavailable(
                 f"{directory} cannot be written: {_reason(error)}; {CACHE_ADVICE}"
             ) from None
-        return directory
+        return directory / self._names[0] if len(self._names) == 1 else directory
 
-    def _download(self, directory: Path) -> None:
-        """Download and check all files, and only then move them into the directory."""
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        if directory.exists() or directory.is_symlink():
-            directory.mkdir(exist_ok=True)  # raises, before the download, unless it is a directory
-        with locked_directory(directory.parent, TEMPORARY_PREFIX) as temporary:
-            _require_answer(next(iter(self.sha256)))
-            ready = temporary / "downloaded"
-            for url, sha256 in self.sha256.items():
-                _download_file(url, sha256, ready)
-            if self.unpack is not None:
-                downloaded, ready = ready, temporary / "unpacked"
-                self.unpack(downloaded, ready)
-            directory.mkdir(exist_ok=True)
-            if not self.is_cached():  # because another process may have been first
-                for name in self.files:
-                    (ready / name).replace(directory / name)
+    @property
+    def _names(self) -> list[str]:
+        return list(self.unpacked or map(file_name, self.sha256))
 
-    def _check_digests(self, directory: Path) -> None:
-        """Raise DamagedFile if a file that is kept as downloaded is not the official one."""
-        if self.unpack is not None:
-            return
-        limit = int(2 * 1e6 * self.megabytes)  # `megabytes` is rounded, and of all files together
+    def _retrieve(self, directory: Path) -> None:
+        """Have each file in the directory; raise OSError if it cannot be written."""
+        import pooch
+
         for url, sha256 in self.sha256.items():
-            path = directory / file_name(url)
-            with files.open_regular_file(path, limit, "it was in the cache") as file:
-                if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
-                    raise DamagedFile(path, "is damaged: it is not the official file (SHA-256)")
+            digest = f"sha256:{sha256}"
+            try:
+                pooch.retrieve(url, digest, file_name(url), directory, downloader=_download)
+            except ValueError:
+                message = f"what {url} sent is not the official file (SHA-256)"
+                raise DataUnavailable(message) from None
 
 
 def file_name(url: str) -> str:
     """Return the last part of the URL."""
     return url.rpartition("/")[2]
+
+
+def _size(path: Path) -> int | None:
+    """Return the bytes of a file; None if it is missing, or the system refuses to say."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
 
 
 def _reason(error: OSError) -> str:
@@ -140,30 +123,20 @@ def _reason(error: OSError) -> str:
     return error.strerror or type(error).__name__
 
 
-def _remove_damaged(path: Path) -> str:
-    """Remove a damaged file; return the end of the message, which says what the next run does."""
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        return f"remove it ({error.strerror}), and the next run downloads it again"
-    return "it was removed, and the next run downloads it again"
-
-
-def _download_file(url: str, sha256: str, directory: Path) -> None:
-    """Download a file into the directory and check its digest.
+def _download(url: str, file: str, _: object) -> None:
+    """Download a file, called by pooch.
 
     Raise OSError if it cannot be written, and DataUnavailable for every other failure.
     """
     import pooch
     import requests
 
-    downloader = pooch.HTTPDownloader(progressbar=True, timeout=(CONNECT_SECONDS, STALL_SECONDS))
+    _require_answer(url)
+    timeout = (CONNECT_SECONDS, STALL_SECONDS)
     try:
-        pooch.retrieve(url, f"sha256:{sha256}", file_name(url), directory, downloader=downloader)
+        pooch.HTTPDownloader(progressbar=True, timeout=timeout)(url, file, None)
     except requests.RequestException as error:  # first, because it is an OSError too
         raise DataUnavailable(f"{url}: {type(error).__name__}") from None
-    except ValueError:
-        raise DataUnavailable(f"what {url} sent is not the official file (SHA-256)") from None
     except OSError:
         raise
     except Exception as error:  # such as urllib3's own, where a server redirects to a wrong address

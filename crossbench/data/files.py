@@ -1,4 +1,5 @@
-"""Read data files and archives safely: regular files only, and no more than the caller allows.
+"""Find data files and archives, and read them safely: regular files only, and no more than the
+caller allows.
 
 What the bytes mean is left to each source's module.
 """
@@ -8,7 +9,6 @@ from __future__ import annotations
 import gzip
 import io
 import os
-import stat
 import sys
 import tarfile
 import zlib
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..inputs.errors import DataError
+from ..inputs.regular_file import open_regular
 
 FOLDERS_BELOW, MAX_FOLDERS = 3, 1_000
 """How deep, and in how many folders, the one that holds a data set is looked for."""
@@ -26,30 +27,38 @@ GZIP, ZIP = b"\x1f\x8b", b"PK\x03\x04"
 CHUNK = 2**16  # bytes read at once, so that memory grows with what the file holds, not claims
 
 
-class DamagedFile(DataError):
-    """A file does not hold what its format requires; `path` is that file."""
-
-    def __init__(self, path: Path, what: str) -> None:
-        super().__init__(path, what)
-        self.path = path
-        self.what = what
-
-    def __str__(self) -> str:
-        return f"{self.path} {self.what}"
-
-
 @dataclass(frozen=True)
-class ArchiveBounds:
-    """Limit what is read of a .tar.gz.
+class Forms:
+    """Describe in which forms users have a data set on their disks.
 
-    packed, unpacked: bytes of the archive before and after decompression.
-    member: bytes of one file in it. members: the number of entries, of any kind.
+    title: what a folder or a file holds then. takes: what the user may name, for messages. folders:
+    for each form of an unpacked folder, names one of which it holds. packed: names of the files one
+    of which holds everything. magic: what such a file begins with.
     """
 
-    packed: int
-    unpacked: int
-    member: int
-    members: int
+    title: str
+    takes: str
+    folders: tuple[tuple[str, ...], ...]
+    packed: tuple[str, ...]
+    magic: bytes
+
+    def find(self, path: Path) -> tuple[Path, str]:
+        """Return the unpacked folder, and the name that it was known by; or the packed file, and
+        "".
+
+        path: one of the two, or a folder above it. Raise DataError if it is none.
+        """
+        if is_directory(path):
+            for names in self.folders:
+                if found := _find_folder(path, names):
+                    return found
+            if found := _find_folder(path, self.packed):
+                return found[0] / found[1], ""
+        else:
+            with open_regular_file(path, sys.maxsize, self.takes) as file:
+                if read_up_to(file, len(self.magic)) == self.magic:
+                    return path, ""
+        raise DataError(f"{path} holds no {self.title}: {self.takes}")
 
 
 def is_directory(path: Path) -> bool:
@@ -62,20 +71,27 @@ def exists(path: Path) -> bool:
     return os.path.exists(path)  # noqa: PTH110, Path.exists raises where it must not be read
 
 
-def find_folder(directory: Path, holds: Callable[[Path], object]) -> Path | None:
-    """Return the folder that holds a data set: the directory itself, or the nearest one below it.
+def _find_folder(directory: Path, names: tuple[str, ...]) -> tuple[Path, str] | None:
+    """Return the folder that holds one of the names, and the name: the directory itself, or the
+    nearest one below it.
 
     Raise DataError if several are equally near. At most MAX_FOLDERS are looked into.
     """
     level, left = [directory], MAX_FOLDERS
     for _ in range(1 + FOLDERS_BELOW):
-        if found := [folder for folder in level if holds(folder)]:
-            if len(found) > 1:
-                raise DataError(f"{directory} holds {found[0]} and {found[1]}: name one of them")
-            return found[0]
+        found = [folder for folder in level if _first_in(folder, names)]
+        if len(found) > 1:
+            raise DataError(f"{directory} holds {found[0]} and {found[1]}: name one of them")
+        if found:
+            return found[0], _first_in(found[0], names)
         level = [inner for folder in level for inner in _folders_in(folder)][:left]
         left -= len(level)
     return None
+
+
+def _first_in(folder: Path, names: tuple[str, ...]) -> str:
+    """Return the first of the names that the folder has; "" without one."""
+    return next((name for name in names if exists(folder / name)), "")
 
 
 def _folders_in(folder: Path) -> list[Path]:
@@ -86,15 +102,6 @@ def _folders_in(folder: Path) -> list[Path]:
         return []
 
 
-def begins_with(path: Path, magic: bytes, takes: str) -> bool:
-    """Return whether a regular file begins with these bytes; raise as open_regular_file() does.
-
-    takes: what the user may name, for the message if there is no such file.
-    """
-    with open_regular_file(path, sys.maxsize, takes) as file:
-        return read_up_to(file, len(magic)) == magic
-
-
 @contextmanager
 def open_regular_file(
     path: Path, limit: int, missing: str, packed: bool = False
@@ -103,15 +110,12 @@ def open_regular_file(
 
     limit: the most bytes that the file may have on the disk. missing: the end of the message if
     there is no file, which says what to do. packed: decompress the file by gzip. Raise DataError
-    if it cannot be opened, and DamagedFile if it is too large. The body of the `with` must only
+    if it cannot be opened or is too large. The body of the `with` must only
     read the file: its OSErrors and gzip errors are reported as the file's.
     """
     try:
-        _require_regular(path, path.stat())  # before: opening a device may already disturb it
-        with open(path, "rb", opener=_open_nonblocking) as file:
-            status = os.fstat(file.fileno())
-            _require_regular(path, status)  # again, because it may have been replaced
-            if status.st_size > limit:
+        with open(open_regular(path), "rb") as file:
+            if os.fstat(file.fileno()).st_size > limit:
                 raise _too_large(path, limit)
             if packed:
                 with gzip.GzipFile(fileobj=file) as unpacked:
@@ -119,7 +123,7 @@ def open_regular_file(
             else:
                 yield file
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DamagedFile(path, f"is damaged: {str(error).rstrip('.')}") from None
+        raise DataError(f"{path} is damaged: {str(error).rstrip('.')}") from None
     except FileNotFoundError:
         raise DataError(f"{path} is missing: {missing}") from None
     except OSError as error:
@@ -144,16 +148,30 @@ def read_up_to(file: io.BufferedIOBase, limit: int) -> bytes:
     return b"".join(chunks)
 
 
+@dataclass(frozen=True)
+class ArchiveBounds:
+    """Limit what is read of a .tar.gz.
+
+    packed, unpacked: bytes of the archive before and after decompression.
+    member: bytes of one file in it. members: the number of entries, of any kind.
+    """
+
+    packed: int
+    unpacked: int
+    member: int
+    members: int
+
+
 def read_archive(
     path: Path, wanted: Callable[[tarfile.TarInfo], bool], bounds: ArchiveBounds
 ) -> Iterator[tuple[str, bytes]]:
     """Yield the name and content of each wanted regular file in a .tar.gz, in the archive's order.
 
-    Raise DamagedFile if the archive is damaged or exceeds the bounds. A wrong checksum raises only
+    Raise DataError if the archive is damaged or exceeds the bounds. A wrong checksum raises only
     after the last member, because gzip stores it at the end.
     """
     with open_regular_file(path, bounds.packed, "it is not in the cache", packed=True) as unpacked:
-        stream = _ForwardStream(path, unpacked, bounds)
+        stream = _BoundedReader(path, unpacked, bounds.unpacked)
         try:
             yield from _members(path, stream, wanted, bounds)
             while stream.read(CHUNK):  # to the end, where gzip compares the checksum
@@ -162,83 +180,51 @@ def read_archive(
             raise
         except Exception as error:  # whatever tarfile raises while it parses a damaged header
             what = f"is damaged: a header in it cannot be read ({type(error).__name__})"
-            raise DamagedFile(path, what) from None
+            raise DataError(f"{path} {what}") from None
 
 
 def _members(
     path: Path,
-    stream: _ForwardStream,
+    stream: _BoundedReader,
     wanted: Callable[[tarfile.TarInfo], bool],
     bounds: ArchiveBounds,
 ) -> Iterator[tuple[str, bytes]]:
-    with tarfile.open(fileobj=stream, mode="r:") as tar:
+    with tarfile.open(fileobj=stream, mode="r|") as tar:  # | reads forwards only
         for number, member in enumerate(tar, 1):
             if number > bounds.members:
-                raise DamagedFile(path, f"holds more than {bounds.members:,} files")
+                raise DataError(f"{path} holds more than {bounds.members:,} files")
             if member.isfile() and wanted(member):
                 if member.size > bounds.member:
                     what = f"is too large: {member.name!r} in it has {member.size:,} bytes"
-                    raise DamagedFile(path, f"{what}, where at most {bounds.member:,} are read")
+                    raise DataError(f"{path} {what}, where at most {bounds.member:,} are read")
                 file = tar.extractfile(member)
                 assert file is not None  # because the member is a regular file
                 yield member.name, file.read(member.size)
 
 
-class _ForwardStream(io.BufferedIOBase):
-    """Lets tarfile read a decompressed archive forwards only, and within the bounds.
+class _BoundedReader(io.BufferedIOBase):
+    """Reads a decompressed archive for tarfile, up to a limit of bytes.
 
-    To seek backwards, gzip decompresses from the start again: a malicious archive could demand
-    that without end.
+    tarfile would read on behind the end as often as a header makes it.
     """
 
-    def __init__(self, path: Path, file: io.BufferedIOBase, bounds: ArchiveBounds) -> None:
+    def __init__(self, path: Path, file: io.BufferedIOBase, limit: int) -> None:
         self._path = path
         self._file = file
-        self._bounds = bounds
-
-    def tell(self) -> int:
-        return self._file.tell()
+        self._limit = limit
+        self._reads_behind_end = 0
 
     def read(self, size: int | None = -1, /) -> bytes:
-        if size is None or not 0 <= size <= max(self._bounds.member, CHUNK):
-            raise DamagedFile(self._path, "is damaged: a header in it has no sensible size")
         raw = self._file.read(size)
-        self._require_within(self.tell())
+        if self._file.tell() > self._limit:
+            what = f"is too large: it holds more than {self._limit:,} bytes decompressed"
+            raise DataError(f"{self._path} {what}")
+        if not raw:
+            self._reads_behind_end += 1
+            if self._reads_behind_end > 2:  # one finds the end of the archive, one that of gzip
+                raise DataError(f"{self._path} is damaged: it ends within a file")
         return raw
 
-    def seek(self, position: int, whence: int = os.SEEK_SET, /) -> int:
-        if whence != os.SEEK_SET or position < self.tell():
-            raise DamagedFile(self._path, "is damaged: its parts overlap")
-        self._require_within(position)
-        return self._file.seek(position)
 
-    def _require_within(self, position: int) -> None:
-        if position > self._bounds.unpacked:
-            raise DamagedFile(
-                self._path,
-                f"is too large: it holds more than {self._bounds.unpacked:,} bytes decompressed",
-            )
-
-
-def _too_large(path: Path, limit: int) -> DamagedFile:
-    return DamagedFile(path, f"is too large: it has more than {limit:,} bytes")
-
-
-def _require_regular(path: Path, status: os.stat_result) -> None:
-    if stat.S_ISDIR(status.st_mode):
-        raise IsADirectoryError(None, "Is a directory")
-    if not stat.S_ISREG(status.st_mode):
-        raise DataError(
-            f"{path} cannot be read: it is {_kind_of_file(status.st_mode)}, not a regular file"
-        )
-
-
-def _kind_of_file(mode: int) -> str:
-    if stat.S_ISFIFO(mode):
-        return "a named pipe"
-    return "a socket" if stat.S_ISSOCK(mode) else "a device"
-
-
-def _open_nonblocking(path: str, flags: int) -> int:
-    """Open the file without waiting for a writer, in case a named pipe has replaced it."""
-    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
+def _too_large(path: Path, limit: int) -> DataError:
+    return DataError(f"{path} is too large: it has more than {limit:,} bytes")

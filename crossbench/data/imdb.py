@@ -36,7 +36,6 @@ from ..inputs.errors import DataError
 from . import files
 from .dataset import Dataset, Split
 from .download import OfficialFiles, file_name
-from .files import DamagedFile
 from .sources import IMDB
 
 URL = "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz"
@@ -44,20 +43,24 @@ OFFICIAL_FILES = OfficialFiles(
     title="IMDB",
     folder="imdb",
     sha256={URL: "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe"},
-    megabytes=84,
-    files=(file_name(URL),),  # kept packed, because it holds 100,000 files
+    megabytes=84,  # kept packed, because it holds 100,000 files
 )
 REVIEW_FOLDERS = ("train/neg", "train/pos", "test/neg", "test/pos")
-FILTERS = '!"#$%&()*+,-./:;<=>?@[\\]^_`{|}~\t\n'  # of Keras' Tokenizer, which keeps the apostrophe
-TAKES = (
-    "--data takes auto, synthetic, or IMDB's reviews: the folder aclImdb, a folder above it, or "
-    "the .tar.gz"
+FORMS = files.Forms(
+    title="IMDB reviews",
+    takes=(
+        "--data takes auto, synthetic, or IMDB's reviews: the folder aclImdb, a folder above it, "
+        "or the .tar.gz"
+    ),
+    folders=(REVIEW_FOLDERS,),
+    packed=(file_name(URL),),
+    magic=files.GZIP,
 )
+FILTERS = '!"#$%&()*+,-./:;<=>?@[\\]^_`{|}~\t\n'  # of Keras' Tokenizer, which keeps the apostrophe
 START, OUT_OF_VOCABULARY, FIRST_WORD = 1, 2, 3
 SHUFFLE_SEED = 113
 MAX_REVIEW_BYTES = 1_000_000  # some 150,000 words, the length of a long book
-MAX_REVIEWS = 125_000  # in each of REVIEW_FOLDERS: ten times the official 12,500
-MAX_FOLDER_BYTES = 250_000_000  # MAX_REVIEWS reviews of 2,000 bytes each
+MAX_BYTES = 1_000_000_000  # of all reviews: fifteen times the official ones
 ARCHIVE = files.ArchiveBounds(
     packed=2 * 84_000_000,  # twice the official archive
     unpacked=12 * 84_000_000,  # gzip compresses text by a factor of three or four
@@ -76,29 +79,9 @@ def load_path(source: IMDB, path: Path) -> Dataset:
     """Load the reviews from what a user has: the unpacked aclImdb, a folder above it, or the
     archive. Raise DataError, naming it, for a missing, damaged or unreadable file.
     """
-    if not files.is_directory(path):
-        if not files.begins_with(path, files.GZIP, TAKES):
-            raise DataError(f"{path} is not IMDB: {TAKES}")
-        return make_dataset(source, f"IMDB reviews in {path}", read_archive(path))
-    if folder := files.find_folder(path, _holds_reviews):
-        texts = {name: _read_folder(folder / name) for name in REVIEW_FOLDERS}
-        return make_dataset(source, f"IMDB reviews in {folder}", texts)
-    if folder := files.find_folder(path, lambda folder: files.exists(folder / file_name(URL))):
-        return load_path(source, folder / file_name(URL))
-    raise DataError(f"{path} holds no IMDB reviews: {TAKES}")
-
-
-def _holds_reviews(folder: Path) -> bool:
-    return any(files.exists(folder / name) for name in REVIEW_FOLDERS)
-
-
-def load_official(source: IMDB) -> Dataset:
-    """Load the reviews from the cache, or download them; else raise DataUnavailable."""
-
-    def read(directory: Path) -> Dataset:
-        return make_dataset(source, "IMDB reviews", read_archive(directory / file_name(URL)))
-
-    return OFFICIAL_FILES.load(read)
+    found, is_folder = FORMS.find(path)
+    texts = _read_folders(found) if is_folder else _read_archive(found)
+    return make_dataset(source, f"{FORMS.title} in {found}", texts)
 
 
 def make_dataset(source: IMDB, name: str, texts: Texts) -> Dataset:
@@ -217,46 +200,43 @@ def _look_up(pairs: np.ndarray, known_pairs: np.ndarray, first_id: int) -> np.nd
     return ids
 
 
-def _read_folder(directory: Path) -> list[str]:
-    texts = []
-    size = 0
-    for path in _review_paths(directory):
-        raw = files.read(path, MAX_REVIEW_BYTES, "its directory still names it")
-        size += len(raw)
-        if size > MAX_FOLDER_BYTES:
+def _read_folders(directory: Path) -> Texts:
+    """Return the reviews in the unpacked archive; raise DataError if some are missing or unusable,
+    or together too large.
+    """
+    texts: Texts = {}
+    left = MAX_BYTES
+    for name in REVIEW_FOLDERS:
+        folder = directory / name
+        if not files.is_directory(folder):
             raise DataError(
-                f"{directory} is too large: it holds more than {MAX_FOLDER_BYTES:,} bytes"
-                " of reviews"
+                f"{folder} is missing: the directory must be the unpacked aclImdb, "
+                f"with {', '.join(REVIEW_FOLDERS)}"
             )
-        texts.append(_decode(raw, path))
+        texts[name] = []
+        for path in sorted(folder.glob("*.txt")):
+            raw = files.read(path, MAX_REVIEW_BYTES, "its directory still names it")
+            left -= len(raw)
+            if left < 0:
+                raise DataError(
+                    f"{folder} is too large: with it there are more than "
+                    f"{MAX_BYTES:,} bytes of reviews"
+                )
+            texts[name].append(_decode(raw, path))
+        if not texts[name]:
+            raise DataError(f"{folder} holds no reviews: they are files named *.txt")
     return texts
 
 
-def _review_paths(directory: Path) -> list[Path]:
-    if not files.is_directory(directory):
-        raise DataError(
-            f"{directory} is missing: the directory must be the unpacked aclImdb, "
-            f"with {', '.join(REVIEW_FOLDERS)}"
-        )
-    paths = sorted(directory.glob("*.txt"))
-    if not paths:
-        raise DataError(f"{directory} holds no reviews: they are files named *.txt")
-    if len(paths) > MAX_REVIEWS:
-        raise DataError(
-            f"{directory} holds {len(paths):,} reviews, where at most {MAX_REVIEWS:,} are read"
-        )
-    return paths
-
-
-def read_archive(path: Path) -> Texts:
-    """Return the reviews in the official archive; raise DamagedFile if it is damaged."""
+def _read_archive(path: Path) -> Texts:
+    """Return the reviews in the archive; raise DataError if it is damaged."""
     found: dict[str, dict[str, str]] = {folder: {} for folder in REVIEW_FOLDERS}
     for name, raw in files.read_archive(path, _is_review, ARCHIVE):
         _, split, label, file = name.split("/")
         found[f"{split}/{label}"][file] = _decode(raw, path, name)
     for folder, texts in found.items():
         if not texts:
-            raise DamagedFile(path, f"is damaged: {folder} holds no reviews")
+            raise DataError(f"{path} is damaged: {folder} holds no reviews")
     return {folder: [texts[name] for name in sorted(texts)] for folder, texts in found.items()}
 
 
@@ -265,7 +245,7 @@ def _is_review(member: tarfile.TarInfo) -> bool:
 
 
 def _decode(raw: bytes, file: Path, review: str | None = None) -> str:
-    """Decode a review's UTF-8; raise DamagedFile if it is not.
+    """Decode a review's UTF-8; raise DataError if it is not.
 
     file: the review's file, or the archive that holds the review of that name.
     """
@@ -273,4 +253,4 @@ def _decode(raw: bytes, file: Path, review: str | None = None) -> str:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         in_archive = f"is damaged: {review!r} in it " if review else ""
-        raise DamagedFile(file, f"{in_archive}is not UTF-8 (at byte {error.start:,})") from None
+        raise DataError(f"{file} {in_archive}is not UTF-8 (at byte {error.start:,})") from None

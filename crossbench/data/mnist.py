@@ -25,7 +25,6 @@ from ..inputs.printable import printable
 from . import files
 from .dataset import CLASSES, Dataset, Split
 from .download import OfficialFiles
-from .files import DamagedFile
 
 MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 SHA256 = {
@@ -42,53 +41,37 @@ SIDE = 28  # pixels
 UNSIGNED_BYTE = 8
 MAX_ITEMS = 600_000  # pictures or labels in a file: ten times the official 60,000
 MAX_FILE_BYTES = 16 + MAX_ITEMS * SIDE * SIDE  # the header and MAX_ITEMS pictures
+IDX_FILES = (*SHA256, *(name.removesuffix(".gz") for name in SHA256))
 FOUR_FILES = "the directory must hold MNIST's four files, plain or .gz"
 NPZ = "mnist.npz"
-TAKES = (
-    "--data takes auto, synthetic, MNIST's four files, plain or .gz, by their folder or one above "
-    f"it, or Keras' {NPZ}"
+FORMS = files.Forms(
+    title="MNIST",
+    takes=(
+        "--data takes auto, synthetic, MNIST's four files, plain or .gz, by their folder or one "
+        f"above it, or Keras' {NPZ}"
+    ),
+    folders=(IDX_FILES,),
+    packed=(NPZ,),
+    magic=files.ZIP,
 )
-
 OFFICIAL_FILES = OfficialFiles(
     title="MNIST",
     folder="mnist",
     sha256={MIRROR + name: digest for name, digest in SHA256.items()},
     megabytes=12,
-    files=tuple(SHA256),
 )
 
 
 def load_path(path: Path) -> Dataset:
     """Load MNIST from what a user has: the folder of the four files, a folder above it, or Keras'
-    file. Raise DataError, naming it, if a file is damaged or missing.
+    file: pictures (n, 1, 28, 28) uint8, labels (n,) uint8. Raise DataError, naming it, if a file is
+    damaged or missing.
     """
-    if not files.is_directory(path):
-        return _load_npz(path)
-    if folder := files.find_folder(path, _holds_idx):
-        return load_directory(folder)
-    if folder := files.find_folder(path, lambda folder: files.exists(folder / NPZ)):
-        return _load_npz(folder / NPZ)
-    raise DataError(f"{path} holds no MNIST: {TAKES}")
-
-
-def load_directory(directory: Path) -> Dataset:
-    """Load the four IDX files, plain or .gz: pictures (n, 1, 28, 28) uint8, labels (n,) uint8.
-
-    Raise DataError, naming the file, if one is damaged or missing.
-    """
-    train, test = (_read(directory, prefix) for prefix in ("train", "t10k"))
-    return Dataset(f"MNIST files in {directory}", train, test)
-
-
-def load_official() -> Dataset:
-    """Load MNIST from the cache, or download it; else raise DataUnavailable."""
-    dataset = OFFICIAL_FILES.load(load_directory)
-    return Dataset("MNIST", dataset.train, dataset.test)
-
-
-def _holds_idx(folder: Path) -> bool:
-    plain = [name.removesuffix(".gz") for name in SHA256]
-    return any(files.exists(folder / name) for name in (*SHA256, *plain))
+    found, is_folder = FORMS.find(path)
+    if not is_folder:
+        return _load_npz(found)
+    train, test = (_read(found, prefix) for prefix in ("train", "t10k"))
+    return Dataset(f"MNIST files in {found}", train, test)
 
 
 def _read(directory: Path, prefix: str) -> Split:
@@ -99,36 +82,33 @@ def _read(directory: Path, prefix: str) -> Split:
 
 
 def _split(images: np.ndarray, of: str, labels: np.ndarray, path: Path) -> Split:
-    """Return the examples; raise DamagedFile, naming the labels' file, if they do not fit.
+    """Return the examples; raise DataError, naming the labels' file, if they do not fit.
 
     of: name of what holds the pictures.
     """
     if len(labels) != len(images):
-        raise DamagedFile(
-            path,
-            f"has {len(labels):,} labels, but {of} {len(images):,} pictures: they"
+        raise DataError(
+            f"{path} has {len(labels):,} labels, but {of} {len(images):,} pictures: they"
             " must belong together",
         )
     wrong = np.flatnonzero(labels >= CLASSES)
     if wrong.size:
-        raise DamagedFile(path, f"is damaged: label {wrong[0]} is {labels[wrong[0]]}, over 9")
+        raise DataError(f"{path} is damaged: label {wrong[0]} is {labels[wrong[0]]}, over 9")
     return Split(images[:, None], labels)
 
 
 def _load_npz(path: Path) -> Dataset:
-    if not files.begins_with(path, files.ZIP, TAKES):
-        raise DataError(f"{path} is not MNIST: {TAKES}")
     try:
         with (
-            files.open_regular_file(path, MAX_FILE_BYTES, TAKES) as file,
+            files.open_regular_file(path, MAX_FILE_BYTES, FORMS.takes) as file,
             np.load(file, allow_pickle=False) as arrays,
         ):
             size = sum(member.file_size for member in arrays.zip.infolist())
             if size > MAX_FILE_BYTES:
-                raise DamagedFile(path, f"is too large: it holds {size:,} bytes")
+                raise DataError(f"{path} is too large: it holds {size:,} bytes")
             train, test = (_read_npz(arrays, split, path) for split in ("train", "test"))
     except (ValueError, KeyError, MemoryError, zipfile.BadZipFile, NotImplementedError) as error:
-        raise DamagedFile(path, f"is damaged: {printable(str(error))}") from None
+        raise DataError(f"{path} is damaged: {printable(str(error))}") from None
     return Dataset(f"MNIST in {path}", train, test)
 
 
@@ -166,16 +146,15 @@ def read_idx(path: Path, item_shape: tuple[int, ...]) -> np.ndarray:
         raw = files.read_up_to(file, expected + 1)
     if not n or len(raw) != expected:
         at_least = "at least " if len(raw) > expected else ""
-        raise DamagedFile(
-            path,
-            f"is damaged: {at_least}{len(raw):,} bytes follow its header, which says {expected:,}"
-            f" ({n:,} items)",
+        raise DataError(
+            f"{path} is damaged: {at_least}{len(raw):,} bytes follow its header, which says "
+            f"{expected:,} ({n:,} items)"
         )
     return np.frombuffer(raw, np.uint8).reshape(n, *item_shape)
 
 
 def _read_header(path: Path, file: io.BufferedIOBase, item_shape: tuple[int, ...]) -> int:
-    """Return the number of items that the header gives; raise DamagedFile if it is not MNIST's."""
+    """Return the number of items that the header gives; raise DataError if it is not MNIST's."""
     dimensions = 1 + len(item_shape)
     expected = bytes([0, 0, UNSIGNED_BYTE, dimensions])
     size = 4 * (1 + dimensions)
@@ -183,16 +162,16 @@ def _read_header(path: Path, file: io.BufferedIOBase, item_shape: tuple[int, ...
     if header[:4] != expected:
         begin = header[:4].hex() or "nothing"
         what = f"is damaged or not an IDX file: it begins with {begin}, not {expected.hex()}"
-        raise DamagedFile(path, what)
+        raise DataError(f"{path} {what}")
     if len(header) < size:
-        raise DamagedFile(path, f"is damaged: it ends within its header of {size} bytes")
+        raise DataError(f"{path} is damaged: it ends within its header of {size} bytes")
     n, *sizes = np.frombuffer(header[4:], ">u4").tolist()
     if tuple(sizes) != item_shape:
         what = f"holds items of {_joined(sizes)}, where MNIST has {_joined(item_shape)} pixels"
-        raise DamagedFile(path, what)
+        raise DataError(f"{path} {what}")
     if n > MAX_ITEMS:
         what = f"is too large: its header says {n:,} items, where at most {MAX_ITEMS:,} are read"
-        raise DamagedFile(path, what)
+        raise DataError(f"{path} {what}")
     return n
 
 

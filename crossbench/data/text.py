@@ -1,5 +1,5 @@
-"""Read a text and cut it: into pieces as Keras' example lstm_text_generation does, or into the
-blocks of shakespeare.py.
+"""Read a text and cut it: into pieces as Keras' example lstm_text_generation does, or into blocks
+as nanoGPT does.
 
 (keras-team/keras, examples/lstm_text_generation.py of Keras 2.) Its text, by Nietzsche, is the
 official one for pieces. Keras gives no digest. The digest below is of the 600,901 bytes in which
@@ -7,6 +7,10 @@ three copies on GitHub agree, once their editors' changes are undone
 (mirashe/simple-predictive-keyboard: the first line cut off; rupeshbharambe24/DL-Practical and
 GaoYang-Thu/learn-keras-in-tensorflow: UTF-8 encoded twice). The bytes hold 600,893 characters, 57
 different ones in lower case, as Keras' example prints.
+
+(karpathy/nanoGPT, data/shakespeare_char/prepare.py.) Its text, of Shakespeare's plays, is the
+official one for blocks: 1,115,394 characters, 65 different ones, from karpathy/char-rnn. The digest
+is of the file in that repository.
 """
 
 from __future__ import annotations
@@ -17,47 +21,40 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from ..inputs.errors import DataError
-from . import files, shakespeare
+from . import files
 from .dataset import Dataset, Split
 from .download import OfficialFiles
-from .files import DamagedFile
 from .sources import Text, TinyShakespeare
 
-FILE = "nietzsche.txt"
-OFFICIAL_FILES = OfficialFiles(
+CHAR_RNN = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/"
+NIETZSCHE = OfficialFiles(
     title="Nietzsche's text",
     folder="nietzsche",
     sha256={
-        f"https://s3.amazonaws.com/text-datasets/{FILE}": (
+        "https://s3.amazonaws.com/text-datasets/nietzsche.txt": (
             "23cf69874ab69d3d256099ab530ea4be24d47d9675b673bcc67cbcd6298ec647"
         )
     },
     megabytes=0.6,
-    files=(FILE,),
 )
+SHAKESPEARE = OfficialFiles(
+    title="Shakespeare's text",
+    folder="tinyshakespeare",
+    sha256={
+        f"{CHAR_RNN}tinyshakespeare/input.txt": (
+            "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
+        )
+    },
+    megabytes=1.1,
+)
+TAKES = "this model takes auto, synthetic or a text file"
 TEST_PART = 10  # one tenth of the text, the last one, is to test on
 MAX_BYTES = 20_000_000  # of a file: its pieces of 40 characters, one every 3, take 1 GB
 
 
-def load_file(source: Text | TinyShakespeare, path: Path) -> Dataset:
+def load_path(source: Text | TinyShakespeare, path: Path) -> Dataset:
     """Load a UTF-8 text file with any line ends; raise DataError if it is unusable or too short."""
-    return make_dataset(source, read(path), f"the text {path}", where=str(path))
-
-
-def load_official(source: Text | TinyShakespeare) -> Dataset:
-    """Load the published text from the cache, or download it; else raise DataUnavailable."""
-    official = official_files(source)
-
-    def from_directory(directory: Path) -> Dataset:
-        path = directory / official.files[0]
-        return make_dataset(source, read(path), official.title, where=str(path))
-
-    return official.load(from_directory)
-
-
-def official_files(source: Text | TinyShakespeare) -> OfficialFiles:
-    """Return Nietzsche's text for pieces, Shakespeare's for blocks."""
-    return OFFICIAL_FILES if isinstance(source, Text) else shakespeare.OFFICIAL_FILES
+    return make_dataset(source, _read(path), f"the text {path}", where=str(path))
 
 
 def make_dataset(source: Text | TinyShakespeare, text: str, name: str, where: str) -> Dataset:
@@ -93,19 +90,20 @@ def _encode(text: str) -> tuple[np.ndarray, int]:
 
 def _cut(source: Text | TinyShakespeare, token_ids: np.ndarray) -> Split:
     if isinstance(source, TinyShakespeare):
-        return shakespeare.make_blocks(token_ids, source.length)
+        used = (len(token_ids) - 1) // source.length * source.length
+        return Split(*(token_ids[i : i + used].reshape(-1, source.length) for i in (0, 1)))
     windows = sliding_window_view(token_ids, source.length + 1)[:: source.step]
     return Split(windows[:, :-1].copy(), windows[:, -1].copy())
 
 
-def read(path: Path) -> str:
+def _read(path: Path) -> str:
     """Return the text of the file, with each line end as a newline."""
     if files.is_directory(path):
-        raise DataError(f"{path} is a directory: this model takes auto, synthetic or a text file")
-    raw = files.read(path, MAX_BYTES, "this model takes auto, synthetic or a text file")
+        raise DataError(f"{path} is a directory: {TAKES}")
+    raw = files.read(path, MAX_BYTES, TAKES)
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         what = f"is not UTF-8 (at byte {error.start:,}): save it in this encoding"
-        raise DamagedFile(path, what) from None
+        raise DataError(f"{path} {what}") from None
     return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -9,8 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..data import Split
-from ..data.augmentation import augment, epoch_random
-from ..data.shakespeare import draw_blocks
+from ..data.augmentation import augment, draw_blocks, epoch_random
 from ..data.sources import Augmentation, RandomPositions
 from ..models import Dropout, Model
 from ..workload import Batch, Batches

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..data import Dataset, Split
-from ..data.augmentation import draw_changes, epoch_random
-from ..data.shakespeare import draw_starts
+from ..data.augmentation import draw_changes, draw_starts, epoch_random
 from ..data.sources import Augmentation, RandomPositions
 from ..data.synthetic import MAX_BYTE_CLASSES
 from ..models.model import Model

@@ -6,15 +6,16 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from .regular_file import open_regular
+
 
 def read(path: Path) -> tuple[dict[str, Any], str]:
     """Return the file's table and its text.
 
     Raises OSError if it cannot be read, and ValueError, in a line, if it is not TOML.
     """
-    if path.exists() and not path.is_file():  # reading a pipe or a device might never end
-        raise OSError(0, "it is not a regular file")
-    text = path.read_text(encoding="utf-8")
+    with open(open_regular(path), encoding="utf-8") as file:
+        text = file.read()
     try:
         return tomllib.loads(text), text
     except RecursionError:

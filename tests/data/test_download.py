@@ -7,16 +7,14 @@ import threading
 import time
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
 from crossbench import data
 from crossbench.commands import doctor
-from crossbench.data.dataset import Dataset, Split
 from crossbench.data.download import DataUnavailable, OfficialFiles
-from crossbench.data.files import DamagedFile
 from crossbench.data.sources import Text
-from crossbench.inputs.errors import DataError
 
 
 class Handler(SimpleHTTPRequestHandler):
@@ -42,7 +40,7 @@ def official(server, **more):
     """Return the official files a and b of the server."""
     base = f"http://127.0.0.1:{server.server_address[1]}"
     digests = {f"{base}/{name}": hashlib.sha256(name.encode()).hexdigest() for name in "ab"}
-    return OfficialFiles("T", "t", digests, 1, **{"files": ("a", "b"), **more})
+    return OfficialFiles("T", "t", digests, 1, **more)
 
 
 def serve(tmp_path, **contents):
@@ -54,7 +52,6 @@ def test_downloaded_files_are_kept_in_the_cache(tmp_path, server):
     serve(tmp_path, a="a", b="b")
     here = official(server)
     assert not here.is_cached()
-    (tmp_path / "cache" / "download-abcdefgh").mkdir(parents=True)  # of one that was killed
     directory = here.fetch()
     assert directory == tmp_path / "cache" / "t"
     assert sorted((p.name, p.read_text()) for p in directory.iterdir()) == [("a", "a"), ("b", "b")]
@@ -66,13 +63,20 @@ def test_downloaded_files_are_kept_in_the_cache(tmp_path, server):
 
 
 def test_unpacked_files_are_kept_and_nothing_else(tmp_path, server):
-    def unpack(downloaded, directory):
-        directory.mkdir()
-        (directory / "c").write_text((downloaded / "a").read_text())
+    def unpack(directory):
+        for name in "cd":
+            (directory / name).write_text((directory / "a").read_text())
 
     serve(tmp_path, a="a", b="b")
-    directory = official(server, files=("c",), unpack=unpack).fetch()
-    assert [(p.name, p.read_text()) for p in directory.iterdir()] == [("c", "a")]
+    here = official(server, unpack=unpack, unpacked={"c": 1, "d": 1})
+    for size in (None, 2):
+        if size:
+            (here.directory() / "c").write_bytes(bytes(size))
+        assert not here.is_cached()
+        directory = here.fetch()
+        assert sorted((p.name, p.read_text()) for p in directory.iterdir()) == [
+            *(("c", "a"), ("d", "a")),
+        ]
 
 
 @pytest.mark.parametrize(
@@ -87,47 +91,17 @@ def test_another_or_a_missing_file_is_named(tmp_path, server, served, message):
     with pytest.raises(DataUnavailable, match=message):
         official(server).fetch()
     assert not official(server).is_cached()
-    assert list((tmp_path / "cache").iterdir()) == []
+    assert {path.name for path in (tmp_path / "cache/t").iterdir()} == {"a"}
 
 
-def test_an_incomplete_cache_is_downloaded_again(tmp_path, server):
+@pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_text("A")])
+def test_a_missing_or_damaged_file_in_the_cache_is_downloaded_again(tmp_path, server, spoil):
     serve(tmp_path, a="a", b="b")
     here = official(server)
-    (tmp_path / "cache" / "t").mkdir(parents=True)
-    (tmp_path / "cache" / "t" / "a").write_text("old")
+    spoil(here.fetch() / "a")
+    server.requests.clear()
     assert (here.fetch() / "a").read_text() == "a"
-
-
-def test_a_file_that_unpacking_finds_damaged_is_an_error_and_not_kept(tmp_path, server):
-    def unpack(downloaded, directory):
-        raise DamagedFile(downloaded / "a", "is damaged")
-
-    serve(tmp_path, a="a", b="b")
-    with pytest.raises(DataError, match=r"/a is damaged; it was removed, and the next run down"):
-        official(server, unpack=unpack).load(one_example)
-    assert list((tmp_path / "cache").iterdir()) == []
-
-
-def one_example(directory):
-    """Return a data set of one example: the contents of the file `a`."""
-    split = Split(*2 * [[(directory / "a").read_text()]])
-    return Dataset("T", split, split)
-
-
-def test_a_file_in_the_cache_that_is_not_the_official_one_is_downloaded_by_the_next_run(
-    tmp_path, server
-):
-    serve(tmp_path, a="a", b="b")
-    here = official(server)
-    file = here.fetch() / "a"
-    file.write_text("A")
-    with pytest.raises(DataError) as caught:
-        here.load(one_example)
-    assert str(caught.value) == (
-        f"{file} is damaged: it is not the official file (SHA-256); it was removed, and the next "
-        "run downloads it again"
-    )
-    assert here.load(one_example).train.inputs == ["a"]
+    assert server.requests == [("HEAD", "/a"), ("GET", "/a")]
 
 
 UNUSABLE = {
@@ -178,25 +152,27 @@ def test_a_full_disk_is_an_error_that_names_the_folder(tmp_path, server):
             official(server).fetch()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert list((tmp_path / "cache").iterdir()) == []
+    assert list((tmp_path / "cache/t").iterdir()) == []
 
 
-def test_the_files_of_a_download_that_another_one_overtakes_stay(tmp_path, server):
+def test_the_files_of_a_download_that_another_one_overtakes_are_whole(tmp_path, server):
     """A process that reads the first one's files must not lose them."""
     overtook = []
 
-    def unpack(downloaded, directory):
-        overtook.append(inodes(official(server).fetch()))
-        downloaded.rename(directory)  # the other one has left it alone
+    def unpack(directory):
+        if not overtook:
+            overtook.append(True)
+            overtook.append(contents(here.fetch()))
+        for name in "cd":
+            (directory / name).write_text(name)
 
     serve(tmp_path, a="a", b="b")
-    directory = official(server, unpack=unpack).fetch()
-    assert [inodes(directory)] == overtook
-    assert list((tmp_path / "cache").iterdir()) == [directory]
+    here = official(server, unpack=unpack, unpacked={"c": 1, "d": 1})
+    assert contents(here.fetch()) == overtook[1] == {"c": "c", "d": "d"}
 
 
-def inodes(directory):
-    return {path.name: path.stat().st_ino for path in (directory, *directory.iterdir())}
+def contents(directory):
+    return {path.name: path.read_text() for path in directory.iterdir() if path.is_file()}
 
 
 @pytest.mark.long

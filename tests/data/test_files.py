@@ -2,7 +2,6 @@
 
 import gzip
 import os
-import pickle
 import signal
 import tarfile
 import tracemalloc
@@ -15,8 +14,9 @@ from samples import write_cifar, write_mnist
 
 from crossbench import data
 from crossbench.data import files, imdb
-from crossbench.data.files import ArchiveBounds, DamagedFile
+from crossbench.data.files import ArchiveBounds
 from crossbench.data.sources import CIFAR10, IMDB, MNIST, Text
+from crossbench.inputs.errors import DataError
 
 MEBIBYTE = 2**20
 BOUNDS = ArchiveBounds(packed=MEBIBYTE, unpacked=MEBIBYTE, member=1_000, members=50)
@@ -92,16 +92,6 @@ def test_a_file_that_is_not_regular_is_not_opened(source_file, kind, little_memo
     assert error_line(load) == f"{path} cannot be read: it is {kind}, not a regular file"
 
 
-def test_a_named_pipe_that_replaces_the_file_while_it_is_opened_is_not_waited_for(
-    tmp_path, monkeypatch
-):
-    pipe = tmp_path / "a"
-    os.mkfifo(pipe)
-    before = Path(__file__).stat()
-    monkeypatch.setattr(Path, "stat", lambda _: before)  # the file before it was replaced
-    assert "it is a named pipe" in error_line(files.read, pipe, 10, "")
-
-
 def test_a_link_to_a_file_is_read(source_file):
     path, load = source_file
     expected = load().sha256()
@@ -150,17 +140,12 @@ def test_a_header_that_claims_too_many_items_is_an_error(tmp_path, little_memory
         assert message in error_line(data.load, MNIST(), str(directory), 0)
 
 
-def test_too_many_or_too_large_reviews_are_an_error(tmp_path, monkeypatch):
+def test_too_large_reviews_are_an_error(tmp_path, monkeypatch):
     directory = write_reviews(tmp_path / "data")
     (directory / "train/neg/1_7.txt").write_text("another")
     load = partial(data.load, IMDB(words=9, length=4), str(directory), 0)
     for bound, value, message in (
-        ("MAX_REVIEWS", 1, f"{directory}/train/neg holds 2 reviews, where at most 1 are read"),
-        (
-            "MAX_FOLDER_BYTES",
-            10,
-            f"{directory}/train/neg is too large: it holds more than 10 bytes",
-        ),
+        ("MAX_BYTES", 10, f"{directory}/train/neg is too large: with it there are more than 10 by"),
         ("MAX_REVIEW_BYTES", 6, f"{directory}/train/neg/1_7.txt is too large: it has more than 6"),
     ):
         with monkeypatch.context() as bounded:
@@ -191,7 +176,10 @@ def test_the_wanted_files_of_an_archive_are_read(tmp_path):
             [("unwanted", bytes(2 * MEBIBYTE))],
             "is too large: it holds more than 1,048,576 bytes decompressed",
         ),
-        ([("x" * 100_000, b"")], "is damaged: a header in it has no sensible size"),
+        (
+            [("x" * 2 * MEBIBYTE, b"")],
+            "is too large: it holds more than 1,048,576 bytes decompressed",
+        ),
         ([("a", os.urandom(MEBIBYTE))], "is too large: it has more than 1,048,576 bytes"),
     ],
 )
@@ -206,14 +194,17 @@ def test_the_bounds_hold_for_zeros_behind_an_archive(tmp_path, little_memory):
     assert "holds more than 1,048,576 bytes decompressed" in error_line(unpack, path)
 
 
-def test_an_archive_that_leads_back_to_an_earlier_header_is_not_followed_for_ever(tmp_path):
+@pytest.mark.parametrize("size", [-512, 2**62])
+def test_an_archive_whose_header_has_no_sensible_size_is_not_read_for_ever(tmp_path, size):
+    """A size below 0 leads back to an earlier header, and one of exabytes far behind the end."""
     first = tarfile.TarInfo("unwanted").tobuf(tarfile.GNU_FORMAT)
     header = bytearray(first)
-    header[124:136] = (-512).to_bytes(12, "big", signed=True)  # the size
+    header[124:136] = (size % 2**96).to_bytes(12, "big")
+    header[124] |= 0x80
     header[148:156] = b"%06o\0 " % sum(header[:148] + b" " * 8 + header[156:])
     path = tmp_path / "a.tar.gz"
     path.write_bytes(gzip.compress(first + bytes(header) + bytes(1_024)))
-    assert error_line(unpack, path) == f"{path} is damaged: its parts overlap"
+    assert error_line(unpack, path).startswith(f"{path} is damaged: ")
 
 
 def damaged_variants(raw):
@@ -238,16 +229,11 @@ def test_a_damaged_archive_is_read_or_named_in_one_line(tmp_path):
         path.write_bytes(spoiled)
         try:
             unpack(path)
-        except DamagedFile as error:
+        except DataError as error:
             caught.append(error)
     assert len(caught) > 80
-    assert {error.path for error in caught} == {path}
+    assert all(str(error).startswith(f"{path} ") for error in caught)
     assert not any("\n" in str(error) for error in caught)
-
-
-def test_a_damaged_files_error_can_be_pickled():
-    error = pickle.loads(pickle.dumps(DamagedFile(Path("a"), "is damaged")))
-    assert (str(error), error.path) == ("a is damaged", Path("a"))
 
 
 @pytest.mark.parametrize("source", SOURCES)

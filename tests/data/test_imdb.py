@@ -139,5 +139,5 @@ def test_what_is_wrong_in_a_folder_is_named(directory):
     folder.write_text("a file")
     assert error_line(load, directory).startswith(said)
     file = directory / "train/neg/0_7.txt"
-    said = "is not IMDB: --data takes auto, synthetic, or IMDB's reviews: the folder aclImdb, "
+    said = "holds no IMDB reviews: --data takes auto, synthetic, or IMDB's reviews: the folder"
     assert error_line(load, file).startswith(f"{file} {said}")

@@ -85,8 +85,9 @@ def test_what_is_not_there_or_no_file_is_named(directory):
         f"{directory / IMAGES} is missing: the directory must hold MNIST's four files, plain or .gz"
     )
     (directory / IMAGES).mkdir()
-    assert error_line(load, directory) == f"{directory / IMAGES} cannot be read: Is a directory"
-    said = "is not MNIST: --data takes auto, synthetic, "
+    said = "cannot be read: it is a directory, not a regular file"
+    assert error_line(load, directory) == f"{directory / IMAGES} {said}"
+    said = "holds no MNIST: --data takes auto, synthetic, "
     assert error_line(load, directory / LABELS).startswith(f"{directory / LABELS} {said}")
 
 

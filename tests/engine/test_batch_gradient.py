@@ -16,7 +16,7 @@ from crossbench.workload import Job
 @pytest.fixture
 def prove(tmp_path, cifar_directory):
     """Return a function that proves what `build` makes for a model in a precision."""
-    save_arrays(cifar10.load_directory(cifar_directory), tmp_path)
+    save_arrays(cifar10.load_path(cifar_directory), tmp_path)
 
     def proof(build, model=DROPPED, compute="float32"):
         job = Job(model, "cpu", 1, "float32", compute=compute)

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.usefixtures("plugin"), pytest.mark.processes]
 def data(tmp_path_factory):
     """Return the folder of a small data set, as workers map it into their memory."""
     folder = tmp_path_factory.mktemp("data")
-    save_arrays(cifar10.load_directory(write_cifar(folder / "cifar")), folder)
+    save_arrays(cifar10.load_path(write_cifar(folder / "cifar")), folder)
     return folder
 
 

@@ -297,7 +297,7 @@ def test_the_gpu_energy_of_an_epoch_is_measured(workload, monkeypatch):
 @pytest.fixture
 def answering(tmp_path, cifar_directory, monkeypatch):
     """A Worker in this process, of the reference, as it is on a GPU or on the CPU."""
-    save_arrays(cifar10.load_directory(cifar_directory), tmp_path)
+    save_arrays(cifar10.load_path(cifar_directory), tmp_path)
     nvml.install(monkeypatch, nvml.Card("GPU-1"))
 
     def make(gpu=None, task="train"):

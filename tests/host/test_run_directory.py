@@ -7,8 +7,11 @@ from contextlib import suppress
 
 import pytest
 
-from crossbench.data.locked_directory import remove_abandoned_directories
-from crossbench.host.run_directory import PREFIX, run_directory
+from crossbench.host.run_directory import (
+    PREFIX,
+    remove_abandoned_directories,
+    run_directory,
+)
 from crossbench.inputs.errors import DataError
 
 
@@ -75,7 +78,7 @@ def test_the_directory_of_another_user_is_left_alone(folder):
     other = folder / f"{PREFIX}abcdefgh"
     other.mkdir()
     os.chown(other, 12345, 12345)
-    remove_abandoned_directories(folder, PREFIX)
+    remove_abandoned_directories(folder)
     assert other.exists()
 
 

@@ -44,7 +44,7 @@ def test_a_price_from_a_file_of_machines(file):
         (10**400, "is not a price"),
         ({"cpu": None}, "None is not a price"),
         ([0.5], r"price must be a number, text or a mapping by device, not \[0.5\]"),
-        ("/dev/zero:a", "cannot read the prices in '/dev/zero': it is not a regular file"),
+        ("/dev/zero:a", "cannot read the prices in '/dev/zero': it is a device, not a regular"),
         ("{nested}:a", "cannot read the prices in .*: nested too deeply"),
         ("{file}:yes", "True is not a price"),
     ],

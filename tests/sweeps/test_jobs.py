@@ -146,7 +146,7 @@ def test_a_file_that_is_not_toml_is_refused_in_a_line(file, text):
 
 @pytest.mark.parametrize(
     ("path", "why"),
-    [("nowhere.toml", "No such file"), ("/dev/zero", "it is not a regular"), (".", "it is not a")],
+    [("nowhere.toml", "No such file"), ("/dev/zero", "it is a device"), (".", "it is a directory")],
 )
 def test_a_file_that_cannot_be_read_is_named(path, why):
     with pytest.raises(SpecError, match=f"^{path} cannot be read: {why}"):

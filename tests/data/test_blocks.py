@@ -5,7 +5,8 @@ import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 
 from crossbench import data
-from crossbench.data import shakespeare, synthetic_text
+from crossbench.data import synthetic_text
+from crossbench.data.augmentation import draw_blocks
 from crossbench.data.sources import RandomPositions, TinyShakespeare
 from crossbench.engine.batches import AugmentedBatches
 
@@ -56,5 +57,5 @@ def test_blocks_are_drawn_anywhere_and_by_the_seed_and_the_epoch(text):
 def test_a_batch_may_have_more_blocks_than_the_text():
     train = synthetic_text.load(SOURCE, 0, 1_000).train
     assert len(train) < 1_000
-    drawn = shakespeare.draw_blocks(train, 1_000, np.random.default_rng(0))
+    drawn = draw_blocks(train, 1_000, np.random.default_rng(0))
     assert drawn.inputs.shape == drawn.labels.shape == (1_000, 4)
