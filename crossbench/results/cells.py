@@ -12,7 +12,7 @@ from msgspec import Meta
 from ..inputs.names import IDIOMATIC, Compute, full_name
 from .epochs import TRAIN, Epoch, Latency, Predictions, TargetEpoch, Task, Usage
 from .machine import Peak
-from .number_types import Count, NonNegative, Positive, Share
+from .number_types import MAX_STEPS, Count, NonNegative, Positive, Share
 from .parity import GradientParity, Parity, PrecisionParity
 from .parts import PartResult
 from .replay import Replay
@@ -167,7 +167,9 @@ class CellResult:
     """What failed after the rounds: the training to the target, or the tracing of memory."""
     undropped_losses: list[float | None] = field(default_factory=list)
     """Losses of the first steps with dropouts of the rate 0; empty for models without dropouts."""
-    loss_drift: list[NonNegative | None] = field(default_factory=list)
+    loss_drift: Annotated[list[NonNegative | None], Meta(max_length=MAX_STEPS)] = field(
+        default_factory=list
+    )
     """Relative change of the loss of each step where the weights that an epoch starts from are
     perturbed; None where it is not finite. Empty for models with dropouts."""
     change_drift: NonNegative = 0.0
@@ -181,7 +183,7 @@ class CellResult:
     """At most one per round: a timed epoch that was run again in pieces."""
     untimed: dict[str, UntimedCalls] = field(default_factory=dict)
     """What calls take that are in no epoch's seconds, by the method's name: the shortest round."""
-    to_target: list[TargetEpoch] = field(default_factory=list)
+    to_target: Annotated[list[TargetEpoch], Meta(max_length=10_000)] = field(default_factory=list)
     """The epochs from the initial weights until the target or the time limit."""
     parts: dict[str, PartResult] = field(default_factory=dict)
     """What each part of a training step takes, by its name, if `layers` is set."""

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import reduce
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from ..inputs.errors import ResultsError
 from ..inputs.names import FLOAT32, IDIOMATIC
@@ -37,6 +38,8 @@ RENAMED = {
 without dropouts now were of given dropout masks, and are held to the same bounds."""
 PAGE_RESULTS = re.compile(rb'<script [^>]*class="crossbench-results">(.*?)</script>')
 """Where a page holds the results of a run."""
+MAX_CELLS = 500
+"""Cells of a comparison: a table of 500 rows takes seconds to draw, and nobody reads more."""
 SECONDS_PER_ROW = 60.0
 """Limit for as many rounds as are needed, by the rows of the table."""
 UNREADABLE = (msgspec.MsgspecError, RecursionError, TypeError, ValueError, OverflowError)
@@ -64,7 +67,7 @@ class Comparison:
     data: Data
     machine: Machine
     settings: Settings
-    results: list[CellResult]
+    results: Annotated[list[CellResult], Meta(min_length=1, max_length=MAX_CELLS)]
     reference: Reference | None = None
     """None until it is computed, before the first round."""
     parts: list[Part] = field(default_factory=list)

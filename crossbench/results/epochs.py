@@ -7,7 +7,16 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from .number_types import Count, NonNegative, Over0, Positive, Share
+from .number_types import (
+    Count,
+    Losses,
+    NonNegative,
+    Over0,
+    Positive,
+    Round,
+    Seconds,
+    Share,
+)
 
 Task = Literal["train", "predict"]
 TRAIN: Task = "train"
@@ -49,15 +58,16 @@ class Epoch:
     figures are then the mean of the repetitions.
     """
 
-    round: Positive
+    round: Round
     epoch: Count
     started: float
     """Seconds of a clock that all processes of the machine share; its zero is arbitrary."""
-    wall_seconds: Over0
-    cpu_seconds: Annotated[float, Meta(ge=0)]
-    losses: list[float | None]
+    wall_seconds: Annotated[float, Meta(ge=1e-9, le=1e9)]
+    """From the clock's resolution to thirty years."""
+    cpu_seconds: Seconds
+    losses: Annotated[Losses, Meta(min_length=1)]
     """Loss of each step, or of each predicted batch's logits; None where it was not finite."""
-    figures: dict[str, float]
+    figures: Annotated[dict[str, float], Meta(max_length=100)]
     """Figures that only the framework's runtime knows, by name with its unit."""
     system_activity: SystemActivity
     repeats: Positive = 1
@@ -159,5 +169,5 @@ class TargetEpoch:
     cpu_seconds: Annotated[float, Meta(ge=0)]
     reached: float | None
     """The accuracy, as a fraction, or the mean loss; None where the loss is not finite."""
-    losses: list[float | None] = field(default_factory=list)
+    losses: Losses = field(default_factory=list)
     """Loss of each step; None where it was not finite."""

@@ -9,12 +9,12 @@ import fcntl
 import gzip
 import os
 import secrets
-import stat
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ..inputs import regular_file
 from ..inputs.checks import shown
 from ..inputs.errors import ResultsError
 
@@ -30,13 +30,7 @@ def read(path: str | os.PathLike[str]) -> bytes:
     """Return the file's content; ResultsError if it is empty, too large or not a regular file."""
     path = _path(path)
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # else a fifo blocks
-        try:
-            _check_regular(path, descriptor)
-            with open(descriptor, "rb", closefd=False) as file:
-                content = file.read(FILE_BYTES + 1)
-        finally:
-            os.close(descriptor)
+        content = regular_file.read(path, FILE_BYTES + 1)
     except (OSError, ValueError) as error:
         raise ResultsError(f"{path} cannot be read: {_why(error)}") from None
     if not content:
@@ -129,12 +123,11 @@ def _lock(path: Path, flags: int) -> int:
     """Return a descriptor of the file, locked until it is closed or its process exits."""
     while True:
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | flags, 0o666)
+            descriptor = regular_file.open_regular(path, os.O_RDWR | flags)
         except (OSError, ValueError) as error:
             action = "written" if flags else "read"
             raise ResultsError(f"{path} cannot be {action}: {_why(error)}") from None
         try:
-            _check_regular(path, descriptor)
             if not try_lock_if_possible(descriptor):
                 raise ResultsError(
                     f"{path} is being written by another run{_holder(descriptor)}: wait for it, or "
@@ -214,11 +207,6 @@ def _holder(descriptor: int) -> str:
             if words[1] == "FLOCK" and words[5].endswith(inode):
                 return f" (process {words[4]})"
     return ""
-
-
-def _check_regular(path: str | os.PathLike[str], descriptor: int) -> None:
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        raise ResultsError(f"{path} is not a regular file: name a file that crossbench wrote")
 
 
 def _check_size(path: str | os.PathLike[str], size: int, problem: str) -> None:

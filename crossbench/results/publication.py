@@ -13,7 +13,8 @@ from .comparison import Comparison
 from .statistics import MIN_ROUNDS
 
 OWN_WORDS = ("name", "framework", "variant", "device", "compute", "task")
-"""Fields of a cell whose words are crossbench's, or an adapter's."""
+"""Fields of a cell whose words are crossbench's, or an adapter's: a user or a host may be called
+"gpu"."""
 WORD = re.compile(r"[\w:, ]+")
 """Such words; an adapter in a file has its path there."""
 
@@ -23,16 +24,20 @@ def published(comparison: Comparison) -> Comparison:
 
     It is to be called on the machine of the run. The rows and every figure stay as they are.
     """
-    given = msgspec.to_builtins(comparison)
-    plain = anonymous(given)
+    return msgspec.convert(_without_names(msgspec.to_builtins(comparison)), Comparison)
+
+
+def _without_names(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of a file as it may be published."""
+    plain: dict[str, Any] = anonymous(given)
     for result, own in zip(plain["results"], given["results"], strict=True):
         result["traceback"] = None
         for name in OWN_WORDS:
             if WORD.fullmatch(own["cell"][name]):
                 result["cell"][name] = own["cell"][name]
-    if plain["machine"]["label"] != comparison.machine.label:  # a sweep takes the host's name
+    if plain["machine"]["label"] != given["machine"]["label"]:  # a sweep takes the host's name
         plain["machine"]["label"] = None
-    return msgspec.convert(plain, Comparison)
+    return plain
 
 
 def problems(comparison: Comparison) -> list[str]:
@@ -58,28 +63,21 @@ def problems(comparison: Comparison) -> list[str]:
 
 def _private(comparison: Comparison) -> list[str]:
     """Return where the results hold folders, tracebacks, or names of the user or of the host."""
-    texts = _texts(msgspec.to_builtins(comparison), "")
+    given = msgspec.to_builtins(comparison)
     return [
         f"{at} holds a folder, a name or a traceback: check --publish takes it out"
-        for at, text in texts
-        if at.endswith(".traceback") or (anonymous(text) != text and not _is_own_word(at, text))
+        for at in _changed_texts(given, _without_names(given), "")
     ]
 
 
-def _is_own_word(at: str, text: str) -> bool:
-    """Return whether a text is no name of a user or a host: they may be called "gpu"."""
-    _, is_of_cell, field = at.partition(".cell.")
-    return bool(is_of_cell) and field in OWN_WORDS and WORD.fullmatch(text) is not None
-
-
-def _texts(value: Any, at: str) -> Iterator[tuple[str, str]]:
-    """Yield each text, and where it is: "settings.data"."""
-    match value:
-        case str():
-            yield at.lstrip("."), value
+def _changed_texts(given: Any, plain: Any, at: str) -> Iterator[str]:
+    """Yield where each text is that differs: "settings.data"."""
+    match given:
+        case str() if given != plain:
+            yield at.lstrip(".")
         case dict():
-            for name, inner in value.items():
-                yield from _texts(inner, f"{at}.{name}")
+            for name, inner in given.items():
+                yield from _changed_texts(inner, plain[name], f"{at}.{name}")
         case list():
-            for index, inner in enumerate(value):
-                yield from _texts(inner, f"{at}[{index}]")
+            for index, inner in enumerate(given):
+                yield from _changed_texts(inner, plain[index], f"{at}[{index}]")

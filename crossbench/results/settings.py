@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from .number_types import Count, Over0, Positive
+from .number_types import Count, Over0, Positive, Round
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Settings:
 
     model: str
     """Model as the user named it: a name of the catalogue, or FILE.py:NAME."""
-    rounds: Positive | None
+    rounds: Round | None
     """None: until the ratios' intervals are as precise as asked for, or max_seconds have passed."""
     precision: Over0 | None
     """The largest width of a ratio's interval, relative to the ratio; None: until it is decided who
