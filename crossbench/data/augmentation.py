@@ -40,7 +40,7 @@ def draw_changes(
     The random numbers are drawn in a fixed order (n shifts down, n shifts right, n flips), even
     those that the augmentation does not use: so the shifts are the same with and without flips.
     """
-    max_down, max_right = _margins(augmentation, size)
+    max_down, max_right = margins(augmentation, size)
     down = random.integers(-max_down, max_down + 1, n)
     right = random.integers(-max_right, max_right + 1, n)
     flipped = random.random(n) < 0.5
@@ -56,7 +56,7 @@ def augment(
     """
     n, (height, width) = len(pictures), pictures.shape[2:]
     changes = draw_changes(n, (height, width), augmentation, random)
-    max_down, max_right = _margins(augmentation, (height, width))
+    max_down, max_right = margins(augmentation, (height, width))
     # a shifted picture is a window on the picture padded with its edges: no loop over pictures
     margin = ((0, 0), (0, 0), (max_down, max_down), (max_right, max_right))
     padded = np.pad(pictures, margin, mode="edge")
@@ -79,8 +79,10 @@ def draw_starts(split: Split, n: int, random: np.random.Generator) -> np.ndarray
     return random.integers(0, split.inputs.size - split.inputs.shape[1], n)
 
 
-def _margins(augmentation: Augmentation, size: tuple[int, int]) -> tuple[int, int]:
-    """Return the most pixels that a picture is shifted up or down, and left or right."""
+def margins(augmentation: Augmentation, size: tuple[int, int]) -> tuple[int, int]:
+    """Return the most pixels that a picture of a size (height, width) is shifted up or down, and
+    left or right.
+    """
     height, width = size
     return _whole_pixels(augmentation.shift, height), _whole_pixels(augmentation.shift, width)
 

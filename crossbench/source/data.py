@@ -5,37 +5,16 @@ batches.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..data import Dataset
-from ..data.augmentation import STREAM
-from ..data.sources import (
-    Augmentation,
-    RandomPositions,
-)
+from ..data.augmentation import STREAM, margins
+from ..data.sources import Augmentation, RandomPositions
 from ..models import Model
 from .statements import WIDTH, indented
-
-if TYPE_CHECKING:
-    from .training_programs import Training
-
-
-@dataclass(frozen=True)
-class PythonData:
-    """Holds the code that loads examples and cuts them into batches.
-
-    functions: `load_data`, which yields the examples to train on and those to test on, each as
-    inputs and labels; `batches`, which yields them batch by batch, and `augmented`, which yields
-    those of an epoch. path: the expression of where the data is.
-    """
-
-    functions: Sequence[str]
-    path: str
+from .training_programs import PythonData, Training
 
 
 def example_arrays(training: Training, dataset: Dataset) -> dict[str, np.ndarray]:
@@ -68,22 +47,29 @@ def _batches(model: Model, channels_last: bool) -> list[str]:
         case RandomPositions():
             made = as_arrays("yield", "tokens[places]", "tokens[places + 1]")
             return [_with(made, RANDOM_BLOCKS.format(stream=STREAM, length=model.input_shape[0]))]
-        case Augmentation(shift=shift, flip=flip):
-            height, width = model.input_shape[1:]
-            down, right = (int(shift * size + 1e-9) for size in (height, width))
-            flips = {"drawn": DRAWN, "flip": FLIP} if flip else {"drawn": NOT_DRAWN, "flip": ""}
-            shifts = SHIFTS if down == right else SHIFTS_OF_EACH
-            shifts = shifts.format(down=down, right=right)
-            given = {"down": down, "right": right, "height": height, "width": width}
+        case Augmentation() as augmentation:
             arrays = ["def arrays(inputs, labels):"]
             arrays += indented(as_arrays("return", "inputs", "labels"))
             batches = _with(["yield arrays(inputs[chosen], labels[chosen])"], BATCHES)
-            return [
-                "\n".join(arrays),
-                batches,
-                AUGMENTED.format(stream=STREAM, shifts=shifts, **flips, **given).strip(),
-            ]
+            return ["\n".join(arrays), batches, _augmented(model, augmentation)]
     return [_with(as_arrays("yield", "inputs[chosen]", "labels[chosen]"), BATCHES)]
+
+
+def _augmented(model: Model, augmentation: Augmentation) -> str:
+    """Return the function that yields the batches of an epoch with its pictures changed."""
+    height, width = model.input_shape[1:]
+    down, right = margins(augmentation, (height, width))
+    shifts = SHIFTS if down == right else SHIFTS_OF_EACH
+    return AUGMENTED.format(
+        stream=STREAM,
+        shifts=shifts.format(down=down, right=right),
+        drawn=DRAWN if augmentation.flip else NOT_DRAWN,
+        flip=FLIP if augmentation.flip else "",
+        down=down,
+        right=right,
+        height=height,
+        width=width,
+    ).strip()
 
 
 def _with(last: list[str], text: str) -> str:

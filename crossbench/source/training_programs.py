@@ -11,7 +11,6 @@ from typing import Any
 
 from ..inputs.names import FLOAT32, IDIOMATIC, Compute
 from ..models import BinaryCrossEntropy, Dropout, Model, NamedLayer, Residual
-from .data import PythonData
 from .statements import WIDTH, call, indented, join_blocks
 
 EPOCHS = 2
@@ -159,6 +158,19 @@ def wrapped(first: str, says: Iterable[str]) -> str:
 
 def _sentence(text: str) -> str:
     return text if text.endswith(".") else f"{text}."
+
+
+@dataclass(frozen=True)
+class PythonData:
+    """Holds the code that loads examples and cuts them into batches.
+
+    functions: `load_data`, which yields the examples to train on and those to test on, each as
+    inputs and labels; `batches`, which yields them batch by batch, and `augmented`, which yields
+    those of an epoch. path: the expression of where the data is.
+    """
+
+    functions: Sequence[str]
+    path: str
 
 
 @dataclass(frozen=True)
