@@ -193,7 +193,9 @@ def write_cifar(directory: Path, per_file: int = 20, seed: int = 0) -> Path:
     """Write a directory in CIFAR-10's binary layout, and return it."""
     directory.mkdir(exist_ok=True)
     names = [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]
-    split = synthetic.make_split(per_file * len(names), np.random.default_rng(seed))
+    split = synthetic.make_split(
+        synthetic.CIFAR10, per_file * len(names), np.random.default_rng(seed)
+    )
     records = np.column_stack([split.labels, split.inputs.reshape(len(split), -1)])
     for name, part in zip(names, np.split(records, len(names)), strict=True):
         (directory / name).write_bytes(part.tobytes())
@@ -205,7 +207,7 @@ def write_mnist(directory: Path, examples: int = 40) -> Path:
     directory.mkdir(exist_ok=True)
     for prefix, seed in (("train", 0), ("t10k", 1)):
         random = np.random.default_rng(seed)
-        split = synthetic.make_split(examples, random, synthetic.MNIST_SHAPE)
+        split = synthetic.make_split(synthetic.MNIST, examples, random)
         for kind, array in (("images-idx3", split.inputs[:, 0]), ("labels-idx1", split.labels)):
             header = np.array([2048 + array.ndim, *array.shape], ">u4").tobytes()
             (directory / f"{prefix}-{kind}-ubyte").write_bytes(header + array.tobytes())

@@ -12,8 +12,7 @@ most frequent one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
 from math import prod
 
@@ -30,30 +29,27 @@ FEWEST = 16
 MAX_BYTE_CLASSES = 256
 LARGE_BYTES = 3 * 256 * 256  # of a picture of 256 x 256
 CHUNK = 1_000  # pictures of 32 x 32 made at once, or fewer larger ones of the same memory
-CIFAR_SHAPE, MNIST_SHAPE = (3, 32, 32), (1, 28, 28)
+CIFAR10 = ExampleShapes((3, 32, 32), (), None, CLASSES)
+MNIST = ExampleShapes((1, 28, 28), (), None, CLASSES)
 
-Shape = tuple[int, ...]
-"""Channels, height and width."""
+Make = Callable[[ExampleShapes, int, np.random.Generator], Split]
+"""Returns examples in a model's shapes, so many of them."""
 
 
 def load_cifar10(
     seed: int, train: int = TRAIN, test: int = TEST, most: int | None = None
 ) -> Dataset:
-    """Return pictures in CIFAR-10's shapes; the same seed gives the same bytes.
-
-    most: how many pictures of each split are made; those behind them stay black.
-    """
+    """Return pictures in CIFAR-10's shapes; see `load`."""
     make = partial(make_split, most=most)
-    return _make_dataset(f"synthetic (seed {seed})", [seed, 10], make, train, test)
+    return _make_dataset(f"synthetic (seed {seed})", CIFAR10, [seed, 10], make, (train, test))
 
 
 def load_mnist(
     seed: int, train: int = 60_000, test: int = 10_000, most: int | None = None
 ) -> Dataset:
-    """Return pictures in MNIST's shapes: (n, 1, 28, 28) uint8 of 10 classes; see `load_cifar10`."""
-    make = partial(make_split, shape=MNIST_SHAPE, most=most)
-    name = f"synthetic, in MNIST's shapes (seed {seed})"
-    return _make_dataset(name, [seed, 11], make, train, test)
+    """Return pictures in MNIST's shapes; see `load`."""
+    name, make = f"synthetic, in MNIST's shapes (seed {seed})", partial(make_split, most=most)
+    return _make_dataset(name, MNIST, [seed, 11], make, (train, test))
 
 
 def load(shapes: ExampleShapes, seed: int, most: int | None = None) -> Dataset:
@@ -61,18 +57,29 @@ def load(shapes: ExampleShapes, seed: int, most: int | None = None) -> Dataset:
 
     most: how many pictures of each split are made; those behind them stay black.
     """
-    make: Callable[[ExampleShapes, int, np.random.Generator], Split]
+    make: Make
     if shapes.are_pictures:
         height, width = shapes.inputs[1:]
         name, stream = f"pictures of {height} × {width} by formula", 12
-        make = partial(_make_pictures, most=most)
+        make = partial(make_split, most=most)
     elif shapes.vocabulary is None:
         name, stream, make = "normal numbers", 15, _make_numbers
     else:
         name, stream, make = "token ids by Zipf's law", 16, _make_token_ids
-    name = f"{name} (seed {seed})"
-    dataset = _make_dataset(name, [seed, stream], partial(make, shapes), *counts(shapes))
-    return replace(dataset, vocabulary=shapes.vocabulary)
+    return _make_dataset(f"{name} (seed {seed})", shapes, [seed, stream], make, counts(shapes))
+
+
+def _make_dataset(
+    name: str, shapes: ExampleShapes, seed: list[int], make: Make, sizes: tuple[int, int]
+) -> Dataset:
+    """Return examples to train on and to test on, so many, each split made from its own random
+    numbers.
+    """
+    train, test = (
+        make(shapes, size, random)
+        for size, random in zip(sizes, np.random.default_rng(seed).spawn(2), strict=True)
+    )
+    return Dataset(name, train, test, vocabulary=shapes.vocabulary)
 
 
 def counts(shapes: ExampleShapes) -> tuple[int, int]:
@@ -90,13 +97,6 @@ def counts(shapes: ExampleShapes) -> tuple[int, int]:
         for count, of_large in zip(most, large, strict=True)
     )
     return train, test
-
-
-def _make_pictures(
-    shapes: ExampleShapes, n: int, random: np.random.Generator, most: int | None
-) -> Split:
-    assert shapes.classes
-    return make_split(n, random, shapes.inputs, shapes.classes, most)
 
 
 def _make_numbers(shapes: ExampleShapes, n: int, random: np.random.Generator) -> Split:
@@ -140,58 +140,40 @@ def draw_zipf(words: int, shape: int | tuple[int, ...], random: np.random.Genera
     return np.searchsorted(cumulative, random.random(shape) * cumulative[-1]).astype(np.int32)
 
 
-def _make_dataset(
-    name: str,
-    seed: list[int],
-    make: Callable[[int, np.random.Generator], Split],
-    train: int,
-    test: int,
-) -> Dataset:
-    """Return `train` examples to train on and `test` to test on, each made from its own numbers."""
-    train_random, test_random = np.random.default_rng(seed).spawn(2)
-    return Dataset(name, make(train, train_random), make(test, test_random))
-
-
 def make_split(
-    n: int,
-    random: np.random.Generator,
-    shape: Shape = CIFAR_SHAPE,
-    classes: int = CLASSES,
-    most: int | None = None,
+    shapes: ExampleShapes, n: int, random: np.random.Generator, most: int | None = None
 ) -> Split:
-    """Return n pictures (n, *shape) uint8 of random classes, with their labels.
+    """Return n pictures uint8 of random classes, with their labels.
 
     most: how many pictures are made; those behind them stay black.
     """
-    labels = _draw_labels(ExampleShapes(shape, (), None, classes), n, random)
-    inputs = np.zeros((n, *shape), np.uint8)  # which the kernel clears where they are written
-    step = max(1, CHUNK * 32 * 32 // (shape[1] * shape[2]))
+    labels = _draw_labels(shapes, n, random)
+    inputs = np.zeros((n, *shapes.inputs), np.uint8)  # which the kernel clears when written to
+    step = max(1, CHUNK * 32 * 32 // prod(shapes.inputs[1:]))
     # a split of FEWEST is made whole: its test examples may all be used where one batch is an epoch
     made = n if most is None else min(n, max(most, FEWEST))
     for i in range(0, made, step):
-        chunk = make_pictures(labels[i : i + step], random, shape, classes)
+        chunk = make_pictures(shapes, labels[i : i + step], random)
         inputs[i : i + step] = (chunk * 255 + 0.5).astype(np.uint8)
     return Split(inputs, labels)
 
 
 def make_pictures(
-    labels: np.ndarray,
-    random: np.random.Generator,
-    shape: Shape = CIFAR_SHAPE,
-    classes: int = CLASSES,
+    shapes: ExampleShapes, labels: np.ndarray, random: np.random.Generator
 ) -> np.ndarray:
-    """Return (n, *shape) float32 in (0, 1), one picture per label."""
+    """Return (n, channels, height, width) float32 in (0, 1), one picture per label."""
+    assert shapes.classes
     n, class_number = len(labels), labels.astype(np.float32)
-    channels, *sides = shape
+    channels, *sides = shapes.inputs
     of_channel = np.float32(2.1) * np.arange(channels, dtype=np.float32)
-    hue = class_number[:, None] * np.float32(2 * np.pi / classes) + of_channel
+    hue = class_number[:, None] * np.float32(2 * np.pi / shapes.classes) + of_channel
     random_tint = 0.1 * random.standard_normal((n, channels), np.float32)
     tint = 0.15 * np.sin(hue) + random_tint
     phase, contrast = _uniform(random, n, (0, 2 * np.pi), (0.2, 0.4))
-    angle = class_number * np.float32(np.pi / classes)
+    angle = class_number * np.float32(np.pi / shapes.classes)
     grating = contrast * _gratings(sides, angle, 2 + class_number % 3, phase)
     grating += 0.25 * _gratings(sides, *_uniform(random, n, (0, np.pi), (1, 6), (0, 2 * np.pi)))
-    noise = 0.3 * random.random((n, *shape), np.float32) - 0.15
+    noise = 0.3 * random.random((n, *shapes.inputs), np.float32) - 0.15
     light = tint[:, :, None, None] + grating.transpose(2, 0, 1)[:, None] + noise
     return 1 / (1 + np.exp(-4 * light))  # clipping would make ties in a max-pool
 
@@ -211,7 +193,7 @@ def make_examples(
         return made.inputs, made.labels.astype(np.int64)
     labels = random.integers(0, shapes.classes, (n, *shapes.labels))
     if shapes.vocabulary is None:
-        return make_pictures(labels, random, shapes.inputs, shapes.classes), labels
+        return make_pictures(shapes, labels, random), labels
     return random.integers(0, shapes.vocabulary, (n, *shapes.inputs), np.int32), labels
 
 
@@ -222,7 +204,7 @@ def _uniform(random: np.random.Generator, n: int, *ranges: tuple[float, float]) 
 
 
 def _gratings(
-    sides: Sequence[int], angle: np.ndarray, waves: np.ndarray, phase: np.ndarray
+    sides: list[int], angle: np.ndarray, waves: np.ndarray, phase: np.ndarray
 ) -> np.ndarray:
     """Return (height, width, n) sine waves in [-1, 1]; waves: periods across the picture."""
     height, width = sides

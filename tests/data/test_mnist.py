@@ -30,7 +30,7 @@ def test_the_idx_format_is_read(directory):
     assert dataset.name == f"MNIST files in {directory}"
     assert dataset.vocabulary is None
     for split, seed in ((dataset.train, 0), (dataset.test, 1)):
-        written = synthetic.make_split(3, np.random.default_rng(seed), (1, 28, 28))
+        written = synthetic.make_split(synthetic.MNIST, 3, np.random.default_rng(seed))
         np.testing.assert_array_equal(split.inputs, written.inputs)
         np.testing.assert_array_equal(split.labels, written.labels)
         assert split.inputs.dtype == split.labels.dtype == np.uint8

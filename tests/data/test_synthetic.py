@@ -64,7 +64,7 @@ def test_pictures_of_any_shape_show_their_class():
     for load in (synthetic.load_cifar10, synthetic.load_mnist):
         assert nearest_mean_accuracy(load(0, 2_000, 500)) > 0.15  # 0.1 is chance
     train, test = (
-        synthetic.make_split(n, np.random.default_rng(seed), (5, 64, 64), 4)
+        synthetic.make_split(shapes((5, 64, 64), classes=4), n, np.random.default_rng(seed))
         for seed, n in ((0, 600), (1, 100))
     )
     assert nearest_mean_accuracy(Dataset("", train, test)) > 0.4  # 0.25 is chance
@@ -243,7 +243,7 @@ def test_examples_of_pictures_are_those_of_the_published_deviations():
     random = np.random.default_rng([0, 64])
     expected = random.integers(0, 10, 20)
     np.testing.assert_array_equal(labels, expected)
-    np.testing.assert_array_equal(inputs, synthetic.make_pictures(expected, random))
+    np.testing.assert_array_equal(inputs, synthetic.make_pictures(PICTURES, expected, random))
     assert 0 < inputs.min() < inputs.max() < 1
     for axis in (2, 3):  # no two neighbours are equal: a max-pool would have a tie
         assert (np.diff(inputs, axis=axis) == 0).mean() < 1e-5
