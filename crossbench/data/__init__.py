@@ -111,27 +111,38 @@ def load(
 
 
 def _loaders(source: Source, most: int | None) -> _Loaders:
-    pictures, reviews, a_text = (
-        "synthetic pictures are",
-        "synthetic reviews are",
-        "a synthetic text is",
-    )
     match source:
         case CIFAR10():
-            make = partial(synthetic.load_cifar10, most=most)
-            official = cifar10.OFFICIAL_FILES
-            return _Loaders(official, official.title, cifar10.load_path, pictures, make)
+            return _Loaders(
+                cifar10.OFFICIAL_FILES,
+                cifar10.FORMS.title,
+                cifar10.load_path,
+                "synthetic pictures are",
+                partial(synthetic.load_cifar10, most=most),
+            )
         case MNIST():
-            make = partial(synthetic.load_mnist, most=most)
-            official = mnist.OFFICIAL_FILES
-            return _Loaders(official, official.title, mnist.load_path, pictures, make)
+            return _Loaders(
+                mnist.OFFICIAL_FILES,
+                mnist.FORMS.title,
+                mnist.load_path,
+                "synthetic pictures are",
+                partial(synthetic.load_mnist, most=most),
+            )
         case IMDB():
-            make = partial(synthetic_reviews.load, source)
-            from_path = partial(imdb.load_path, source)
-            return _Loaders(imdb.OFFICIAL_FILES, imdb.FORMS.title, from_path, reviews, make)
+            return _Loaders(
+                imdb.OFFICIAL_FILES,
+                imdb.FORMS.title,
+                partial(imdb.load_path, source),
+                "synthetic reviews are",
+                partial(synthetic_reviews.load, source),
+            )
         case Text() | TinyShakespeare():
-            make = partial(synthetic_text.load, source)
-            from_path = partial(text.load_path, source)
             official = text.NIETZSCHE if isinstance(source, Text) else text.SHAKESPEARE
-            return _Loaders(official, official.title, from_path, a_text, make)
+            return _Loaders(
+                official,
+                official.title,
+                partial(text.load_path, source),
+                "a synthetic text is",
+                partial(synthetic_text.load, source),
+            )
     raise TypeError(f"{type(source).__name__} is not a source of data")
