@@ -15,7 +15,7 @@ from . import __version__
 from .arguments import Names, Options, sentences
 from .engine.assignment import save_arrays
 from .engine.environment import user_settings
-from .engine.part_records import described
+from .engine.parts import described
 from .engine.rounds import Progress, Save, measure
 from .examples import load_examples
 from .host.machine import describe, named_for_machine

@@ -87,5 +87,5 @@ def over_the_bound(build, model, reference, device="cpu"):
     """
     observed = parity.run_workload(build, Job(model, device, 1, "float64"))
     deviations = reference.deviations(observed, "float64")
-    assert not Parity(deviations, deviations, reference.float32).agrees
+    assert not Parity(deviations, deviations, reference.forms["float32"]).agrees
     return {n for n, value in deviations.items() if value is None or value > FLOAT64_BOUND}

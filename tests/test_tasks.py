@@ -12,7 +12,7 @@ from small_models import FITTED, TINY
 import crossbench
 from crossbench import table
 from crossbench.engine.rounds import Measurement
-from crossbench.engine.tasks import Prediction, count_near_ties
+from crossbench.engine.tasks import PredictionTask, count_near_ties
 from crossbench.inputs.errors import SpecError
 from crossbench.report.sections import batch_sizes
 from crossbench.report.summary import summarize
@@ -166,7 +166,7 @@ def test_near_ties_are_counted():
 
 
 def test_a_model_without_classes_has_no_predictions():
-    prediction = Prediction.__new__(Prediction)
+    prediction = PredictionTask.__new__(PredictionTask)
     prediction.model = FITTED
     assert prediction.predictions([]) is None
 

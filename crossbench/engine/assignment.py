@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -33,10 +32,9 @@ class Assignment:
     task: Task = TRAIN
 
     @property
-    def proof(self) -> tuple[Any, ...]:
-        """Return what the proof depends on: assignments in which this is equal share one."""
-        job = self.job
-        return self.framework, job.variant, job.device, job.threads, job.compute, self.gpu
+    def without_batch(self) -> Assignment:
+        """Return what depends on neither the task nor the batch size, such as the peak."""
+        return replace(self, task=TRAIN, batch_size=1, batches=1)
 
     def of_first(self, batches: int) -> Assignment:
         """Return the assignment of so many of the batches at most."""

@@ -41,13 +41,13 @@ def is_needed(model: Model, batch_size: int) -> bool:
 
 
 def expected_gradients(assignment: Assignment) -> ExpectedTensors:
-    """Return the gradients that every framework must reproduce; writes their file."""
+    """Return the gradients that every framework must reproduce, in a directory of the data's."""
     compute = assignment.job.compute
     model, few = proof_model(assignment.job.model), different_examples(assignment)
     weights = model.initial_weights(assignment.seed)
     exact = gradients(model, weights, few, "float64")
-    file = assignment.data / f"gradients {assignment.batch_size} {compute}.npz"
-    expected = ExpectedTensors.keep(file, exact)
+    directory = assignment.data / f"gradients {assignment.batch_size} {compute}"
+    expected = ExpectedTensors.keep(directory, exact)
 
     def form(dtype: str, rounding: Rounding | None = None, near_zero: float = 0.0) -> Any:
         return expected.deviations(gradients(model, weights, few, dtype, rounding, near_zero))

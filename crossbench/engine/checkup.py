@@ -5,10 +5,11 @@ nothing is timed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import as_completed
+from concurrent.futures import Future, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from threadpoolctl import threadpool_limits
 
@@ -21,7 +22,7 @@ from ..workload import Job
 from . import parity
 from .assignment import Assignment
 from .process import WorkerFailure, install, to_install
-from .proofs import start_proofs
+from .proofs import Proofs, Start, prove_model
 
 PICTURES = Model(
     name="pictures",
@@ -135,18 +136,36 @@ def _prove_all(
     verdicts: list[Verdict], data: Path, timeout: float, progress: Callable[[str], None]
 ) -> None:
     """Fill in the verdicts by proofs in a process for each."""
-    assignments = [_assignment(verdict.cell, data) for verdict in verdicts]
-    with start_proofs(assignments, MODELS, data, timeout) as (_, proofs):
-        verdict_of = dict(zip(proofs, verdicts, strict=True))
-        for done, proof in enumerate(as_completed(proofs), 1):
+    with Proofs(data, timeout) as proofs:
+        expected = [
+            proofs.expect(parity.compute_reference, model, data / f"expected {model.name}")
+            for model in MODELS
+        ]
+        verdict_of = {
+            proofs.prove(_prove_models, _assignment(verdict.cell, data), *expected): verdict
+            for verdict in verdicts
+        }
+        for done, proof in enumerate(as_completed(verdict_of), 1):
             verdict = verdict_of[proof]
             with _recorded(verdict):
-                for model, found in zip(MODELS, proof.result(), strict=True):
-                    if isinstance(found, Parity):
-                        verdict.parities[model.name] = found
-                    else:
-                        verdict.unsupported[model.name] = str(found).partition(": ")[2]
-            progress(f"{done} of {len(proofs)} proofs: {verdict.cell.name}")
+                verdict.parities, verdict.unsupported = proof.result()
+            progress(f"{done} of {len(verdict_of)} proofs: {verdict.cell.name}")
+
+
+def _prove_models(
+    start: Start, assignment: Assignment, *expected: Future[Any]
+) -> tuple[dict[str, Parity], dict[str, str]]:
+    """Return the proofs of MODELS by name, and what the adapter does not support of the others."""
+    parities, unsupported = dict[str, Parity](), dict[str, str]()
+    with start(assignment) as worker:
+        for model, tensors in zip(MODELS, expected, strict=True):
+            try:
+                parities[model.name] = prove_model(worker, model, tensors)
+            except WorkerFailure as failure:
+                if not failure.unsupported:
+                    raise
+                unsupported[model.name] = str(failure).partition(": ")[2]
+    return parities, unsupported
 
 
 def _assignment(cell: Cell, data: Path) -> Assignment:

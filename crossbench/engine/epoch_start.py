@@ -17,7 +17,7 @@ from .evidence import (
     scale_weights,
 )
 from .sketch import Sketches, sketches
-from .tasks import Prediction, WorkloadTask
+from .tasks import PredictionTask, WorkloadTask
 
 
 class EpochStart:
@@ -32,7 +32,7 @@ class EpochStart:
         """Let the epochs that follow take so many batches of an epoch, the first ones."""
         self.steps = steps
         self.batches = batches if steps == len(batches) else cut(batches, steps)
-        if isinstance(self.work, Prediction):
+        if isinstance(self.work, PredictionTask):
             self.work.batches = self.batches
 
     def scale(self, epoch: int) -> float:

@@ -1,4 +1,6 @@
-"""Prove and time the work that the parts of a training step are differences of, in a worker."""
+"""Prove and time the work that the parts of a training step are differences of, in a worker, and
+describe the parts for a results file.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,16 @@ import numpy as np
 
 from ..adapters.reference import ReferenceWorkload, global_norm
 from ..models import Model, Weights
-from ..models.parts import Part, Work
+from ..models.parts import LOSS, OPTIMIZER, Part, Work
+from ..results import parts as records
 from ..results.parts import PartTime
+from ..results.roofline import part_bytes
 from ..workload import Job, Workload
 from .batches import ArrayBatches, draw_masks
 from .checked import AdapterError
-from .parity.differences import deviation as difference, norm
 from .parity.examples import seeds
 from .parity.expected import NEGLIGIBLE_GRADIENT
-from .parity.tensors import cast
+from .parity.tensors import cast, deviation as difference, norm
 from .timing import idle_fetch_seconds, timed, timed_without_delay
 
 MIN_PASSES, MAX_PASSES = 3, 25
@@ -35,6 +38,24 @@ LATE_CALLS = 3
 MAX_LATE_SHARE, MAX_LATE_SECONDS = 0.25, 0.005
 """Share of a call, and seconds, for which the device may go on working after it returned, whichever
 is larger."""
+
+
+def described(parts: Sequence[Part]) -> list[records.Part]:
+    """Return the parts as a results file has them."""
+    return [_described(part) for part in parts]
+
+
+def _described(part: Part) -> records.Part:
+    if part.name in (LOSS, OPTIMIZER):
+        return records.Part(part.name, part.count, 0, 0.0, 0.0)
+    flops = [work.model.training_flops for work in part.works]
+    moved = [part_bytes(work.model.description()) for work in part.works]
+    return records.Part(
+        part.name,
+        part.count,
+        flops[-1] - sum(flops[:-1]),
+        *(values[-1] - sum(values[:-1]) for values in zip(*moved, strict=True)),
+    )
 
 
 class PartTimer:

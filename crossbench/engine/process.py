@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import pickle
-import select
 import signal
 import subprocess
 import sys
 import tempfile
-import time
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import cache
 from itertools import count
+from multiprocessing.connection import Pipe
 from typing import Any, get_type_hints
 
 import psutil
@@ -32,10 +31,10 @@ from .worker import Worker
 INSTALL_SECONDS = 3600.0
 """Seconds that installing a framework may take."""
 EXIT_SECONDS = 3.0
-"""Seconds that a process has to exit after it closed the pipe of its answers."""
+"""Seconds that a process has to exit after it closed the connection."""
 LIVENESS_SECONDS = 1.0
 """Seconds between two checks that a process that does not answer still runs: a process that it
-started may hold its pipe open."""
+started may hold its end of the connection open."""
 TIMED_OUT = "(timeout)"
 """How the reason of a worker ends that did not answer in time."""
 OUTPUT_BYTES = 2**16
@@ -78,17 +77,20 @@ class WorkerProcess:
         timeout: seconds for each answer. show: pass on what the process prints. proves: nothing is
         timed in this process, and others run beside it.
         """
-        self.timeout, self.closed, self.peak_bytes = timeout, False, 0
+        self.timeout, self.peak_bytes = timeout, 0
+        self.closed = self.timed_out = False
+        self.unsent: list[Any] = [assignment]
         with ExitStack() as stack:
             try:
                 (assignment.data / TEMPORARY_FOLDER).mkdir(exist_ok=True)
                 self.log = stack.enter_context(tempfile.TemporaryFile(dir=assignment.data))
-                with postponed_signals():
+                ours, theirs = Pipe()
+                self.connection = stack.enter_context(ours)
+                with theirs, postponed_signals():
                     self.process = subprocess.Popen(
                         [sys.executable, "-c", _bootstrap(_cpus(assignment, proves))],
-                        stdin=subprocess.PIPE,
-                        stdout=subprocess.PIPE,
-                        bufsize=0,
+                        stdin=theirs.fileno(),
+                        stdout=theirs.fileno(),
                         stderr=None if show else self.log,
                         env=(proof_environment if proves else environment)(assignment),
                         start_new_session=True,  # Ctrl-C reaches the parent alone, which stops it
@@ -97,11 +99,6 @@ class WorkerProcess:
             except Exception as error:  # the machine's or the adapter's
                 raise WorkerFailure(f"its process cannot be started: {error}") from error
             stack.pop_all()
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.requests, self.replies = self.process.stdin.fileno(), self.process.stdout.fileno()
-        os.set_blocking(self.requests, False)
-        self.unsent = pickle.dumps(assignment)
 
     def __enter__(self) -> WorkerProcess:
         return self
@@ -117,20 +114,25 @@ class WorkerProcess:
         time.
         """
         timeout = self.timeout + known_seconds
-        deadline = time.monotonic() + timeout
+        watchdog = threading.Timer(timeout, self._time_out)
+        watchdog.daemon = True
+        with suppress(RuntimeError):  # no further thread may start: it has all the time it wants
+            watchdog.start()
         try:
-            self._send(pickle.dumps((request, arguments)), deadline)
-            length = replies.decode_length(self._read(replies.LENGTH_HEADER.size, deadline))
-            reply = replies.decode(self._read(length, deadline), _answer_type(request))
-        except TimeoutError:
-            self.kill()
-            raise WorkerFailure(f"no answer within {timeout:.4g} s {TIMED_OUT}") from None
+            self._send((request, arguments))
+            reply = replies.decode(self._receive(), _answer_type(request))
         except EOFError:
+            if self.timed_out:
+                watchdog.join()
+                reason = f"no answer within {timeout:.4g} s {TIMED_OUT}"
+                raise WorkerFailure(reason) from None
             raise WorkerFailure(self._exit_reason(), self._printed()) from None
         except replies.UnreadableReply as problem:
             self.kill()
             reason = f"its answer to `{request}` cannot be read: {problem}"
             raise WorkerFailure(reason, self._printed()) from None
+        finally:
+            watchdog.cancel()
         self.peak_bytes = max(self.peak_bytes, self._peak())
         if isinstance(reply, replies.Failure):
             raise WorkerFailure(reply.error, reply.traceback, reply.unavailable, reply.unsupported)
@@ -150,12 +152,11 @@ class WorkerProcess:
         self.process.wait()
 
     def close(self) -> None:
-        """Kill the process and close its pipes."""
+        """Kill the process and close the connection to it."""
         self.kill()
         self.closed = True
-        for pipe in (self.process.stdin, self.process.stdout, self.log):
-            assert pipe is not None
-            pipe.close()
+        self.connection.close()
+        self.log.close()
 
     def _descendants(self) -> list[psutil.Process]:
         """Return the processes that the worker started, those in other sessions included."""
@@ -170,37 +171,30 @@ class WorkerProcess:
         pids = [self.process.pid, *(process.pid for process in self._descendants())]
         return sum(peak_of(pid) or 0 for pid in pids)
 
-    def _send(self, message: bytes, deadline: float) -> None:
-        self.unsent += message
-        with suppress(BrokenPipeError):  # the process has died: _read raises EOFError
-            while self.unsent:
-                self._wait(self.requests, select.POLLOUT, deadline)
-                self.unsent = self.unsent[os.write(self.requests, self.unsent) :]
+    def _time_out(self) -> None:
+        self.timed_out = True
+        self.kill()
 
-    def _read(self, size: int, deadline: float) -> bytes:
-        """Read `size` bytes; EOFError where the process exits, TimeoutError at the deadline."""
-        content = bytearray()
-        while len(content) < size:
-            self._wait(self.replies, select.POLLIN, deadline)
-            part = os.read(self.replies, size - len(content))
-            if not part:
-                raise EOFError
-            content += part
-        return bytes(content)
+    def _send(self, request: tuple[str, tuple[Any, ...]]) -> None:
+        messages, self.unsent = [*self.unsent, request], []
+        with suppress(ConnectionError):  # the process has died: _receive raises EOFError
+            for message in messages:
+                self.connection.send(message)
 
-    def _wait(self, pipe: int, event: int, deadline: float) -> None:
-        """Wait for the event; EOFError where the process exits, TimeoutError at the deadline."""
-        poll = select.poll()
-        poll.register(pipe, event)
-        while True:
-            exited = self.process.poll() is not None  # asked first, so that its last words are read
-            left = max(0.0, min(LIVENESS_SECONDS, deadline - time.monotonic()))
-            if poll.poll(0 if exited else 1000 * left):
-                return
-            if exited:
+    def _receive(self) -> bytes:
+        """Return the next message; EOFError where the process exits or closes the connection."""
+        while not self.connection.poll(LIVENESS_SECONDS):
+            # once more: its last words may have come before it exited
+            if self.process.poll() is not None and not self.connection.poll():
                 raise EOFError
-            if time.monotonic() >= deadline:
-                raise TimeoutError
+        try:
+            return self.connection.recv_bytes(replies.MAX_BYTES)
+        except OSError:
+            if self.connection.readable:  # it ended within a message
+                raise EOFError from None
+            raise replies.UnreadableReply(
+                f"it has more than the {replies.MAX_BYTES:,} bytes allowed"
+            ) from None
 
     def _exit_reason(self) -> str:
         """Return how the process exited, and the last line that it printed."""
@@ -208,7 +202,7 @@ class WorkerProcess:
             how = _describe_exit(self.process.wait(EXIT_SECONDS))
         except subprocess.TimeoutExpired:
             self.kill()
-            how = "closed the pipe of its answers"
+            how = "closed the connection to its parent"
         last = [line for line in self._printed().splitlines() if line.strip()][-1:]
         return f"the worker process {how}" + "".join(f": {line.strip()}" for line in last)
 

@@ -6,20 +6,25 @@ Nothing is timed meanwhile.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..host.machine import cpu_count
 from ..host.run_directory import no_space_error
 from ..models import Model
-from ..models.parts import Work
+from ..models.parts import Work, parts
+from ..models.shortened import shortened
+from ..results.epochs import TRAIN
 from ..results.parity import Parity
-from . import parity
+from ..results.parts import PartResult
+from . import batch_gradient, parity
 from .assignment import Assignment
-from .pool import thread_pool
+from .parity import ExpectedTensors
 from .process import WorkerFailure, WorkerProcess
 
 LARGE_MODEL = 10_000_000
@@ -29,146 +34,173 @@ MIN_CONCURRENT = 3
 """Proofs at the same time, at least: each builds and compiles the model twice, and waits now and
 then."""
 
-Reference = Future[parity.ReferenceTensors]
+T = TypeVar("T")
+Start = Callable[[Assignment], WorkerProcess]
 
 
-@contextmanager
-def start_proofs(
-    assignments: Sequence[Assignment], models: Sequence[Model], data: Path, timeout: float
-) -> Iterator[tuple[list[Reference], list[Future[list[Parity | WorkerFailure]]]]]:
-    """Prove every model in a process for each assignment; at the end, kill what still runs.
+@dataclass(frozen=True)
+class Proof:
+    """Describe a kind of proof.
 
-    Yields the references by model, and the proofs by assignment, each by model: a WorkerFailure for
-    one that the adapter does not support; where there is none, result() raises it. data: a
-    directory for the references' tensors. timeout: seconds for each answer of a worker.
+    field: of CellResult, where it is kept. what: is proved, in words; None for the whole model.
+    prove: see Proofs.prove. expect: returns what a cell must reproduce, which may take long; None
+    where the worker knows that itself. in_float32: whether it is in float32 whatever the cell's
+    precision. of_batch: whether it is of a whole batch of the cell's size.
     """
-    large = any(parity.proof_model(model).parameter_count > LARGE_MODEL for model in models)
-    at_once = 1 if large else max(MIN_CONCURRENT, cpu_count())
-    with thread_pool(len(models) + min(len(assignments), at_once)) as pool:
-        references = [
-            pool.submit(_compute_reference, model, data / f"expected{number}")
-            for number, model in enumerate(models)
-        ]
-        group = WorkerGroup()
 
-        def prove(assignment: Assignment) -> list[Parity | WorkerFailure]:
-            if large:  # both would need their memory at the same time
-                for reference in references:
-                    reference.result()
-            with group.start(assignment, timeout) as worker:
-                return [_prove(worker, *pair) for pair in zip(models, references, strict=True)]
+    field: str
+    what: str | None
+    prove: Callable[..., Any]
+    expect: Callable[[Assignment], ExpectedTensors] | None = None
+    in_float32: bool = False
+    of_batch: bool = False
 
-        try:
-            yield references, [pool.submit(prove, assignment) for assignment in assignments]
-        finally:
-            group.kill()
+    def assignment(self, of_cell: Assignment) -> Assignment:
+        """Return what the worker does that proves a cell: cells for which it is equal share one."""
+        found = of_cell.in_float32 if self.in_float32 else of_cell
+        return replace(found, task=TRAIN) if self.of_batch else found.without_batch
+
+    def is_large(self, model: Model) -> bool:
+        """Return whether what is expected takes as much memory as a worker, and both take a lot."""
+        proved = model if self.of_batch else shortened(model)
+        return self.expect is not None and proved.parameter_count > LARGE_MODEL
 
 
-@contextmanager
-def start_work_proofs(
-    assignments: Sequence[Assignment], works: Sequence[Work], timeout: float
-) -> Iterator[list[Future[dict[Work, float | WorkerFailure | None]]]]:
-    """Prove the gradients of the works in a process for each assignment; at the end, kill what
-    still runs.
+class Proofs:
+    """Compute what is expected, and prove in worker processes, each in threads; a context manager
+    that kills at its end what still runs, and waits for nothing.
 
-    Yields, by assignment, the deviation of each work from the reference, or why there is none.
+    data: the directory of the run's data. timeout: seconds for each answer of a worker. large:
+    whether a process and the reference are too large to be in memory beside one another.
     """
-    group = WorkerGroup()
 
-    def prove(assignment: Assignment) -> dict[Work, float | WorkerFailure | None]:
-        found: dict[Work, float | WorkerFailure | None] = {}
-        with ExitStack() as stack:
-            worker: WorkerProcess | None = None
-            for work in works:
-                try:
-                    worker = worker or stack.enter_context(group.start(assignment, timeout))
-                    found[work] = worker.ask("prove_work", work)
-                except WorkerFailure as failure:
-                    found[work] = failure
-                    if worker and worker.process.poll() is not None:
-                        worker = None
-        return found
-
-    with thread_pool(min(len(assignments), max(MIN_CONCURRENT, cpu_count()))) as pool:
-        try:
-            yield [pool.submit(prove, assignment) for assignment in assignments]
-        finally:
-            group.kill()
-
-
-@contextmanager
-def start_tensor_proofs(
-    assignments: Sequence[Assignment],
-    request: str,
-    compute: Callable[[Assignment], parity.ExpectedTensors],
-    timeout: float,
-) -> Iterator[list[Future[Any]]]:
-    """Ask a process for each assignment how far it is from what is expected; at the end, kill what
-    still runs.
-
-    request: the Worker method that takes the expected tensors. compute: returns them, once for
-    each batch size and precision, which may take long. Yields the proofs by assignment; where there
-    is none, result() raises WorkerFailure.
-    """
-    large = assignments[0].job.model.parameter_count > LARGE_MODEL
-    at_once = 1 if large else max(MIN_CONCURRENT, cpu_count())
-    wanted = {_of_tensors(assignment): assignment for assignment in assignments}
-    with thread_pool(1 if large else len(wanted)) as computing, thread_pool(at_once) as pool:
-        expected = {key: computing.submit(compute, each) for key, each in wanted.items()}
-        group = WorkerGroup()
-
-        def prove(assignment: Assignment) -> Any:
-            tensors = expected[_of_tensors(assignment)].result()
-            with group.start(assignment, timeout) as worker:
-                return worker.ask(request, tensors)
-
-        try:
-            yield [pool.submit(prove, assignment) for assignment in assignments]
-        finally:
-            group.kill()
-
-
-def _of_tensors(assignment: Assignment) -> tuple[int, str]:
-    return assignment.batch_size, assignment.job.compute
-
-
-def _compute_reference(model: Model, directory: Path) -> parity.ReferenceTensors:
-    try:
-        return parity.compute_reference(model, directory)
-    except OSError as error:
-        raise no_space_error(directory.parents[1], error) from None
-
-
-def _prove(worker: WorkerProcess, model: Model, reference: Reference) -> Parity | WorkerFailure:
-    try:
-        worker.ask("take_model", model)
-        worker.ask("observe")  # while the reference is computed
-        proved: Parity = worker.ask("parity", reference.result())
-    except WorkerFailure as failure:
-        if not failure.unsupported:
-            raise
-        return failure
-    return proved
-
-
-class WorkerGroup:
-    """Collect the workers that several threads start for proofs, so that another can kill all."""
-
-    def __init__(self) -> None:
+    def __init__(self, data: Path, timeout: float, large: bool = False) -> None:
+        self.data, self.timeout, self.large = data, timeout, large
+        self.computing = ThreadPoolExecutor(1 if large else None)
+        self.proving = ThreadPoolExecutor(1 if large else max(MIN_CONCURRENT, cpu_count()))
         self.lock, self.killed = threading.Lock(), False
         self.workers: list[WorkerProcess] = []
 
-    def start(self, assignment: Assignment, timeout: float) -> WorkerProcess:
-        """Start a worker; WorkerFailure after the group was killed."""
-        with self.lock:
-            if self.killed:
-                raise WorkerFailure("the run was interrupted")
-            self.workers.append(WorkerProcess(assignment, timeout, proves=True))
-            return self.workers[-1]
+    def __enter__(self) -> Proofs:
+        return self
 
-    def kill(self) -> None:
-        """Kill all workers, and let no further one start."""
+    def __exit__(self, *_: object) -> None:
+        for pool in (self.computing, self.proving):
+            pool.shutdown(wait=False, cancel_futures=True)
         with self.lock:
             self.killed = True
             for worker in self.workers:
                 worker.kill()
+
+    def expect(self, compute: Callable[..., T], *arguments: Any) -> Future[T]:
+        """Begin to compute what workers must reproduce; DataError where it cannot be written."""
+
+        def run() -> T:
+            try:
+                return compute(*arguments)
+            except OSError as error:
+                raise no_space_error(self.data.parent, error) from None
+
+        return self.computing.submit(run)
+
+    def prove(
+        self, prove: Callable[..., T], assignment: Assignment, *expected: Future[Any]
+    ) -> Future[T]:
+        """Begin a proof: `prove` gets `self.start`, the assignment and what is expected."""
+
+        def run() -> T:
+            for future in expected if self.large else ():
+                future.result()
+            return prove(self.start, assignment, *expected)
+
+        return self.proving.submit(run)
+
+    def start(self, assignment: Assignment) -> WorkerProcess:
+        """Start a worker, from any thread; WorkerFailure after the end."""
+        with self.lock:
+            if self.killed:
+                raise WorkerFailure("the run was interrupted")
+            self.workers.append(WorkerProcess(assignment, self.timeout, proves=True))
+            return self.workers[-1]
+
+
+def prove_parity(start: Start, assignment: Assignment, expected: Future[Any]) -> Parity:
+    """Prove the assignment's model in a process."""
+    with start(assignment) as worker:
+        return prove_model(worker, assignment.job.model, expected)
+
+
+def prove_model(worker: WorkerProcess, model: Model, expected: Future[Any]) -> Parity:
+    """Prove a model; what the worker does is compared when the reference is computed."""
+    worker.ask("observe", model)
+    proved: Parity = worker.ask("parity", model, expected.result())
+    return proved
+
+
+def prove_tensors(request: str, start: Start, assignment: Assignment, expected: Future[Any]) -> Any:
+    """Have a process compare its tensors. request: the method of Worker that does it."""
+    with start(assignment) as worker:
+        return worker.ask(request, expected.result())
+
+
+def prove_parts(start: Start, assignment: Assignment) -> dict[str, PartResult]:
+    """Prove the gradients of all work that parts of a training step are differences of.
+
+    A failure costs the parts with that work alone. Work of the whole model has a proof of its own.
+    """
+    found = parts(assignment.job.model)
+    proved: dict[Work, float | WorkerFailure | None] = {}
+    with ExitStack() as stack:
+        worker: WorkerProcess | None = None
+        for work in dict.fromkeys(work for part in found for work in part.works):
+            if work.model == assignment.job.model:
+                continue
+            try:
+                worker = worker or stack.enter_context(start(assignment))
+                proved[work] = worker.ask("prove_work", work)
+            except WorkerFailure as failure:
+                proved[work] = failure
+                if worker and worker.process.poll() is not None:
+                    worker = None
+    return {
+        part.name: _part_result([proved[work] for work in part.works if work in proved])
+        for part in found
+    }
+
+
+def _part_result(proved: list[float | WorkerFailure | None]) -> PartResult:
+    """Return what a results file has of a part whose works have these deviations or failures."""
+    found = PartResult(0.0)
+    for outcome in proved:
+        if isinstance(outcome, WorkerFailure):
+            found.problem = str(outcome)
+        elif outcome is None or found.deviation is None:
+            found.deviation = None
+        else:
+            found.deviation = max(found.deviation, outcome)
+    return found
+
+
+PARITY = Proof(
+    "parity",
+    None,
+    prove_parity,
+    lambda a: parity.compute_reference(a.job.model, a.data / "expected"),
+    in_float32=True,
+)
+PRECISION = Proof(
+    "precision",
+    "its precision",
+    partial(prove_tensors, "prove_precision"),
+    lambda a: parity.precision_reference(
+        a.job.model, a.job.compute, a.data / f"expected in {a.job.compute}"
+    ),
+)
+GRADIENT = Proof(
+    "gradient",
+    "a batch's gradients",
+    partial(prove_tensors, "prove_gradient"),
+    batch_gradient.expected_gradients,
+    of_batch=True,
+)
+PARTS = Proof("parts", "the parts", prove_parts, in_float32=True)

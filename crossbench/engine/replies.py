@@ -1,4 +1,4 @@
-"""Encode and decode a worker's answers: msgspec's JSON, in frames that begin with their length.
+"""Encode and decode a worker's answers as msgspec's JSON.
 
 They are plain typed records, never pickles, so no code of an adapter runs in the parent. They are
 JSON because the results file is: what cannot be read back there, such as a NaN, cannot arrive here.
@@ -6,14 +6,12 @@ JSON because the results file is: what cannot be read back there, such as a NaN,
 
 from __future__ import annotations
 
-import struct
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-LENGTH_HEADER = struct.Struct(">Q")
 MAX_BYTES = 2**26
-"""Bytes of a frame, at most: an epoch of a million steps takes a third of it."""
+"""Bytes of an answer, at most: an epoch of a million steps takes a third of it."""
 
 T = TypeVar("T")
 
@@ -42,17 +40,8 @@ class UnreadableReply(Exception):
 
 
 def encode(reply: Answer[Any] | Failure) -> bytes:
-    """Return the reply's frame; TypeError, ValueError or OverflowError where it is not JSON."""
-    content = msgspec.json.encode(reply)
-    return LENGTH_HEADER.pack(len(content)) + content
-
-
-def decode_length(header: bytes) -> int:
-    """Return how many bytes follow the header; UnreadableReply where it is over MAX_BYTES."""
-    (length,) = LENGTH_HEADER.unpack(header)
-    if length > MAX_BYTES:
-        raise UnreadableReply(f"it announces {length:,} bytes, more than the {MAX_BYTES:,} allowed")
-    return length
+    """Return the reply as JSON; TypeError, ValueError or OverflowError where that has no form."""
+    return msgspec.json.encode(reply)
 
 
 def decode(content: bytes, value_type: Any) -> Answer[Any] | Failure:

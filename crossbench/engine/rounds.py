@@ -9,8 +9,9 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import as_completed
-from contextlib import ExitStack, suppress
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, contextmanager, suppress
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -33,19 +34,12 @@ from ..results.reference import Reference, ReferenceLosses
 from ..results.settings import Target
 from ..results.statistics import MIN_ROUNDS
 from ..workload import Job
-from . import batch_gradient, evidence, parity
+from . import batch_gradient, evidence
 from .assignment import Assignment, epoch_batches
 from .cell_round import RUNS_OF_EPOCH, CellRound, fail_cell_on_error
-from .part_records import record_proofs
 from .peak import PEAK_WORK
-from .pool import thread_pool
 from .process import WorkerFailure, WorkerProcess, install
-from .proofs import (
-    LARGE_MODEL,
-    start_proofs,
-    start_tensor_proofs,
-    start_work_proofs,
-)
+from .proofs import GRADIENT, LARGE_MODEL, PARITY, PARTS, PRECISION, Proof, Proofs
 from .round_steps import first_steps, steady_steps
 from .time_left import TimeLeft
 
@@ -131,9 +125,6 @@ class Measurement:
             self.save(self.comparison)
             self.install_all()
             self.prove_all()
-            self.prove_precision()
-            self.prove_gradients()
-            self.prove_parts()
             if self.large and self.pending():  # its memory is needed for the rounds' processes
                 self.reference_with_losses()
             for number in self.round_numbers():
@@ -198,122 +189,56 @@ class Measurement:
                 install(result.name, assignment, timeout, self.progress)
 
     def prove_all(self) -> None:
-        """Run the proofs of all cells, several at a time; nothing is timed meanwhile.
-
-        Cells that differ in the task, the batch size or the precision alone share a proof.
+        """Prove that every cell computes the same as the reference; then, where it is needed, its
+        precision, the gradients of a whole batch, and the parts of a step.
         """
-        unproved: dict[tuple[Any, ...], list[CellResult]] = {}
-        for result in self.pending():
-            if result.parity is None:
-                unproved.setdefault(self.assignments[result.name].in_float32.proof, []).append(
-                    result
-                )
-        if not self.pending() or (not unproved and self.comparison.reference):
-            return
-        self.progress("parity")
-        shared = list(unproved.values())
-        assignments = [self.assignments[results[0].name].in_float32 for results in shared]
-        started = start_proofs(assignments, [self.model], self.data, self.settings.timeout)
-        with started as ((reference,), proofs):
-            results_of = dict(zip(proofs, shared, strict=True))
-            for proof in as_completed(proofs):
-                for result in results_of[proof]:
-                    with fail_cell_on_error("in parity", result):
-                        (proved,) = proof.result()
-                        if isinstance(proved, WorkerFailure):
-                            raise proved
-                        result.parity = proved
-                self.save(self.comparison)
-            rounding_only = reference.result().rounding_only
-        self.comparison.reference = Reference(
-            in_whole_model(self.model, rounding_only),
-            evidence.has_dropouts(self.model),
-            left_out=left_out(self.model),
-        )
-        self.save(self.comparison)
+        pending, model = self.pending(), self.model
+        unproved = [r for r in pending if r.parity is None or self.comparison.reference is None]
+        for expected in self.prove(PARITY, unproved):
+            self.comparison.reference = Reference(
+                in_whole_model(model, expected.rounding_only),
+                evidence.has_dropouts(model),
+                left_out=left_out(model),
+            )
+            self.save(self.comparison)
+        rounding = [r for r in self.pending() if r.cell.compute != FLOAT32]
+        self.prove(PRECISION, [r for r in rounding if r.precision is None])
+        unproved = [r for r in self.training() if r.gradient is None]
+        needed = [r for r in unproved if batch_gradient.is_needed(model, r.cell.batch_size)]
+        self.prove(GRADIENT, needed)
+        if self.parts:
+            self.prove(PARTS, [r for r in self.training() if not r.parts])
 
-    def prove_precision(self) -> None:
-        """Prove how the cells compute that do not compute in float32."""
-        unproved = [
-            result
-            for result in self.pending()
-            if result.cell.compute != FLOAT32 and result.precision is None
-        ]
-        self.prove_tensors(
-            unproved, lambda a: a.proof, "precision", self.expected_in_precision, "its precision"
-        )
+    def prove(self, proof: Proof, unproved: list[CellResult]) -> list[Any]:
+        """Have cells proved in one way, several at a time, and keep what is found in their results.
 
-    def expected_in_precision(self, assignment: Assignment) -> parity.ExpectedTensors:
-        """Return what every framework must compute in the precision of an assignment."""
-        compute = assignment.job.compute
-        file = self.data / f"expected in {compute}.npz"
-        return parity.precision_reference(self.model, compute, file)
-
-    def prove_gradients(self) -> None:
-        """Prove the gradients of a whole batch, where the losses of the first steps tell little."""
-        unproved = [
-            result
-            for result in self.training()
-            if batch_gradient.is_needed(self.model, result.cell.batch_size)
-            and result.gradient is None
-        ]
-        self.prove_tensors(
-            unproved,
-            lambda a: (*a.proof, a.batch_size),
-            "gradient",
-            batch_gradient.expected_gradients,
-            "a batch's gradients",
-        )
-
-    def prove_tensors(
-        self,
-        unproved: list[CellResult],
-        shared_by: Callable[[Assignment], Any],
-        field: str,
-        compute: Callable[[Assignment], parity.ExpectedTensors],
-        what: str,
-    ) -> None:
-        """Have cells proved by a Worker's method "prove_FIELD", and keep the proof in that field.
-
-        shared_by: returns what the proof of a cell depends on. compute: returns what is expected.
+        Returns what was expected of them.
         """
-        groups: dict[Any, list[CellResult]] = {}
+        shared: dict[Assignment, list[CellResult]] = {}
         for result in unproved:
-            groups.setdefault(shared_by(self.assignments[result.name]), []).append(result)
-        if not groups:
-            return
-        self.progress(f"parity of {what}")
-        shared = list(groups.values())
-        assignments = [self.assignments[results[0].name] for results in shared]
-        started = start_tensor_proofs(assignments, f"prove_{field}", compute, self.settings.timeout)
-        with started as proofs:
-            results_of = dict(zip(proofs, shared, strict=True))
-            for proof in as_completed(proofs):
-                for result in results_of[proof]:
-                    with fail_cell_on_error(f"in the proof of {what}", result):
-                        setattr(result, field, proof.result())
+            assignment = proof.assignment(self.assignments[result.name])
+            shared.setdefault(assignment, []).append(result)
+        if not shared:
+            return []
+        self.progress(f"parity of {proof.what}" if proof.what else "parity")
+        where = f"in the proof of {proof.what}" if proof.what else "in parity"
+        expected: dict[Any, Future[Any]] = {}
+        results_of: dict[Future[Any], list[CellResult]] = {}
+        large = proof.is_large(self.model)
+        with Proofs(self.data, self.settings.timeout, large) as proofs:
+            for assignment, results in shared.items():
+                key = (assignment.job.compute, assignment.batch_size)
+                if proof.expect and key not in expected:
+                    expected[key] = proofs.expect(proof.expect, assignment)
+                needed = [expected[key]] if proof.expect else []
+                results_of[proofs.prove(proof.prove, assignment, *needed)] = results
+            for done in as_completed(results_of):
+                for result in results_of[done]:
+                    with fail_cell_on_error(where, result):
+                        # each has its own: times are added to those of the parts
+                        setattr(result, proof.field, deepcopy(done.result()))
                 self.save(self.comparison)
-
-    def prove_parts(self) -> None:
-        """Prove the gradients of the parts of a training step, where they are asked for."""
-        unproved: dict[tuple[Any, ...], list[CellResult]] = {}
-        for result in self.training():
-            if self.parts and not result.parts:
-                unproved.setdefault(self.assignments[result.name].in_float32.proof, []).append(
-                    result
-                )
-        if not unproved:
-            return
-        self.progress("parity of the parts")
-        shared = list(unproved.values())
-        assignments = [self.assignments[results[0].name].in_float32 for results in shared]
-        all_works = dict.fromkeys(work for part in self.parts for work in part.works)
-        works = [work for work in all_works if work.model != self.model]
-        with start_work_proofs(assignments, works, self.settings.timeout) as proofs:
-            for results, proof in zip(shared, proofs, strict=True):
-                for result in results:
-                    record_proofs(result.parts, self.parts, proof.result())
-        self.save(self.comparison)
+            return [future.result() for future in expected.values()]
 
     def reference_with_losses(self) -> Reference:
         """Return the reference with the losses that the timed epochs' first steps must have.
@@ -535,8 +460,9 @@ class Measurement:
 
     def sharing_proof(self, result: CellResult) -> list[CellResult]:
         """Return the cells that differ from this one in the task or the batch size at most."""
-        proof = self.assignments[result.name].proof
-        return [r for r in self.comparison.results if self.assignments[r.name].proof == proof]
+        shared = self.assignments[result.name].without_batch
+        found = self.comparison.results
+        return [r for r in found if self.assignments[r.name].without_batch == shared]
 
     def measure_low_peaks_again(self) -> None:
         """Measure the peak again where a cell is over it: something may have slowed the product."""
@@ -585,3 +511,13 @@ class Measurement:
         if batches is not None:
             assignment = replace(assignment, batches=batches)
         return WorkerProcess(assignment, self.settings.timeout)
+
+
+@contextmanager
+def thread_pool(threads: int) -> Iterator[ThreadPoolExecutor]:
+    """Make a pool of threads; at the end, drop what is not begun, and do not wait for the rest."""
+    pool = ThreadPoolExecutor(threads)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)

@@ -37,7 +37,7 @@ class WorkloadTask(Protocol):
         """
 
 
-class Training:
+class TrainingTask:
     """Train one epoch."""
 
     continues: ClassVar[bool] = True
@@ -53,7 +53,7 @@ class Training:
         return np.asarray(result, np.float64)[:, None]
 
 
-class Prediction:
+class PredictionTask:
     """Predict the logits of every batch of an epoch.
 
     Their losses, which are not timed, are compared with the reference's and with those of other

@@ -1,20 +1,20 @@
 """Run in the worker process: one framework on one device answers one request at a time.
 
-Requests are pickled on the standard input; replies.py encodes the answers for the standard output.
-What a framework prints goes to the standard error.
+The standard input and output are one connection to the parent: requests come pickled, and
+replies.py encodes the answers. What a framework prints goes to the standard error.
 """
 
 from __future__ import annotations
 
 import gc
 import os
-import pickle
 import traceback
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any
 
 import numpy as np
 from msgspec import Meta
@@ -52,7 +52,7 @@ from .peak import (
 )
 from .replay import Replayer, change_distance
 from .sketch import sketches
-from .tasks import Prediction, Training, WorkloadTask, prediction_loss
+from .tasks import PredictionTask, TrainingTask, WorkloadTask, prediction_loss
 from .timing import finite_or_none, timed_epoch, timed_items
 
 MAX_TRACEBACK = 2**16
@@ -132,23 +132,19 @@ class Worker:
     def install(self) -> None:
         self.adapter.install(self.assignment.job.device)
 
-    def take_model(self, model: Model) -> None:
-        """Do what follows with another model."""
+    def observe(self, model: Model, seed: int = parity.SEED) -> None:
+        """Do what the proof of a model compares: the reference's seed may not be known yet."""
         job = replace(self.assignment.job, model=model)
-        self.assignment = replace(self.assignment, job=job)
-
-    def observe(self) -> None:
-        """Do what the proof compares, with the reference's first seed: it may not be known yet."""
-        self.observed = parity.observe(self._build, self.assignment.job)
+        self.observed = parity.observe(self._build, job, seed)
 
     def prove_precision(self, expected: ExpectedTensors) -> PrecisionParity:
         """Return how the job computes in its precision."""
         return parity.prove_precision(self._build, self.assignment.job, expected)
 
-    def parity(self, expected: parity.ReferenceTensors) -> Parity:
+    def parity(self, model: Model, expected: ExpectedTensors) -> Parity:
         """Return the deviations of what `observe` did, anew where the reference's seed differs."""
         if expected.seed != self.observed.seed:
-            self.observed = parity.observe(self._build, self.assignment.job, expected.seed)
+            self.observe(model, expected.seed)
         return parity.judge(self.observed, expected)
 
     def prove_work(self, work: Work) -> NonNegative | None:
@@ -166,9 +162,9 @@ class Worker:
             arrays = mapped({"inputs": self.batches.inputs, "labels": self.batches.labels})
             self.batches = replace(self.batches, inputs=arrays["inputs"], labels=arrays["labels"])
         self._place(self.batches)
-        self.work: WorkloadTask = Training(self.workload)
+        self.work: WorkloadTask = TrainingTask(self.workload)
         if self.assignment.task == PREDICT:
-            self.work = Prediction(self.workload, self.assignment.job.model, self.batches)
+            self.work = PredictionTask(self.workload, self.assignment.job.model, self.batches)
         self.starts = EpochStart(self.work, initial, self.batches)
         self.timer = EpochTimer(self.work, self.starts, self.assignment.gpu is not None, self.gpu)
         gc.collect()
@@ -182,7 +178,7 @@ class Worker:
         """
         self._take(steps)
         timed, result = self.timer.time(number, epoch)
-        if self.predictions is None and isinstance(self.work, Prediction):
+        if self.predictions is None and isinstance(self.work, PredictionTask):
             self.predictions = self.work.predictions(result)
         return timed
 
@@ -380,21 +376,19 @@ def be_killed_first() -> None:
 
 
 def main() -> None:
-    """Answer the requests on the standard input until it is closed."""
+    """Answer the parent's requests until it closes the connection."""
     be_killed_first()
-    # only the engine uses the pipes: frameworks print, and Julia makes its stdin non-blocking
-    requests: BinaryIO = os.fdopen(os.dup(0), "rb")
-    answers = os.fdopen(os.dup(1), "wb")
+    # only the engine uses it: frameworks print, and Julia makes its stdin non-blocking
+    parent = Connection(os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
-    process, worker = os.getpid(), Worker(pickle.load(requests))
+    process, worker = os.getpid(), Worker(parent.recv())
     while True:
         try:
-            request = pickle.load(requests)
+            request = parent.recv()
         except EOFError:  # the parent has finished, or is gone
             return
-        frame = answer(worker, request)
+        reply = answer(worker, request)
         if os.getpid() != process:  # a process that the adapter forked must not answer
             os._exit(1)
-        answers.write(frame)
-        answers.flush()
+        parent.send_bytes(reply)

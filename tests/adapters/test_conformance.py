@@ -13,7 +13,7 @@ from crossbench.adapters.reference import ReferenceWorkload
 from crossbench.engine import parity, peak
 from crossbench.engine.batches import ArrayBatches, BatchList, StreamedBatches, draw_masks
 from crossbench.engine.peak import PeakWork
-from crossbench.engine.tasks import Training
+from crossbench.engine.tasks import TrainingTask
 from crossbench.engine.timing import finite_or_none, timed_epoch
 from crossbench.models import GivenGradient, Layer
 from crossbench.results.parity import FLOAT64_BOUND, FULL_FLOAT32_BOUND, worst
@@ -235,7 +235,7 @@ def test_streamed_batches_train_as_placed_ones(adapter, device, small_model, ran
     trained = workload.weights()
     workload.load_weights(small_model.initial_weights(0))
     workload.place(Streamed(batches.inputs, batches.labels))
-    _, losses = timed_epoch(Training(workload), None, 1, 0)
+    _, losses = timed_epoch(TrainingTask(workload), None, 1, 0)
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
     for name, array in workload.weights().items():
         np.testing.assert_allclose(array, trained[name], rtol=1e-4, atol=1e-6)
@@ -279,7 +279,7 @@ def test_a_loss_that_is_not_finite_is_kept_as_none(adapter, device, small_model,
     """From weights: TensorFlow's max-pool on a CPU makes a number of pictures without one."""
     workload, _ = ready(adapter, device, small_model, random)
     workload.load_weights({n: w * np.nan for n, w in small_model.initial_weights(0).items()})
-    assert finite_or_none(timed_epoch(Training(workload), None, 1, 0)[1]) == [None, None, None]
+    assert finite_or_none(timed_epoch(TrainingTask(workload), None, 1, 0)[1]) == [None, None, None]
 
 
 @IN_TORCH

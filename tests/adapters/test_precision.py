@@ -28,7 +28,7 @@ def model(request):
 def references(tmp_path_factory):
     """Return a function from a model to its reference in bfloat16."""
     directory = tmp_path_factory.mktemp("expected")
-    return cache(lambda m: parity.precision_reference(m, BFLOAT16, directory / f"{m.name}.npz"))
+    return cache(lambda m: parity.precision_reference(m, BFLOAT16, directory / m.name))
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from small_models import DROPPED, PLAIN, named
 
 import crossbench
 from crossbench import adapters, models
-from crossbench.engine.part_records import described
+from crossbench.engine.parts import described
 from crossbench.inputs.errors import ProgramError, ResultsError, SpecError
 from crossbench.models.parts import parts
 from crossbench.results.parts import PartResult, PartTime

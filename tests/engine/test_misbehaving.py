@@ -26,7 +26,7 @@ ROWS = {
     "final": ("failed", r"Final: the end \(in round 1\)"),
     "silent": ("failed", r"Silent \(in round 1\)"),
     "colours": ("failed", r"RuntimeError: red ink\? and \? \(in round 1\)"),
-    "garbage": ("failed", r"its answer to `epoch` cannot be read: it announces .* bytes.*"),
+    "garbage": ("failed", r"its answer to `epoch` cannot be read: it has more than .*"),
     "short_garbage": ("failed", r"its answer to `epoch` cannot be read: JSON is malformed.*"),
     "closes": ("failed", r"the worker process (exited with status|was killed by) .*"),
     "forks": ("ran", None),

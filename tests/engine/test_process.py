@@ -139,7 +139,7 @@ def test_proofs_that_run_at_a_time_have_cpus_of_their_own(data, monkeypatch):
         ("hangs", r"no answer within 1 s \(timeout\)"),
         ("cuts", "the worker process exited with status 5"),  # in the middle of its answer
         pytest.param(
-            *("lives_on", "the worker process closed the pipe of its answers"),
+            *("lives_on", "the worker process closed the connection to its parent"),
             marks=pytest.mark.long,
         ),
     ],
@@ -184,9 +184,9 @@ def test_what_a_worker_did_before_the_reference_was_known_is_done_again_for_anot
     monkeypatch.setattr(parity.examples, "SEED", parity.SEED + 1)  # as after a near tie
     expected = parity.expected.compute_reference(TINY, tmp_path / "expected")
     worker = Worker(assigned("reference", tmp_path))
-    worker.observe()
+    worker.observe(TINY)
     assert worker.observed.seed != expected.seed
-    proof = worker.parity(expected)
+    proof = worker.parity(TINY, expected)
     assert proof.agrees
     assert max(proof.float64.values()) == 0
 
@@ -215,7 +215,9 @@ def test_a_reply_of_another_type_cannot_be_read(content):
         replies.decode(content, StartReply)
 
 
-def test_a_pipe_held_open_by_a_child_does_not_delay_the_failure(worker, tmp_path, monkeypatch):
+def test_a_connection_held_open_by_a_child_does_not_delay_the_failure(
+    worker, tmp_path, monkeypatch
+):
     monkeypatch.setenv("CROSSBENCH_TEST_NOTES", str(tmp_path / "children"))
     process = worker("dies_with_a_child", timeout=600)
     process.ask("start")

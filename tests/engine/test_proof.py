@@ -136,4 +136,4 @@ def test_a_model_whose_max_pool_has_near_ties_with_every_seed_is_refused(tmp_pat
 
 def test_without_relus_no_input_is_near_0(tmp_path):
     reference = parity.compute_reference(SPEAKING, tmp_path / "reference")
-    assert reference.near_zero == {}
+    assert reference.forms["beside zero"] == {}

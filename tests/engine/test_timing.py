@@ -19,7 +19,7 @@ from crossbench.engine.epoch_start import EpochStart
 from crossbench.engine.epoch_timer import EpochTimer
 from crossbench.engine.evidence import STEADY_SCALE
 from crossbench.engine.peak import PeakWork
-from crossbench.engine.tasks import Training
+from crossbench.engine.tasks import TrainingTask
 from crossbench.engine.timing import has_settled, mean_epoch, timed_epoch
 from crossbench.engine.worker import Worker
 from crossbench.results.epochs import Epoch, SystemActivity
@@ -58,7 +58,7 @@ def clock(monkeypatch):
 @pytest.fixture
 def timer(workload):
     """Return a timer of the workload's epochs, as on a GPU."""
-    work, weights = Training(workload), PLAIN.initial_weights(0)
+    work, weights = TrainingTask(workload), PLAIN.initial_weights(0)
     return EpochTimer(work, EpochStart(work, weights, workload.batches), True, None)
 
 
@@ -287,10 +287,10 @@ def test_the_gpu_energy_of_an_epoch_is_measured(workload, monkeypatch):
         return train()
 
     workload.train_epoch = use_energy
-    epoch, _ = timed_epoch(Training(workload), card, 1, 1)
+    epoch, _ = timed_epoch(TrainingTask(workload), card, 1, 1)
     assert epoch.system_activity.gpu_joules == pytest.approx(7.0)
     card.fails = nvml.pynvml.NVML_ERROR_NOT_SUPPORTED
-    epoch, _ = timed_epoch(Training(workload), card, 1, 1)
+    epoch, _ = timed_epoch(TrainingTask(workload), card, 1, 1)
     assert epoch.system_activity.gpu_joules is None
 
 

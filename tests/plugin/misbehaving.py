@@ -277,7 +277,7 @@ def raises(error):
 
 
 def write_to_every_pipe(content):
-    """Write to every open file descriptor; the pipe of the replies is one of them."""
+    """Write to every open file descriptor; the connection to the parent is one of them."""
     for number in range(100):
         with suppress(OSError):
             os.write(number, content)
@@ -288,17 +288,17 @@ def close_everything():
 
 
 def truncate_a_reply():
-    write_to_every_pipe((1000).to_bytes(8) + b"the beginning")
+    write_to_every_pipe((1000).to_bytes(4) + b"the beginning")
     os._exit(5)
 
 
-def live_on_without_pipes():
+def live_on_without_a_connection():
     close_everything()
     time.sleep(3600)
 
 
 def die_with_a_child():
-    """Exit and leave a child that holds the pipe of the replies open, in another session."""
+    """Exit and leave a child that holds the connection to the parent open, in another session."""
     child = os.fork()
     if child == 0:
         os.setsid()
@@ -349,7 +349,7 @@ FINAL = raises(Final("the end"))
 SILENT = raises(Silent())
 COLOURS = raises(RuntimeError("red \x1b[31mink\x07 and \udc80\nsecond line"))
 GARBAGE = Misbehaving(lambda: write_to_every_pipe(b"garbage for the parent"))
-SHORT_GARBAGE = Misbehaving(lambda: write_to_every_pipe((4).to_bytes(8) + b"oops"))
+SHORT_GARBAGE = Misbehaving(lambda: write_to_every_pipe((4).to_bytes(4) + b"oops"))
 CLOSES = Misbehaving(close_everything)
 FORKS = Misbehaving(return_twice)
 LEAVES_A_CHILD = Misbehaving(leave_a_child)
@@ -359,7 +359,7 @@ NO_LOSSES = overriding(train_epoch=lambda: np.array([]))
 DETAILS_OF_LINES = overriding(details=lambda: {"a\nb": "c\x1b[31md\udc80"})
 ALLOCATES = overriding(allocated=lambda: 3 * 2**20)
 CUTS = Misbehaving(truncate_a_reply)
-LIVES_ON = Misbehaving(live_on_without_pipes)
+LIVES_ON = Misbehaving(live_on_without_a_connection)
 DIES_WITH_A_CHILD = Misbehaving(die_with_a_child)
 SHORT_OF_MEMORY = Changed(limit_memory)
 SLOW_POOL = at_pool(sleep_before)

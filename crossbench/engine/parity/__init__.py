@@ -5,7 +5,6 @@ that is timed. In float64 rounding cannot hide a difference in the mathematics; 
 deviation is a figure of the framework.
 """
 
-from .differences import compare as compare, deviation as deviation
 from .examples import (
     BATCH_SIZE as BATCH_SIZE,
     LEARNING_RATE_SCALE as LEARNING_RATE_SCALE,
@@ -18,7 +17,6 @@ from .examples import (
 )
 from .expected import (
     ExpectedTensors as ExpectedTensors,
-    ReferenceTensors as ReferenceTensors,
     compute_reference as compute_reference,
     sides_of_zero as sides_of_zero,
 )
@@ -30,7 +28,9 @@ from .tensors import (
     PRECISIONS as PRECISIONS,
     cast as cast,
     collect_tensors as collect_tensors,
+    compare as compare,
     concatenate as concatenate,
+    deviation as deviation,
     run_workload as run_workload,
 )
 from .verdict import (

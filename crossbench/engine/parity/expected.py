@@ -10,16 +10,19 @@ from pathlib import Path
 import numpy as np
 
 from ...adapters.reference import ReferenceWorkload
+from ...inputs.names import FLOAT32
 from ...models import SGD, Model, Weights
 from ...results.parity import FLOAT64_BOUND, GRADIENT_PREFIX
 from ...workload import Job, Workload
-from .differences import compare, deviation, norm
-from .examples import large_weights, proof_batches, proof_model, proof_weights, seeds
+from .examples import SEED, large_weights, proof_batches, proof_model, proof_weights, seeds
 from .tensors import (
     TRAINED_SUFFIXES,
     cast,
     collect_tensors,
+    compare,
     concatenate,
+    deviation,
+    norm,
     train_from_both,
 )
 
@@ -32,67 +35,54 @@ NEAR_ZERO = 1e-5
 framework may have it on the other side. In resnet63 one that is between 1e-6 and 5e-6 from 0 moved
 the gradient of batchnorm19.bias by 7.3e-5 in Flux and Lux, whose sums OpenBLAS adds up."""
 
+BESIDE_ZERO = "beside zero"
+"""Name of the form in which inputs of ReLUs near 0 are on the other side."""
+
 NEGLIGIBLE_GRADIENT = 1e-10
 """A gradient whose norm is a smaller part of the norm of all gradients is only rounding."""
 
 
 @dataclass(frozen=True)
-class ReferenceTensors:
-    """Hold the reference's float64 tensors, their seed, and the deviations of its own float32.
+class ExpectedTensors:
+    """Hold the reference's float64 tensors, in files that several processes map.
 
-    The tensors are in files that several processes map. scales: by precision, what the difference
-    of each tensor is divided by. rounding_only: parameters whose gradient is only rounding.
-    near_zero: how far the gradients are where inputs of ReLUs near 0 are on the other side.
+    scales: what the difference of each tensor is divided by; float64_scales: the same in float64.
+    rounding_only: parameters whose gradient is only rounding. forms: how far the reference is from
+    these tensors in other forms, by their name: in float32, where it rounds, or where inputs of
+    ReLUs near 0 are on the other side. seed: of the weights and the examples.
     """
 
     directory: Path
     names: list[str]
-    seed: int
-    scales: dict[str, dict[str, float]]
     rounding_only: list[str]
-    float32: dict[str, float | None] = field(default_factory=dict)
-    near_zero: dict[str, float | None] = field(default_factory=dict)
+    scales: dict[str, float]
+    float64_scales: dict[str, float] = field(default_factory=dict)
+    forms: dict[str, dict[str, float | None]] = field(default_factory=dict)
+    seed: int = SEED
 
-    def tensors(self) -> Weights:
-        """Return the tensors by name, mapped from their files."""
-        return {
-            name: np.load(self.directory / f"{index}.npy", mmap_mode="r")
-            for index, name in enumerate(self.names)
-        }
+    @classmethod
+    def keep(cls, directory: Path, tensors: Weights) -> ExpectedTensors:
+        """Write the tensors to files of a directory, which it creates; their scales are norms."""
+        directory.mkdir(exist_ok=True)
+        for index, array in enumerate(tensors.values()):
+            np.save(directory / f"{index}.npy", array)
+        rounding_only = rounding_only_gradients(tensors)
+        return cls(directory, list(tensors), rounding_only, norms_of(tensors, rounding_only))
 
-    def deviations(self, observed: Weights, dtype: str) -> dict[str, float | None]:
+    def deviations(self, observed: Weights, dtype: str = FLOAT32) -> dict[str, float | None]:
         """Return the deviation of each tensor, None where it is not finite.
 
         Raises ValueError where a tensor is missing or has another shape.
         """
-        return compare(observed, self.tensors(), self.scales[dtype])
+        expected = {
+            name: np.load(self.directory / f"{index}.npy", mmap_mode="r")
+            for index, name in enumerate(self.names)
+        }
+        scales = self.float64_scales if dtype == "float64" else self.scales
+        return compare(observed, expected, scales)
 
 
-@dataclass(frozen=True)
-class ExpectedTensors:
-    """Hold the reference's float64 tensors, in a file that several processes map, what differences
-    from them are divided by, and how far the reference is from them in other forms, by their name:
-    in float32, or where it rounds.
-    """
-
-    file: Path
-    scales: dict[str, float]
-    forms: dict[str, dict[str, float | None]] = field(default_factory=dict)
-
-    @classmethod
-    def keep(cls, file: Path, tensors: Weights) -> ExpectedTensors:
-        """Write the tensors to the file."""
-        np.savez(file, *tensors.values())
-        return cls(file, norms_of(tensors, rounding_only_gradients(tensors)))
-
-    def deviations(self, observed: Weights) -> dict[str, float | None]:
-        """Return the deviation of each tensor, None where it is not finite."""
-        with np.load(self.file) as arrays:
-            expected = dict(zip(self.scales, arrays.values(), strict=True))
-        return compare(observed, expected, self.scales)
-
-
-def compute_reference(model: Model, directory: Path) -> ReferenceTensors:
+def compute_reference(model: Model, directory: Path) -> ExpectedTensors:
     """Return the tensors that every framework must reproduce; creates the directory for them.
 
     Raises SpecError where each seed leaves near ties in a max-pool.
@@ -103,19 +93,20 @@ def compute_reference(model: Model, directory: Path) -> ReferenceTensors:
         tensors = collect_tensors(workload, model, seed, "float64")
         if not workload.near_ties:
             break
-    directory.mkdir()
-    for index, array in enumerate(tensors.values()):
-        np.save(directory / f"{index}.npy", array)
-    rounding_only = rounding_only_gradients(tensors)
-    by_precision = scales(model, tensors, seed, rounding_only)
+    kept = ExpectedTensors.keep(directory, tensors)
+    by_precision = scales(model, tensors, seed, kept)
     for name, size in differences_by_chance(workload, model, seed, tensors).items():
         by_chance = CHANCE_FACTOR / FLOAT64_BOUND * size
         by_precision["float64"][name] = max(by_precision["float64"][name], by_chance)
-    reference = ReferenceTensors(directory, list(tensors), seed, by_precision, rounding_only)
-    single = ReferenceWorkload(Job(model, "cpu", 1, "float32"))
-    float32 = reference.deviations(collect_tensors(single, model, seed, "float32"), "float32")
-    near_zero = near_zero_deviations(workload, model, seed, tensors, by_precision["float32"])
-    return replace(reference, float32=float32, near_zero=near_zero)
+    single = ReferenceWorkload(Job(model, "cpu", 1, FLOAT32))
+    reference = replace(
+        kept, scales=by_precision[FLOAT32], float64_scales=by_precision["float64"], seed=seed
+    )
+    forms = {
+        FLOAT32: reference.deviations(collect_tensors(single, model, seed, FLOAT32)),
+        BESIDE_ZERO: near_zero_deviations(workload, model, seed, tensors, reference.scales),
+    }
+    return replace(reference, forms=forms)
 
 
 def sides_of_zero(model: Model) -> list[float]:
@@ -187,7 +178,7 @@ def differences_by_chance(
 
 
 def scales(
-    model: Model, tensors: Weights, seed: int, rounding_only: list[str]
+    model: Model, tensors: Weights, seed: int, kept: ExpectedTensors
 ) -> dict[str, dict[str, float]]:
     """Return what the difference of each tensor is divided by, by precision: its norm.
 
@@ -197,8 +188,8 @@ def scales(
     norm is the scale there, and weights that change by chance are left out: Adam makes a full-size
     change out of rounding.
     """
-    norms = norms_of(tensors, rounding_only)
-    by_chance = {f"{name}{suffix}" for name in rounding_only for suffix in TRAINED_SUFFIXES}
+    norms = kept.scales
+    by_chance = {f"{name}{suffix}" for name in kept.rounding_only for suffix in TRAINED_SUFFIXES}
     changes = _changes(model, tensors, seed)
     return {
         "float32": {name: scale for name, scale in norms.items() if name not in by_chance},

@@ -28,12 +28,12 @@ from .tensors import LOSSES_NAME, cast, collect_untrained
 from .verdict import single_deviations
 
 
-def precision_reference(model: Model, compute: Compute, file: Path) -> ExpectedTensors:
-    """Return what every framework must reproduce in a precision; writes the file."""
+def precision_reference(model: Model, compute: Compute, directory: Path) -> ExpectedTensors:
+    """Return what every framework must reproduce in a precision; creates the directory for it."""
     model = precision_model(model)
     exact = ReferenceWorkload(Job(model, "cpu", 1, "float64"))
     tensors = computed_tensors(exact, model, "float64")
-    reference = ExpectedTensors.keep(file, tensors)
+    reference = ExpectedTensors.keep(directory, tensors)
 
     def deviations(everywhere: bool) -> dict[str, float | None]:
         build = partial(ReferenceWorkload, rounding=Rounding(compute, everywhere))

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...adapters.reference import ReferenceWorkload
+from ...inputs.names import FLOAT32
 from ...models import SGD, Conv, Dense, Flatten, Layer, Model, SoftmaxCrossEntropy, Weights
 from ...results.parity import Parity
 from ...workload import Job, Workload
 from .. import dropout
-from .differences import deviation, norm
 from .examples import BATCH_SIZE, SEED
-from .expected import ReferenceTensors
-from .tensors import PRECISIONS, run_workload
+from .expected import BESIDE_ZERO, ExpectedTensors
+from .tensors import PRECISIONS, deviation, norm, run_workload
 
 
 def _one_layer_model(name: str, input_shape: tuple[int, ...], *layers: Layer) -> Model:
@@ -58,7 +58,7 @@ def observe(build: Callable[[Job], Workload], job: Job, seed: int = SEED) -> Obs
     )
 
 
-def judge(observed: Observation, reference: ReferenceTensors) -> Parity:
+def judge(observed: Observation, reference: ExpectedTensors) -> Parity:
     """Return the deviations from the reference, which has the same seed.
 
     Raises ValueError where a tensor is missing or has another shape than the reference's.
@@ -69,14 +69,14 @@ def judge(observed: Observation, reference: ReferenceTensors) -> Parity:
     return Parity(
         float64=float64,
         float32=float32,
-        reference_float32=reference.float32,
-        near_zero=reference.near_zero,
+        reference_float32=reference.forms[FLOAT32],
+        near_zero=reference.forms[BESIDE_ZERO],
         full_float32=observed.full_float32,
         dropout=observed.dropout,
     )
 
 
-def prove(build: Callable[[Job], Workload], job: Job, reference: ReferenceTensors) -> Parity:
+def prove(build: Callable[[Job], Workload], job: Job, reference: ExpectedTensors) -> Parity:
     """Return the deviations of the workload that `build` makes; see `judge`."""
     return judge(observe(build, job, reference.seed), reference)
 
