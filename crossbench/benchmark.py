@@ -16,7 +16,7 @@ from .arguments import Names, Options, sentences
 from .engine.assignment import save_arrays
 from .engine.environment import user_settings
 from .engine.parts import described
-from .engine.rounds import Progress, Save, measure
+from .engine.rounds import Measurement, Progress, Save
 from .examples import load_examples
 from .host.machine import describe, named_for_machine
 from .host.run_directory import no_space_error, run_directory
@@ -176,7 +176,7 @@ def _measure(
 
     save(comparison)  # if the file cannot be written, fail before anything is measured
     try:
-        measure(comparison, model, data, progress, save_if_possible)
+        Measurement(comparison, model, data, progress, save_if_possible).run()
     except KeyboardInterrupt as stop:
         raise Interrupted(comparison, stop) from None
     if unsaved is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -40,6 +40,11 @@ class ArrayBatches:
         for step in range(len(self)):
             masks = self.masks and {name: array[step] for name, array in self.masks.items()}
             yield Batch(self.inputs[step], self.labels[step], masks)
+
+    def some(self, steps: slice) -> Self:
+        """Return some steps of the epoch; arrays are not copied."""
+        masks = self.masks and {name: array[steps] for name, array in self.masks.items()}
+        return replace(self, inputs=self.inputs[steps], labels=self.labels[steps], masks=masks)
 
 
 class StreamedBatches(ArrayBatches):
@@ -115,7 +120,7 @@ def cut(batches: Batches, steps: int) -> Batches:
     if isinstance(batches, AugmentedBatches):
         return replace(batches, steps=steps)
     assert isinstance(batches, ArrayBatches)
-    return replace(batches, inputs=batches.inputs[:steps], labels=batches.labels[:steps])
+    return batches.some(slice(steps))
 
 
 def draw_masks(

@@ -19,6 +19,7 @@ from ..models.undropped import without_dropouts
 from ..results.epochs import PREDICT, TRAIN, Task
 from ..results.reference import FIRST_EPOCH, STEADY_EPOCH, UNDROPPED
 from ..workload import Batches, Job
+from .assignment import Assignment, epoch_batches
 from .batches import BatchList
 from .parity import sides_of_zero
 from .tasks import prediction_loss
@@ -93,30 +94,24 @@ def near_zero_sides(model: Model, task: Task, batch_size: int) -> list[float]:
 
 
 def reference_losses(
-    model: Model,
-    weights: Weights,
-    batches: Batches,
-    task: Task,
-    compute: Compute | None,
-    near_zero: float = 0.0,
+    assignment: Assignment, compute: Compute | None, near_zero: float = 0.0
 ) -> dict[str, list[float]]:
-    """Return the NumPy reference's losses of the first steps, by the epoch that has them.
+    """Return the NumPy reference's losses of the first steps of timed epochs, by the epoch.
 
-    batches: of the first epoch. weights: the initial ones, from which that epoch starts. To train a
-    model with dropouts, the epoch is one whose dropouts have the rate 0. compute: what the
-    reference rounds to; None for float64. near_zero: of its ReLUs, see Pass.
+    To train a model with dropouts, the epoch is one whose dropouts have the rate 0. compute: what
+    the reference rounds to; None for float64. near_zero: of its ReLUs, see Pass.
     """
-    first = first_batches(model, batches)
-    if is_undropped := task == TRAIN and has_dropouts(model):
-        model = without_dropouts(model)
+    model, task = assignment.job.model, assignment.task
+    weights = model.initial_weights(assignment.seed)
+    first = first_batches(model, epoch_batches(assignment.of_first(MAX_STEPS)))
     scales = {FIRST_EPOCH: 1.0, STEADY_EPOCH: STEADY_SCALE}
+    if task == TRAIN and has_dropouts(model):
+        model, scales = without_dropouts(model), {UNDROPPED: 1.0}
     losses = _prediction_losses if task == PREDICT else _training_losses
     dtype = "float64" if compute is None else FLOAT32
     rounding = None if compute in (None, FLOAT32) else Rounding(compute, compute == BFLOAT16)
     workload = ReferenceWorkload(Job(model, "cpu", 1, dtype), rounding)
     workload.near_zero = near_zero
-    if is_undropped:
-        scales = {UNDROPPED: 1.0}
     return {
         name: losses(workload, scale_weights(weights, scale), first)
         for name, scale in scales.items()

@@ -21,7 +21,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from ..host.machine import available_bytes, cpu_count
-from ..inputs.names import FLOAT32, Compute
+from ..inputs.names import FLOAT32
 from ..models import Model
 from ..models.parts import Part, groups, parts
 from ..models.shortened import in_whole_model, left_out
@@ -35,7 +35,7 @@ from ..results.settings import Target
 from ..results.statistics import MIN_ROUNDS
 from ..workload import Job
 from . import batch_gradient, evidence
-from .assignment import Assignment, epoch_batches
+from .assignment import Assignment
 from .cell_round import RUNS_OF_EPOCH, CellRound, fail_cell_on_error
 from .peak import PEAK_WORK
 from .process import WorkerFailure, WorkerProcess, install
@@ -62,18 +62,10 @@ Save = Callable[[Comparison], None]
 """Called with the comparison whenever something in it is finished."""
 
 
-def measure(
-    comparison: Comparison, model: Model, data: Path, progress: Progress, save: Save
-) -> None:
-    """Prove and time every pending cell, and continue what is partly done.
+class Measurement:
+    """Carry out a comparison: prove and time every pending cell, and continue what is partly done.
 
     data: the directory that save_arrays wrote to.
-    """
-    Measurement(comparison, model, data, progress, save).run()
-
-
-class Measurement:
-    """Carry out a comparison.
 
     Every round of a cell runs in a new process: the placement of memory and threads makes one
     process some per cent faster than another for as long as it lives, and with a single process
@@ -252,46 +244,28 @@ class Measurement:
             return reference
         self.progress("losses of the first steps in the reference")
         wanted = {(a.task, a.batch_size): a for a in self.assignments.values()}
-        computes = dict.fromkeys((FLOAT32, *(r.cell.compute for r in self.comparison.results)))
+        used = dict.fromkeys(result.cell.compute for result in self.comparison.results)
         with thread_pool(1 if self.large else max(2, cpu_count())) as pool:
-            submitted = {
-                (work, compute): pool.submit(self.reference_losses, assignment, compute)
-                for work, assignment in wanted.items()
-                for compute in (None, *computes)
-            }
-            beside_zero = {
-                work: [
-                    pool.submit(self.reference_losses, assignment, None, side)
-                    for side in evidence.near_zero_sides(self.model, *work)
-                ]
-                for work, assignment in wanted.items()
-            }
+            begun = []
+            for work, assignment in wanted.items():
+                losses_of = partial(evidence.reference_losses, assignment)
+                begin = partial(pool.submit, losses_of)
+                rounded = {compute: begin(compute) for compute in used if compute != FLOAT32}
+                sides = [begin(None, s) for s in evidence.near_zero_sides(self.model, *work)]
+                begun.append((work, begin(None), begin(FLOAT32), rounded, sides))
             losses = [
                 ReferenceLosses(
                     *work,
-                    submitted[work, None].result(),
-                    submitted[work, FLOAT32].result(),
-                    {c: submitted[work, c].result() for c in computes if c != FLOAT32},
-                    [side.result() for side in beside_zero[work]],
+                    float64.result(),
+                    float32.result(),
+                    {compute: future.result() for compute, future in rounded.items()},
+                    [side.result() for side in sides],
                 )
-                for work in wanted
+                for work, float64, float32, rounded, sides in begun
             ]
         found = replace(reference, losses=losses)
         self.comparison.reference = found
         return found
-
-    def reference_losses(
-        self, assignment: Assignment, compute: Compute | None, near_zero: float = 0.0
-    ) -> dict[str, list[float]]:
-        """Return the losses that the first steps of the timed epochs must have, by epoch.
-
-        compute: what the reference rounds to; None for float64. near_zero: of its ReLUs, see Pass.
-        """
-        weights = self.model.initial_weights(assignment.seed)
-        batches = epoch_batches(assignment.of_first(evidence.MAX_STEPS))
-        return evidence.reference_losses(
-            self.model, weights, batches, assignment.task, compute, near_zero
-        )
 
     def run_round(self, number: int, results: list[CellResult]) -> None:
         """Run a round of cells that have the same task and batch size: others are not compared with

@@ -32,10 +32,10 @@ POOLED = replace(
 
 @pytest.fixture(scope="module")
 def measure(tmp_path_factory):
-    """Return what measures the parts of the rows of some frameworks, and writes r.json."""
+    """Return what measures the parts of the rows of some frameworks."""
     folder = tmp_path_factory.mktemp("parts")
     arguments = {"data": write_cifar(folder / "cifar"), "model": POOLED, "layers": True}
-    arguments |= {"rounds": 1, "batch_size": 20, "threads": 1, "json": folder / "r.json"}
+    arguments |= {"rounds": 1, "batch_size": 20, "threads": 1}
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(PLUGIN)
         yield lambda *frameworks: crossbench.run(frameworks, "cpu", **arguments)

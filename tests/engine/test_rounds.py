@@ -9,7 +9,7 @@ from small_models import TINY
 from threadpoolctl import threadpool_info
 
 import crossbench
-from crossbench.engine import round_steps as steps_module, rounds as rounds_module
+from crossbench.engine import evidence, round_steps as steps_module, rounds as rounds_module
 from crossbench.engine.cell_round import CellRound
 from crossbench.engine.process import WorkerFailure
 from crossbench.engine.round_steps import first_steps, steady_steps
@@ -27,7 +27,7 @@ def spied(monkeypatch):
     """
     alive, computing, found = set[str](), [0], SimpleNamespace(losses=[], training=[])
     worker, train = Measurement.worker, Measurement.train
-    reference_losses = Measurement.reference_losses
+    reference_losses = evidence.reference_losses
 
     @contextmanager
     def counted(self, result, *arguments):
@@ -50,7 +50,7 @@ def spied(monkeypatch):
 
     monkeypatch.setattr(Measurement, "worker", counted)
     monkeypatch.setattr(Measurement, "train", trained)
-    monkeypatch.setattr(Measurement, "reference_losses", looked_at)
+    monkeypatch.setattr(evidence, "reference_losses", looked_at)
     return found
 
 
@@ -153,7 +153,7 @@ def test_no_row_is_kept_before_the_references_losses_are_known(monkeypatch, run,
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Measurement, "reference_losses", stopped)
+        patch.setattr(evidence, "reference_losses", stopped)
         with pytest.raises(crossbench.Interrupted):
             run("reference", model=TINY, json=file)
     before = crossbench.load(file)

@@ -25,16 +25,12 @@ from .precision import (
     prove_precision as prove_precision,
 )
 from .tensors import (
-    PRECISIONS as PRECISIONS,
     cast as cast,
-    collect_tensors as collect_tensors,
     compare as compare,
-    concatenate as concatenate,
     deviation as deviation,
     run_workload as run_workload,
 )
 from .verdict import (
-    Observation as Observation,
     judge as judge,
     observe as observe,
     prove as prove,

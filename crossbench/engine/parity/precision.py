@@ -21,7 +21,6 @@ from ...models import Model, Weights
 from ...models.shortened import shortened
 from ...results.parity import PRODUCT_PREFIX, PrecisionParity
 from ...workload import Job, Workload
-from ..batches import ArrayBatches
 from .examples import SEED, STEPS, proof_batches, proof_weights
 from .expected import ExpectedTensors
 from .tensors import LOSSES_NAME, cast, collect_untrained
@@ -102,20 +101,13 @@ def optimizer_steps(workload: Workload, model: Model) -> list[OptimizerStep]:
     batches, steps = proof_batches(model, SEED, "float32"), []
     workload.load_weights(before)
     for number in range(STEPS):
-        workload.place(_single(batches, number))
+        workload.place(batches.some(slice(number, number + 1)))
         gradients = workload.backward_epoch()()
         workload.train_epoch()
         after = workload.weights()
         steps.append(OptimizerStep(before, gradients, after))
         before = after
     return steps
-
-
-def _single(batches: ArrayBatches, number: int) -> ArrayBatches:
-    """Return one of the batches as an epoch."""
-    part = slice(number, number + 1)
-    masks = batches.masks and {name: mask[part] for name, mask in batches.masks.items()}
-    return replace(batches, inputs=batches.inputs[part], labels=batches.labels[part], masks=masks)
 
 
 def optimizer_deviations(model: Model, steps: list[OptimizerStep]) -> dict[str, float | None]:
