@@ -133,7 +133,7 @@ def prove_parity(start: Start, assignment: Assignment, expected: Future[Any]) ->
 def prove_model(worker: WorkerProcess, model: Model, expected: Future[Any]) -> Parity:
     """Prove a model; what the worker does is compared when the reference is computed."""
     worker.ask("observe", model)
-    proved: Parity = worker.ask("parity", model, expected.result())
+    proved: Parity = worker.ask("prove_parity", model, expected.result())
     return proved
 
 

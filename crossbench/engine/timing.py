@@ -142,7 +142,7 @@ def has_settled(before: Epoch, epoch: Epoch) -> bool:
 def mean_epoch(epochs: list[Epoch]) -> Epoch:
     """Return the mean of an epoch's repetitions, with the sum of their system activity."""
     first, last = epochs[0], epochs[-1]
-    timed = total_seconds(epochs)
+    timed = sum(epoch.wall_seconds for epoch in epochs)
     system_activity = SystemActivity(
         *(
             None if None in counts else sum(counts)
@@ -160,8 +160,3 @@ def mean_epoch(epochs: list[Epoch]) -> Epoch:
         repeats=len(epochs),
         untimed_seconds=max(0.0, last.started + last.wall_seconds - first.started - timed),
     )
-
-
-def total_seconds(epochs: Iterable[Epoch]) -> float:
-    """Return the wall seconds of the epochs, without those between them."""
-    return sum(epoch.wall_seconds for epoch in epochs)

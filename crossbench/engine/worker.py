@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import os
 import traceback
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -137,15 +136,19 @@ class Worker:
         job = replace(self.assignment.job, model=model)
         self.observed = parity.observe(self._build, job, seed)
 
-    def prove_precision(self, expected: ExpectedTensors) -> PrecisionParity:
-        """Return how the job computes in its precision."""
-        return parity.prove_precision(self._build, self.assignment.job, expected)
-
-    def parity(self, model: Model, expected: ExpectedTensors) -> Parity:
+    def prove_parity(self, model: Model, expected: ExpectedTensors) -> Parity:
         """Return the deviations of what `observe` did, anew where the reference's seed differs."""
         if expected.seed != self.observed.seed:
             self.observe(model, expected.seed)
         return parity.judge(self.observed, expected)
+
+    def prove_precision(self, expected: ExpectedTensors) -> PrecisionParity:
+        """Return how the job computes in its precision."""
+        return parity.prove_precision(self._build, self.assignment.job, expected)
+
+    def prove_gradient(self, expected: ExpectedTensors) -> GradientParity:
+        """Return how far the gradients of a whole batch are from the reference's."""
+        return batch_gradient.prove(self._build, self.assignment, expected)
 
     def prove_work(self, work: Work) -> NonNegative | None:
         """Return how far the float64 gradients of the work are from the reference's."""
@@ -210,8 +213,8 @@ class Worker:
             if run.change:
                 before = changes.setdefault(run.epoch, [])
                 # of a repetition the size alone is compared, and there may be hundreds
-                kept = {n: norm_alone(a) if before else a for n, a in run.change.items()}
-                before.append({name: finite_or_none(array) for name, array in kept.items()})
+                kept = {n: [np.linalg.norm(a)] if before else a for n, a in run.change.items()}
+                before.append({name: finite_or_none(values) for name, values in kept.items()})
         return FinalStats(peak, usage.cpus_allowed(), changes, self.predictions, choices)
 
     def untimed_calls(self) -> dict[str, UntimedCalls]:
@@ -266,10 +269,6 @@ class Worker:
             found = np.abs(losses / timed.steps[:, 0] - 1)
         return Drift(finite_or_none(found), change_distance(timed.change, change))
 
-    def prove_gradient(self, expected: ExpectedTensors) -> GradientParity:
-        """Return how far the gradients of a whole batch are from the reference's."""
-        return batch_gradient.prove(self._build, self.assignment, expected)
-
     def target_epoch(self, number: int, what: str) -> TargetEpoch:
         """Train one more epoch towards a target; number 0 starts from the initial weights.
 
@@ -313,32 +312,21 @@ class Worker:
         return self.workload.allocated()
 
     def test(self) -> TestFigures:
-        """Return what the current weights give for the test examples."""
+        """Return what the current weights give for the test examples, batch by batch."""
         model, loss, correct = self.assignment.job.model, 0.0, 0
-        for logits, labels in self._tested():
+        test, size = load_split(self.assignment, "test"), self.assignment.batch_size
+        for start in range(0, len(test), size):
+            batch = slice(start, start + size)
+            logits = self.workload.predict(as_inputs(test.inputs[batch]))
+            labels = test.labels[batch]
             loss += len(labels) * prediction_loss(model, logits, labels)
             if model.has_accuracy:
                 correct += int((model.loss.predictions(logits) == labels).sum())
-        examples = len(load_split(self.assignment, "test"))
-        accuracy = correct / examples if model.has_accuracy else None
-        return TestFigures(accuracy, finite_or_none([loss / examples])[0])
-
-    def _tested(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the logits and the labels of the test examples, batch by batch."""
-        test, size = load_split(self.assignment, "test"), self.assignment.batch_size
-        for i in range(0, len(test), size):
-            yield (
-                self.workload.predict(as_inputs(test.inputs[i : i + size])),
-                test.labels[i : i + size],
-            )
+        accuracy = correct / len(test) if model.has_accuracy else None
+        return TestFigures(accuracy, finite_or_none([loss / len(test)])[0])
 
     def _build(self, job: Job) -> CheckedWorkload:
         return CheckedWorkload(self.adapter.build(job), job.model)
-
-
-def norm_alone(sketch: np.ndarray) -> np.ndarray:
-    """Return a sketch of the same norm, which has one number."""
-    return np.array([np.linalg.norm(sketch)])
 
 
 def answer(worker: Worker, request: tuple[str, tuple[Any, ...]]) -> bytes:

@@ -186,7 +186,7 @@ def test_what_a_worker_did_before_the_reference_was_known_is_done_again_for_anot
     worker = Worker(assigned("reference", tmp_path))
     worker.observe(TINY)
     assert worker.observed.seed != expected.seed
-    proof = worker.parity(TINY, expected)
+    proof = worker.prove_parity(TINY, expected)
     assert proof.agrees
     assert max(proof.float64.values()) == 0
 
