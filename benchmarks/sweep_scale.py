@@ -26,6 +26,7 @@ from tabulate import tabulate
 
 import crossbench
 from crossbench.sweeps import dask_machines
+from crossbench.sweeps.folder import Task
 from crossbench.sweeps.job_process import Outcome
 
 PROCESSES = 2
@@ -65,9 +66,10 @@ def serve(address: str, count: int, seconds: float, content: bytes) -> None:
     """Run workers in this process, whose jobs sleep."""
 
     def run_job(order, cancelled, report):
-        report("runs")
+        host = socket.gethostname()
+        report(order.name, "runs", host)
         time.sleep(seconds)
-        return Outcome(socket.gethostname(), content=content, sha256="0" * 64, seconds=seconds)
+        return Outcome(Task(order.name, "done", host, seconds=seconds, sha256="0" * 64), content)
 
     dask_machines.run_job = run_job
 

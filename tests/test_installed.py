@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from crossbench import benchmark
+from crossbench import benchmark, cli
 from crossbench.commands import doctor
 from crossbench.inputs.errors import ResultsError, SpecError
-from crossbench.sweeps import run
 from crossbench.sweeps.folder import Folder
 from crossbench.workload import DISTRIBUTION, missing
 
@@ -65,11 +64,15 @@ def test_without_any_framework_the_error_says_how_to_install_one(monkeypatch):
         benchmark.run()
 
 
-def test_without_dask_the_error_says_how_to_install_it(monkeypatch, tmp_path):
+def test_without_dask_the_error_says_how_to_install_it(monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(sys.modules, "distributed", None)
+    monkeypatch.delitem(sys.modules, "crossbench.sweeps.dask_machines", raising=False)
     monkeypatch.setattr("crossbench.workload.versions", lambda *packages: {})
-    with pytest.raises(SpecError, match=r"^distributed is not installed: pip install "):
-        run.sweep([{}], tmp_path, run.Scheduler("tcp://host:1", {}))
+    file = tmp_path / "sweep.toml"
+    file.write_text("seed = 0\n")
+    words = ["sweep", str(file), "--out", str(tmp_path / "out"), "--dask", "tcp://host:1"]
+    assert cli.main(words) == 2
+    assert "distributed is not installed: pip install " in capsys.readouterr().err
 
 
 def test_without_universal_pathlib_the_error_says_how_to_install_it(monkeypatch):

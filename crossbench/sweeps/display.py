@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from statistics import mean
+from typing import get_args
 
 from rich.console import Group
 from rich.text import Text
@@ -15,13 +16,13 @@ from ..inputs.printable import duration, printable
 from ..report.formatting import EMPTY_CELL, grid
 from ..terminal.output import write_stderr
 from ..terminal.progress import LiveDisplay
-from .folder import ENDED, Task
+from .folder import ENDED, State, Task
 
 LINES = 8
 """Jobs that a terminal shows as running."""
 REDRAW_SECONDS = 0.5
 """The least time between two drawings: 10,000 jobs may end many times a second."""
-STATES = ("done", "incomplete", "failed", "runs", "waits", "queued")
+STATES = get_args(State)
 
 
 class SweepDisplay(LiveDisplay):

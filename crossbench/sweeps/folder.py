@@ -24,10 +24,10 @@ STATE_FILE = "sweep.state"  # no .json: `merge DIR/*.json` must not meet it
 LOCK_FILE = ".sweep.lock"
 ENDINGS = (".json", ".json.gz")
 """Endings of a results file, and of one that gzip packed."""
-DIGEST = re.compile(r"(?:^|-)([0-9a-f]{8})(?:@.*)?$")
-"""The digest of the job in the name of a results file."""
+NAME = re.compile(r"(?:[^@]*-)?([0-9a-f]{8})(?:@(.*))?")
+"""The name of a results file: words, the digest of its job, and the machine of one for each."""
 
-State = Literal["queued", "waits", "runs", "done", "incomplete", "failed"]
+State = Literal["done", "incomplete", "failed", "runs", "waits", "queued"]
 ENDED = ("done", "incomplete", "failed")
 
 
@@ -37,6 +37,7 @@ class Task:
 
     name: of its results file. machine: the host that runs or ran it, or is to run it. since: when
     the state began, UTC. seconds: that the job took. reason: why it failed or is incomplete.
+    sha256: of its data.
     """
 
     name: str
@@ -49,7 +50,7 @@ class Task:
 
 
 class Folder:
-    """Reads and writes the folder of one sweep.
+    """Reads and writes the folder of one sweep; ResultsError where it cannot.
 
     address: its URL, where the machines write the results themselves; None if they send them back.
     """
@@ -108,61 +109,49 @@ class Folder:
             paths = [path.relative_to(self.path).as_posix() for path in self.path.rglob("*.json*")]
         return sorted(path for path in paths if path.endswith(ENDINGS))
 
+    def check(self, jobs: Iterable[Job]) -> None:
+        """Raise ResultsError if the folder holds results of other jobs."""
+        digests = {job.digest for job in jobs}
+        for name in self.results():
+            if result_key(name)[0] not in digests:
+                raise ResultsError(
+                    f"{self.name} holds results that are not of this sweep, such as {name}: "
+                    "name another folder"
+                )
+
     def read(self, name: str) -> bytes:
-        """Return the content of a results file; ResultsError where it cannot be read."""
+        """Return the content of a results file."""
         if isinstance(self.path, Path):
             return file.read(self.path / name)
         with self._errors("read"):
             content: bytes = (self.path / name).read_bytes()
             return content
 
-    def check(self, jobs: Iterable[Job]) -> None:
-        """Raise ResultsError if the folder holds results of other jobs."""
-        digests = {job.digest for job in jobs}
-        for name in self.results():
-            if digest_of(name) not in digests:
-                raise ResultsError(
-                    f"{self.name} holds results that are not of this sweep, such as {name}: "
-                    "name another folder"
-                )
-
     def write(self, name: str, content: bytes) -> None:
-        """Write a results file, at once or not at all."""
-        self._write(f"{name}.json", content)
-
-    def write_state(self, tasks: Iterable[Task]) -> None:
-        """Write what became of each job."""
-        self._write(STATE_FILE, msgspec.json.encode(list(tasks)))
-
-    def read_state(self, missing_ok: bool = False) -> list[Task]:
-        """Return what became of each job; raise ResultsError if no sweep wrote to the folder.
-
-        missing_ok: return an empty list instead of that error.
-        """
-        with self._errors("read"):
-            try:
-                content = (self.path / STATE_FILE).read_bytes()
-            except (FileNotFoundError, NotADirectoryError):
-                content = b""
-        with suppress(msgspec.MsgspecError):
-            return msgspec.json.decode(content, type=list[Task])
-        if missing_ok:
-            return []
-        raise ResultsError(
-            f"{self.name} is not the folder of a sweep: its file {STATE_FILE} is missing or damaged"
-        )
-
-    def remove(self, name: str) -> None:
-        """Remove a results file, if it is there."""
-        with self._errors("written"):
-            (self.path / f"{name}.json").unlink(missing_ok=True)
-
-    def _write(self, name: str, content: bytes) -> None:
+        """Write a file; where the file system is this machine's at once, or not at all."""
         with self._errors("written"):
             if isinstance(self.path, Path):
                 file.replace(self.path / name, content)
             else:
                 (self.path / name).write_bytes(content)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        with self._errors("written"):
+            (self.path / name).unlink(missing_ok=True)
+
+    def write_state(self, tasks: Iterable[Task]) -> None:
+        """Write what became of each job."""
+        self.write(STATE_FILE, msgspec.json.encode(list(tasks)))
+
+    def read_state(self) -> list[Task] | None:
+        """Return what became of each job; None if the file that says it is missing or damaged."""
+        with (
+            self._errors("read"),
+            suppress(FileNotFoundError, NotADirectoryError, msgspec.MsgspecError),
+        ):
+            return msgspec.json.decode((self.path / STATE_FILE).read_bytes(), type=list[Task])
+        return None
 
     @contextmanager
     def _errors(self, action: str) -> Iterator[None]:
@@ -181,16 +170,12 @@ def stem(file_name: str) -> str:
     return file_name.removesuffix(".gz").removesuffix(".json")
 
 
-def digest_of(name: str) -> str | None:
-    """Return the digest of the job that a results file is of, by its name."""
-    found = DIGEST.search(name)
-    return found[1] if found else None
-
-
 def result_key(name: str) -> tuple[str | None, str]:
-    """Return the digest and the machine in the name of a results file."""
-    plain = stem(name)
-    return digest_of(plain), plain.partition("@")[2]
+    """Return the digest of the job and the machine that the name of a results file has, which may
+    have an ending and folders; (None, "") for the name of another file.
+    """
+    found = NAME.fullmatch(stem(name.rpartition("/")[2]))
+    return (found[1], found[2] or "") if found else (None, "")
 
 
 def _url_path(url: str) -> Any:

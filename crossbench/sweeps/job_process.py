@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,9 @@ from ..host import signals
 from ..host.run_directory import run_directory
 from ..inputs.errors import CrossbenchError, SpecError
 from ..inputs.printable import printable
-from ..results.comparison import Comparison, load
+from ..results.comparison import Comparison, decode
 from ..results.file import try_lock
-from .folder import Folder
-from .jobs import Job
+from .folder import Folder, State, Task
 
 HOST_LOCK = Path("/tmp/crossbench-host.lock")
 """Locked by the job that runs on this host, whichever user and sweep it belongs to. TMPDIR may
@@ -38,45 +37,13 @@ differ among them."""
 POLL_SECONDS = 0.2
 STOP_SECONDS = 20.0
 """How long a stopped job may take to stop its worker processes."""
-WAITS, RUNS = "waits", "runs"
 
-
-@dataclass(frozen=True)
-class Outcome:
-    """Hold how a job ended, as it comes back from the machine that ran it.
-
-    machine: the host's name. problem: why there is no results file, in a line. incomplete: why some
-    rows of it are missing. content: the results file; None if the machine wrote it to the sweep's
-    folder itself. sha256: of the data. seconds: that the job took.
-    """
-
-    machine: str
-    problem: str | None = None
-    incomplete: str | None = None
-    content: bytes | None = None
-    sha256: str = ""
-    seconds: float = 0.0
+Report = Callable[[str, State, str], None]
+"""Takes what a job, named by its results file, does now, and on which host."""
 
 
 class Cancelled(Exception):
     """Raised when a job is to stop."""
-
-
-@dataclass(frozen=True)
-class Order:
-    """Say what `run_job` is to do.
-
-    folder: where the machine itself writes the results file, a URL; None to send it back. stop: a
-    file of the client's host, which is there as long as the sweep goes on; client: that host.
-    versions: those of the client.
-    """
-
-    job: Job
-    folder: str | None
-    name: str
-    stop: str
-    client: str = field(default_factory=socket.gethostname)
-    versions: str = field(default_factory=lambda: versions())
 
 
 def versions() -> str:
@@ -85,37 +52,66 @@ def versions() -> str:
     return f"crossbench {__version__}, Python {python}"
 
 
+@dataclass(frozen=True)
+class Order:
+    """Say what `run_job` is to do.
+
+    name: of the results file. arguments: of `crossbench.run`. folder: the URL where the machine
+    itself writes the file; None to send it back. versions: those of the client.
+    """
+
+    name: str
+    arguments: dict[str, Any]
+    folder: str | None = None
+    versions: str = field(default_factory=versions)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Hold how a job ended, as it comes back from the machine that ran it.
+
+    content: the results file; None if there is none, or the machine wrote it to the sweep's folder.
+    """
+
+    task: Task
+    content: bytes | None = None
+
+
 def run_job(
     order: Order,
     cancelled: Callable[[], bool] = lambda: False,
-    report: Callable[[str], None] = lambda _: None,
+    report: Report = lambda *_: None,
 ) -> Outcome:
     """Run the job when no other runs on this host, and return how it ended.
 
-    cancelled: asked several times a second whether to stop. report: called with WAITS and RUNS.
-    Raises Cancelled when the job was stopped.
+    cancelled: asked several times a second whether to stop. report: called when the job waits for
+    another one, and when it runs. Raises Cancelled when the job was stopped.
     """
     machine = socket.gethostname()
-    if order.versions != versions():
-        return Outcome(machine, f"it has {versions()}, the client {order.versions}")
-    is_over = _is_over(order, cancelled)
+    task = Task(order.name, "failed", machine)
     try:
-        with _host_lock(is_over, report) as lock:
+        if order.versions != versions():
+            raise SpecError(f"it has {versions()}, the client {order.versions}")
+        with _host_lock(cancelled, lambda state: report(order.name, state, machine)) as lock:
             started = time.monotonic()
-            outcome = _run(order, machine, lock, is_over)
+            try:
+                content = _run({"machine": machine, **order.arguments}, lock, cancelled)
+            finally:
+                task.seconds = time.monotonic() - started
+        comparison = decode(content, f"{order.name}.json")
+        if order.folder is not None:
+            Folder(order.folder).write(f"{order.name}.json", content)
     except (OSError, CrossbenchError) as error:
-        return Outcome(machine, printable(str(error)))
-    return replace(outcome, seconds=time.monotonic() - started)
-
-
-def _is_over(order: Order, cancelled: Callable[[], bool]) -> Callable[[], bool]:
-    """Return what tells whether to stop: also that the client, on this host, is gone."""
-    here = order.client == socket.gethostname() and Path(order.stop).exists()
-    return lambda: cancelled() or (here and not Path(order.stop).exists())
+        task.reason = printable(str(error))
+        return Outcome(task)
+    task.reason = incomplete_words(comparison)
+    task.state = "incomplete" if task.reason else "done"
+    task.sha256 = comparison.data.sha256
+    return Outcome(task, content if order.folder is None else None)
 
 
 @contextmanager
-def _host_lock(is_over: Callable[[], bool], report: Callable[[str], None]) -> Iterator[int]:
+def _host_lock(cancelled: Callable[[], bool], report: Callable[[State], None]) -> Iterator[int]:
     """Wait until no other job runs on this host, and yield the lock, an open file descriptor.
 
     The job's process inherits it: the lock is free when that one has ended, even if this process is
@@ -124,12 +120,12 @@ def _host_lock(is_over: Callable[[], bool], report: Callable[[str], None]) -> It
     descriptor = _open_lock()
     try:
         if not _try_host_lock(descriptor):
-            report(WAITS)
+            report("waits")
             while not _try_host_lock(descriptor):
-                if is_over():
+                if cancelled():
                     raise Cancelled
                 time.sleep(POLL_SECONDS)
-        report(RUNS)
+        report("runs")
         yield descriptor
     finally:
         os.close(descriptor)
@@ -152,38 +148,21 @@ def _open_lock() -> int:
     return os.open(HOST_LOCK, os.O_RDONLY | os.O_NOFOLLOW)
 
 
-def _run(order: Order, machine: str, lock: int, is_over: Callable[[], bool]) -> Outcome:
-    """Run the job's process to its end and return what it wrote; Cancelled if it was stopped."""
+def _run(arguments: dict[str, Any], lock: int, cancelled: Callable[[], bool]) -> bytes:
+    """Run the job's process to its end and return the results file; SpecError if there is none."""
     with run_directory() as directory:
-        file = directory / "results.json"
-        arguments = {"machine": machine, **order.job.arguments, "json": str(file)}
-        log = directory / "log"
-        status = _process(arguments, log, lock, is_over)
+        file, log = directory / "results.json", directory / "log"
+        status = _process(arguments | {"json": str(file)}, log, lock, cancelled)
         if status:
-            return Outcome(machine, _last_line(log) or f"its process ended with status {status}")
-        comparison, content = load(file), file.read_bytes()
-    if order.folder is not None:
-        Folder(order.folder).write(order.name, content)
-    return Outcome(
-        machine,
-        incomplete=incomplete_words(comparison),
-        content=content if order.folder is None else None,
-        sha256=comparison.data.sha256,
-    )
+            raise SpecError(_last_line(log) or f"its process ended with status {status}")
+        return file.read_bytes()
 
 
-def incomplete_words(comparison: Comparison) -> str | None:
-    """Return why rows of a comparison lack or are not ranked, in a line; None if all are there."""
-    if comparison.complete:
-        return None
-    wanted = [r for r in comparison.results if r.cell.named or r.status != "unavailable"]
-    missing = [r for r in wanted if not comparison.is_ranked(r)]
-    reasons = [f"{r.name}: {r.reason or comparison.doubt(r) or r.status}" for r in missing]
-    return printable("; ".join(reasons))
+def _process(arguments: dict[str, Any], log: Path, lock: int, cancelled: Callable[[], bool]) -> int:
+    """Run `crossbench.run` in a new process; return its exit status, or raise Cancelled.
 
-
-def _process(arguments: dict[str, Any], log: Path, lock: int, is_over: Callable[[], bool]) -> int:
-    """Run `crossbench.run` in a new process; return its exit status. log: its standard error."""
+    log: its standard error.
+    """
     with log.open("wb") as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", __name__],
@@ -198,19 +177,12 @@ def _process(arguments: dict[str, Any], log: Path, lock: int, is_over: Callable[
         with suppress(BrokenPipeError), process.stdin as stdin:
             stdin.write(json.dumps({"parent": os.getpid(), "arguments": arguments}).encode())
         while process.poll() is None:
-            if is_over():
+            if cancelled():
                 raise Cancelled
             time.sleep(POLL_SECONDS)
     finally:
         _stop(process)
     return process.returncode
-
-
-def _last_line(log: Path) -> str:
-    """Return the last line that is not empty, for a message: why a process ended is in it."""
-    text = log.read_text(encoding="utf-8", errors="replace")
-    lines = [line for line in map(str.strip, text.splitlines()) if line]
-    return printable(lines[-1].removeprefix("crossbench: ")) if lines else ""
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -223,6 +195,26 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def _last_line(log: Path) -> str:
+    """Return the last line that is not empty, for a message: why a process ended is in it."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    lines = [line for line in map(str.strip, text.splitlines()) if line]
+    return printable(lines[-1].removeprefix("crossbench: ")) if lines else ""
+
+
+def incomplete_words(comparison: Comparison) -> str | None:
+    """Return what rows of a comparison lack, in a line; None if it is complete."""
+    if comparison.complete:
+        return None
+    reasons = [
+        f"{r.name}: {r.reason or comparison.doubt(r) or r.extra_problem or r.status}"
+        for r in comparison.results
+        if r.cell.named or r.status != "unavailable"
+        if r.extra_problem or not comparison.is_ranked(r)
+    ]
+    return printable("; ".join(reasons)) or "not every row ran"
 
 
 def main() -> None:

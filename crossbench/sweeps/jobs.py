@@ -28,6 +28,9 @@ OPTIONS = ("machines", "workers", "resources")
 """The words of a sweep's file that are not arguments of `crossbench.run`."""
 TABLES = "jobs"
 """The word of the tables that add words of their own: [[jobs]]."""
+TABLE_LINE = re.compile(rf"\s*\[\[\s*{TABLES}\s*\]\]")
+WORD_LINE = re.compile(r"""\s*(?:\[\s*)?["']?([\w-]+)["']?\s*[=.\]]""")
+"""The first line of a table, and of a word's value, in a TOML text."""
 
 
 @dataclass(frozen=True)
@@ -203,35 +206,25 @@ def _line_at_fault(text: str, tables: Sequence[Mapping[str, Any]], message: str)
 
     tables: the words above the tables of the text, and those of each table.
     """
-    parts = re.split(rf"(?m)^(?=\s*\[\[\s*{TABLES}\s*\]\])", text)
-    before = 0
-    for part, table in zip(parts, tables, strict=False):
-        if line := _lines(part).get(_word_at_fault(table, message)):
-            return before + line
-        before += part.count("\n")
+    left = iter(tables)
+    table = next(left)
+    for number, line in enumerate(text.splitlines(), 1):
+        if TABLE_LINE.match(line):
+            table = next(left, {})
+        match = WORD_LINE.match(line)
+        word = match[1] if match else ""
+        if word in table and message in (_unknown(word), _error(word, table[word])):
+            return number
     return None
 
 
-def _lines(text: str) -> dict[str, int]:
-    """Return the number of the line on which each top-level word of a TOML text begins."""
-    found: dict[str, int] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        if match := re.match(r"""\s*(?:\[\s*)?["']?([\w-]+)["']?\s*[=.\]]""", line):
-            found.setdefault(match[1], number)
-    return found
-
-
-def _word_at_fault(table: Mapping[str, Any], message: str) -> str:
-    """Return the word that raises the same error alone; "" if that is due to several."""
-    for word, value in table.items():
-        if message == _unknown(word):
-            return word
-        try:
-            if word in OPTIONS:
-                check_option(word, value)
-            else:
-                make_jobs(product({word: value}))
-        except SpecError as error:
-            if str(error) == message:
-                return word
-    return ""
+def _error(word: str, value: Any) -> str | None:
+    """Return the error that a word of a sweep's file raises alone; None if it raises none."""
+    try:
+        if word in OPTIONS:
+            check_option(word, value)
+        else:
+            make_jobs(product({word: value}))
+    except SpecError as error:
+        return str(error)
+    return None

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from ..host.run_directory import run_directory
-from ..inputs.checks import shown
+from ..inputs.checks import short_error, shown
 from ..inputs.errors import SpecError
-from ..workload import missing
 from .folder import ENDED, Folder, State, Task, result_key
 from .job_process import Order, Outcome, versions
 from .jobs import Job, check_option, make_jobs
-from .machines import Change, End, Event, ExecutorMachines, Machines, News, can_run_key
+from .machines import Machines, ThisMachine, can_run_key
 from .since import unchanged
 
 if TYPE_CHECKING:
@@ -28,6 +27,8 @@ EVENT_SECONDS = 1.0
 """How long to wait for an event before the display is drawn anew."""
 STATE_SECONDS = 1.0
 """How often the state of a sweep is written at most: that of 10,000 jobs has a megabyte."""
+RESULT_SECONDS = 600.0
+"""How long the result of a job may take from its machine."""
 
 Update = Callable[[Sequence[Task]], None]
 Problems = dict[str, dict[str, str | None]]
@@ -37,7 +38,7 @@ Problems = dict[str, dict[str, str | None]]
 def sweep(
     jobs: Iterable[Mapping[str, Any]],
     directory: str | Path,
-    executor: Executor | Client | Scheduler | None = None,
+    client: Client | None = None,
     *,
     machines: str = "any",
     workers: str | Sequence[str] | None = None,
@@ -55,8 +56,8 @@ def sweep(
     jobs: mappings of crossbench.run's arguments; text, numbers, lists and mappings only.
     directory: where the results files come, one for each job; or the URL of a directory that all
         machines can write to, such as "s3://bucket/sweep" or "file:///shared/sweep", by fsspec.
-    executor: an executor of concurrent.futures, or a Dask client, whose workers have one thread
-        each. None to run the jobs here, one after the other.
+    client: a Dask client, whose workers have one thread each. None to run the jobs here, one after
+        the other.
     machines: "any" to have each job run once; "each" to have every machine run every job.
     workers: patterns of the names of Dask workers, such as "gpu-*"; None for all.
     resources: what a Dask worker must offer, such as {"GPU": 1}.
@@ -77,47 +78,29 @@ def sweep(
     offers = {} if resources is None else check_option("resources", resources)
     earlier = {} if since is None else unchanged(Folder(since), made)
     folder = Folder(directory)
-    with folder.held(), run_directory() as temporary:
+    with folder.held():
         folder.check(made)
-        stop = temporary / "goes-on"
-        with _connected(executor, names, offers, each, stop) as pool:
-            progress(f"{_count(len(made))}: asking the machines what they can run")
-            problems = _survey(pool, made)
-            _check_runnable(problems, keep_going)
-            sweeping = _Sweep(folder, pool, str(stop), progress, on_update, earlier)
-            sweeping.begin(_plan(made, problems, each))
-            return sweeping.finish()
+        pool = _machines(client, names, offers)
+        progress(f"{_count(len(made))}: asking the machines what they can run")
+        problems = _survey(pool, made)
+        _check_runnable(problems, keep_going)
+        planned = _plan(made, problems, each, bool(names))
+        return _Sweep(folder, pool, progress, on_update).run(planned, earlier)
 
 
-@dataclass(frozen=True)
-class Planned:
-    """Hold a job that is to run, on one of the hosts; None: on any.
+def _machines(
+    client: Client | None, workers: Sequence[str], resources: Mapping[str, float]
+) -> Machines:
+    """Return the machines that run the jobs."""
+    if client is None:
+        if workers or resources:
+            raise SpecError("workers and resources are those of Dask: name its scheduler")
+        return ThisMachine()
+    if not hasattr(client, "scheduler_info"):
+        raise SpecError(f"client must be a Dask client, not {shown(client)}")
+    from .dask_machines import DaskMachines  # Dask is installed where there is a client
 
-    name: of its results file. problem: why it cannot run.
-    """
-
-    name: str
-    job: Job
-    hosts: list[str] | None = None
-    problem: str | None = None
-
-
-def _plan(jobs: Sequence[Job], problems: Problems, each: bool) -> list[Planned]:
-    """Return what is to run where: each job once, or once on each machine."""
-    planned = []
-    for job in jobs:
-        found = problems[job.name]
-        able = [host for host, problem in found.items() if problem is None]
-        if each:
-            planned += [
-                Planned(f"{job.name}@{host}", job, [host], problem)
-                for host, problem in found.items()
-            ]
-        elif able:
-            planned.append(Planned(job.name, job, None if len(able) == len(found) else able))
-        else:
-            planned.append(Planned(job.name, job, None, next(iter(found.values()))))
-    return planned
+    return DaskMachines(client, workers, resources)
 
 
 def _survey(pool: Machines, jobs: Sequence[Job]) -> Problems:
@@ -146,90 +129,92 @@ def _check_runnable(problems: Problems, keep_going: bool) -> None:
     raise SpecError(f"{impossible[0]}{others}: {where}: {problem}{hint}")
 
 
-@contextmanager
-def _connected(
-    executor: Executor | Client | Scheduler | None,
-    workers: Sequence[str],
-    resources: Mapping[str, float],
-    each: bool,
-    stop: Path,
-) -> Iterator[Machines]:
-    """Yield the machines of an executor; on exit their jobs are stopped.
-
-    stop: a new file, whose removal also tells jobs on this host to stop.
-    """
-    stop.touch()
-    pool: Machines
-    if executor is None or isinstance(executor, Executor):
-        if executor is not None and each:
-            raise SpecError("machines = each needs a Dask client: an executor has one machine")
-        if workers or resources:
-            raise SpecError("workers and resources are those of Dask: name its scheduler")
-        pool = ExecutorMachines(executor)
-    else:
-        pool = _dask(executor, workers, resources)
-    try:
-        yield pool
-    finally:
-        stop.unlink(missing_ok=True)
-        pool.stop()
-
-
 @dataclass(frozen=True)
-class Scheduler:
-    """Hold the address of a Dask scheduler, for the command line.
+class Planned:
+    """Hold a job that is to run, on one of the hosts; None: on any.
 
-    tls_files: by "tls_ca_file", "tls_cert" and "tls_key"; without them Dask's configuration holds.
+    name: of its results file. problem: why it cannot run.
     """
 
-    address: str
-    tls_files: Mapping[str, str]
+    name: str
+    job: Job
+    hosts: list[str] | None = None
+    problem: str | None = None
 
 
-def _dask(
-    executor: Client | Scheduler, workers: Sequence[str], resources: Mapping[str, float]
-) -> Machines:
-    """Return the machines of a scheduler. The connection is a new one, made anew where lost."""
-    try:
-        from distributed import Client
+def _plan(jobs: Sequence[Job], problems: Problems, each: bool, named: bool) -> list[Planned]:
+    """Return what is to run where: each job once, or once on each machine.
 
-        from .dask_machines import DaskMachines, security
-    except ImportError as error:
-        raise SpecError(missing("dask", "distributed") or str(error)) from None
-    if isinstance(executor, Scheduler):
-        known = security(executor.tls_files)
-        return DaskMachines(executor.address, known, workers, resources)
-    if not isinstance(executor, Client):
-        raise SpecError(f"executor must be an Executor or a Dask client, not {shown(executor)}")
-    address = executor.scheduler.address if executor.scheduler else "of the client"
-    return DaskMachines(address, executor.security, workers, resources)
+    named: whether the hosts are those of workers that were asked for by name, and there are others.
+    """
+    planned = []
+    for job in jobs:
+        found = problems[job.name]
+        able = [host for host, problem in found.items() if problem is None]
+        if each:
+            planned += [
+                Planned(f"{job.name}@{host}", job, [host], problem)
+                for host, problem in found.items()
+            ]
+        elif able:
+            any_host = len(able) == len(found) and not named
+            planned.append(Planned(job.name, job, None if any_host else able))
+        else:
+            planned.append(Planned(job.name, job, None, next(iter(found.values()))))
+    return planned
 
 
 @dataclass
 class _Sweep:
     """Hold the tasks of a sweep that runs.
 
-    earlier: results files of other jobs that are not to run, by their `result_key`. running: the
-    jobs that have not ended, by the names of their tasks. data: the first task that ended of each
-    data, by the jobs' data keys. written: when the state was, on the monotonic clock.
+    running: what has not ended, and futures: of that, both by the names of the tasks. data: the
+    first task that ended of each data, by the jobs' data keys. calls: what other threads have this
+    one do. trouble: why no job can run now. written: when the state was, on the monotonic clock.
     """
 
     folder: Folder
-    pool: Machines
-    stop: str
+    machines: Machines
     progress: Callable[[str], None]
     on_update: Update
-    earlier: dict[tuple[str | None, str], str]
     tasks: dict[str, Task] = field(default_factory=dict)
-    running: dict[str, Job] = field(default_factory=dict)
+    running: dict[str, Planned] = field(default_factory=dict)
+    futures: dict[str, Any] = field(default_factory=dict)
     data: dict[str, Task] = field(default_factory=dict)
+    calls: SimpleQueue[Callable[[], None]] = field(default_factory=SimpleQueue)
+    trouble: str | None = None
     ended: int = 0
     written: float = 0.0
 
-    def begin(self, planned: Iterable[Planned]) -> None:
-        """Submit what the folder does not have."""
+    def run(
+        self, planned: Iterable[Planned], earlier: Mapping[tuple[str | None, str], str]
+    ) -> list[Task]:
+        """Run what the folder does not have to its end, and return all tasks.
+
+        earlier: results files of jobs that are not to run, by their `result_key`.
+        """
+        self._leave_out(planned, earlier)
+        try:
+            self._begin()
+            self._changed(at_once=True)
+            while self.running:
+                self._next()
+                self._changed()
+        finally:
+            for name in self.running:
+                self.tasks[name].state = "queued"
+            try:
+                self._changed(at_once=True)
+            finally:
+                self.machines.stop(self.futures.values())
+        return list(self.tasks.values())
+
+    def _leave_out(
+        self, planned: Iterable[Planned], earlier: Mapping[tuple[str | None, str], str]
+    ) -> None:
+        """Note what is to run, and what need not: the folder, or earlier results, have it."""
         results = {result_key(name): name for name in self.folder.results()}
-        known = self.folder.read_state(missing_ok=True)
+        known = self.folder.read_state() or ()
         before = {task.name: task for task in known if task.state in ENDED}
         for plan in planned:
             key = result_key(plan.name)
@@ -237,60 +222,77 @@ class _Sweep:
                 self.tasks[plan.name] = before.get(name, Task(name, "done"))
                 self._same_data(plan.job, self.tasks[plan.name])
                 self.ended += 1
-                continue
-            if name := self.earlier.get(key):
+            elif name := earlier.get(key):
                 self.tasks[plan.name] = Task(plan.name, "done", reason=f"unchanged since {name}")
                 self.ended += 1
-                continue
-            self.tasks[plan.name] = Task(plan.name, since=_now())
+            else:
+                self.tasks[plan.name] = Task(plan.name, since=_now())
+                self.running[plan.name] = plan
+
+    def _begin(self) -> None:
+        """Submit what can run; the rest fails."""
+        for name, plan in list(self.running.items()):
             if plan.problem:
-                self._end(plan.name, "failed", plan.problem)
-                continue
-            self.running[plan.name] = plan.job
-            order = Order(plan.job, self.folder.address, plan.name, self.stop)
-            self.pool.submit(order, plan.hosts)
-        self._changed(at_once=True)
+                self._end(Task(name, "failed", reason=plan.problem))
+            else:
+                self._submit(plan)
 
-    def finish(self) -> list[Task]:
-        """Wait until all jobs have ended, and return all tasks."""
-        try:
-            while self.running:
-                if event := self.pool.next(EVENT_SECONDS):
-                    self._handle(event)
-                self._changed()
-        finally:
-            for name in self.running:
+    def _submit(self, plan: Planned) -> None:
+        order = Order(plan.name, plan.job.arguments, self.folder.address)
+        future = self.machines.submit(order, plan.hosts, self._later(self._report))
+        self.futures[plan.name] = future
+        take = self._later(self._take)
+        future.add_done_callback(lambda future: take(plan, future, _outcome(plan.name, future)))
+
+    def _later(self, function: Callable[..., None]) -> Callable[..., None]:
+        """Return what other threads call instead of a function, to have this one call it."""
+        return lambda *arguments: self.calls.put(partial(function, *arguments))
+
+    def _next(self) -> None:
+        """Wait for what happens next, and note it."""
+        call: Callable[[], None] | None = None
+        with suppress(Empty):
+            call = self.calls.get(timeout=EVENT_SECONDS)
+        self._look()
+        if call is not None:
+            call()
+
+    def _look(self) -> None:
+        """Say whether jobs can run, and let those fail whose hosts are gone."""
+        trouble, gone = self.machines.look()
+        if trouble != self.trouble:
+            self.trouble = trouble
+            self.progress(trouble or "a worker is there again")
+            for name in self.running if trouble else ():
                 self.tasks[name].state = "queued"
-            self._changed(at_once=True)
-        return list(self.tasks.values())
+        for plan in list(self.running.values()) if gone else ():
+            if plan.hosts and gone.issuperset(plan.hosts):
+                self.futures[plan.name].cancel()
+                self._end(Task(plan.name, "failed", reason=f"{', '.join(plan.hosts)} is gone"))
 
-    def _handle(self, event: Event) -> None:
-        """Note what happened, unless it is about a job that has ended already."""
-        match event:
-            case News(words):
-                self.progress(words)
-            case End(name, outcome) if name in self.running:
-                self._keep(name, outcome)
-            case Change(name, state, machine) if name in self.running:
-                task = self.tasks[name]
-                task.state, task.machine, task.since = state, machine, _now()
-                if state != "queued":
-                    self.progress(f"{name} {state} on {machine}")
+    def _report(self, name: str, state: State, machine: str) -> None:
+        """Note what a job does now."""
+        if name in self.running:
+            task = self.tasks[name]
+            task.state, task.machine, task.since = state, machine, _now()
+            self.progress(f"{name} {state} on {machine}")
 
-    def _keep(self, name: str, outcome: Outcome) -> None:
-        """Keep the result of a job, if it has one and its data is that of the others."""
-        if outcome.problem is not None:
-            self._end(name, "failed", outcome.problem, outcome)
+    def _take(self, plan: Planned, future: Any, outcome: Outcome | None) -> None:
+        """Keep what a future gave; submit its job again if that is lost."""
+        name = plan.name
+        if self.futures.get(name) is not future:
+            return  # it has ended, or was submitted again
+        if outcome is None:
+            self.tasks[name].state = "queued"
+            self._submit(plan)
             return
-        task = self.tasks[name]
-        task.machine, task.sha256 = outcome.machine, outcome.sha256
-        if different := self._same_data(self.running[name], task):
-            self.folder.remove(name)
-            self._end(name, "failed", different, outcome)
-            return
-        if outcome.content is not None:
-            self.folder.write(name, outcome.content)
-        self._end(name, "incomplete" if outcome.incomplete else "done", outcome.incomplete, outcome)
+        task = outcome.task
+        if different := self._same_data(plan.job, task):
+            self.folder.remove(f"{name}.json")
+            task = replace(task, state="failed", reason=different)
+        elif outcome.content is not None:
+            self.folder.write(f"{name}.json", outcome.content)
+        self._end(task)
 
     def _same_data(self, job: Job, task: Task) -> str | None:
         """Return how the data differs from that of the first job that has the same; or None."""
@@ -304,19 +306,19 @@ class _Sweep:
             f"{task.machine}, {(first.sha256 or '')[:12]} on {first.machine}"
         )
 
-    def _end(
-        self, name: str, state: State, reason: str | None, outcome: Outcome | None = None
-    ) -> None:
-        task = self.tasks[name]
-        self.running.pop(name, None)
-        task.state, task.reason, task.since = state, reason, _now()
-        if outcome is not None:
-            task.machine, task.seconds = outcome.machine or task.machine, outcome.seconds
+    def _end(self, task: Task) -> None:
+        """Note how a job ended."""
+        del self.running[task.name]
+        self.futures.pop(task.name, None)
+        task.machine = task.machine or self.tasks[task.name].machine
+        self.tasks[task.name] = task
+        task.since = _now()
         self.ended += 1
         where = f" on {task.machine}" if task.machine else ""
-        why = f": {reason}" if reason else ""
+        why = f": {task.reason}" if task.reason else ""
         self.progress(
-            f"{name} {state}{where}{why} ({self.ended} of {_count(len(self.tasks))} ended)"
+            f"{task.name} {task.state}{where}{why} "
+            f"({self.ended} of {_count(len(self.tasks))} ended)"
         )
 
     def _changed(self, at_once: bool = False) -> None:
@@ -325,6 +327,18 @@ class _Sweep:
         if at_once or time.monotonic() - self.written > STATE_SECONDS:
             self.folder.write_state(self.tasks.values())
             self.written = time.monotonic()
+
+
+def _outcome(name: str, future: Any) -> Outcome | None:
+    """Return how a job ended; None if it is lost: its scheduler is gone, or who had its result."""
+    if future.cancelled() or not future.done():
+        return None
+    if error := future.exception():
+        return Outcome(Task(name, "failed", reason=short_error(error)))
+    try:
+        return future.result(timeout=RESULT_SECONDS)
+    except Exception:  # the connection was lost meanwhile
+        return None
 
 
 def _count(jobs: int) -> str:

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.long
 distributed = pytest.importorskip("distributed")
 dask_machines = pytest.importorskip("crossbench.sweeps.dask_machines")
 
-HOST = "127.0.0.1"
+HOST, OTHER_HOST = "127.0.0.1", "127.0.0.2"
 
 
 class Cluster:
@@ -53,9 +53,9 @@ class Cluster:
         )
         wait_until(self._listens)
 
-    def start_worker(self, name, *options, before=(), threads=1):
+    def start_worker(self, name, *options, host=HOST, before=(), threads=1):
         worker = self._start(
-            *("worker", self.address, "--host", HOST, "--nthreads", threads, "--name", name),
+            *("worker", self.address, "--host", host, "--nthreads", threads, "--name", name),
             *("--no-dashboard", "--local-directory", self.folder / name, *options),
             before=before,
         )
@@ -120,7 +120,7 @@ def cluster(tmp_path_factory):
 
 def test_a_sweep_survives_a_killed_worker_and_a_restarted_scheduler(tmp_path):
     file = tmp_path / "sweep.toml"
-    file.write_text(SLOW_TOML + "seed = [0, 1]\n")
+    file.write_text(SLOW_TOML + 'seed = [0, 1]\nmachines = "each"\n')
     with cluster_in(tmp_path) as cluster:
         workers = [cluster.start_worker(name) for name in ("one", "two")]
         out = tmp_path / "out"
@@ -176,15 +176,13 @@ def test_a_killed_client_leaves_no_job_on_a_worker(cluster, running):
 
 
 def test_resources_and_names_choose_the_worker(cluster, tmp_path):
-    known = cluster.client().scheduler_info(n_workers=-1)["workers"]
+    client = cluster.client()
+    known = client.scheduler_info(n_workers=-1)["workers"]
     addresses = {info["name"]: address for address, info in known.items()}
-    for names, offers, name in (((), {"GPU": 1}, "two"), (("on*",), None, "one")):
-        pool = dask_machines.DaskMachines(cluster.address, None, names, offers)
-        try:
-            assert list(pool._workers()) == [addresses[name]]
-        finally:
-            pool.stop()
-    [task] = crossbench.sweep([QUICK], tmp_path, cluster.client(), workers="two")
+    for names, offers, name in (((), {"GPU": 1}, "two"), (("on*",), {}, "one")):
+        pool = dask_machines.DaskMachines(client, names, offers)
+        assert list(pool._workers()) == [addresses[name]]
+    [task] = crossbench.sweep([QUICK], tmp_path, client, workers="two")
     assert task.state == "done"
 
 
@@ -208,6 +206,17 @@ def test_a_worker_with_several_threads_is_refused(tmp_path):
             crossbench.sweep([QUICK], tmp_path / "out", cluster.client())
 
 
+def test_two_machines_of_one_address_are_refused(tmp_path):
+    """Their jobs could not be told apart, and could run at the same time."""
+    with cluster_in(tmp_path) as cluster:
+        cluster.start_worker("one")
+        cluster.start_worker("two", before=other_host())
+        client = cluster.client()
+        client.wait_for_workers(2, timeout=60)
+        with pytest.raises(SpecError, match=f"have the same address {HOST}: start one worker on"):
+            crossbench.sweep([QUICK], tmp_path / "out", client)
+
+
 def test_every_machine_runs_every_job_or_it_is_said_that_it_is_gone(tmp_path, monkeypatch):
     other = other_host()
     monkeypatch.setattr(dask_machines, "GONE_SECONDS", 2.0)
@@ -215,7 +224,7 @@ def test_every_machine_runs_every_job_or_it_is_said_that_it_is_gone(tmp_path, mo
     here = socket.gethostname()
     with cluster_in(tmp_path) as cluster:
         cluster.start_worker("one")
-        second = cluster.start_worker("two", before=other)
+        second = cluster.start_worker("two", host=OTHER_HOST, before=other)
         client = cluster.client()
         client.wait_for_workers(2, timeout=60)
         tasks = crossbench.sweep([QUICK], tmp_path / "out", client, machines="each")

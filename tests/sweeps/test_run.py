@@ -8,11 +8,11 @@ import gzip
 import os
 import shutil
 import signal
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
-from sweeping import LONG_TOML, QUICK, QUICK_TOML, span, sweep_command, wait_for_line, wait_until
+from sweeping import LONG_TOML, QUICK, QUICK_TOML, sweep_command, wait_for_line, wait_until
 
 import crossbench
 from crossbench import cli
@@ -128,21 +128,6 @@ def test_a_row_that_failed_makes_a_job_incomplete(tmp_path):
     assert (tmp_path / "out" / f"{task.name}.json").exists()
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("executor", [ThreadPoolExecutor, ProcessPoolExecutor])
-def test_an_executor_runs_one_job_at_a_time_on_a_host(tmp_path, executor):
-    states = []
-    with executor(2) as two:
-        tasks = crossbench.sweep(
-            JOBS, tmp_path, two, on_update=lambda t: states.append([x.state for x in t])
-        )
-    assert [task.state for task in tasks] == ["done", "done"]
-    assert ["runs", "runs"] not in states
-    spans = [span(crossbench.load(tmp_path / f"{task.name}.json")) for task in tasks]
-    (_, first_end), (second_start, _) = sorted(spans)
-    assert first_end <= second_start
-
-
 def test_a_job_waits_for_another_ones_lock_on_the_host(tmp_path):
     lock = job_process._open_lock()
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -202,7 +187,7 @@ def test_results_go_to_any_file_system(tmp_path):
 def test_a_folder_in_an_object_store_is_read_and_written():
     folder = Folder("memory://sweep/one")
     with folder.held():
-        folder.write("lenet-01234567", b"{}")
+        folder.write("lenet-01234567.json", b"{}")
         folder.write_state([Task("lenet-01234567")])
     assert folder.results() == ["lenet-01234567"]
     assert folder.read_state() == [Task("lenet-01234567")]
@@ -226,6 +211,7 @@ def test_a_folder_that_cannot_be_written_is_named(out, message):
     ("options", "message"),
     [
         ({"workers": "gpu-*"}, "workers and resources are those of Dask"),
+        ({"client": ThreadPoolExecutor(1)}, "client must be a Dask client, not <concurrent"),
         ({"machines": "some"}, "machines must be any or each"),
     ],
 )
@@ -239,10 +225,9 @@ def test_a_machine_with_other_versions_is_refused_and_if_it_joins_later_runs_not
 ):
     there, other = job_process.versions(), "crossbench 9, Python 3.99"
     (job,) = make_jobs([QUICK])
-    order = job_process.Order(job, None, "job", str(tmp_path), versions=other)
-    outcome = job_process.run_job(order)
+    outcome = job_process.run_job(job_process.Order(job.name, job.arguments, versions=other))
     assert outcome.content is None
-    assert outcome.problem == f"it has {there}, the client {other}"
+    assert outcome.task.reason == f"it has {there}, the client {other}"
     monkeypatch.setattr(run, "versions", lambda: other)
     with pytest.raises(SpecError, match=f"has crossbench .*, but here is {other}"):
         crossbench.sweep([QUICK], tmp_path)
@@ -256,9 +241,9 @@ def test_a_host_lock_that_cannot_be_taken_runs_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
     (job,) = make_jobs([QUICK])
-    outcome = job_process.run_job(job_process.Order(job, None, "job", str(tmp_path)))
+    outcome = job_process.run_job(job_process.Order(job.name, job.arguments))
     assert outcome.content is None
-    assert "crossbench-host.lock cannot be locked (No locks available)" in outcome.problem
+    assert "crossbench-host.lock cannot be locked (No locks available)" in outcome.task.reason
     with Folder(tmp_path / "out").held():
         assert Folder(tmp_path / "out").is_held() is False
 
