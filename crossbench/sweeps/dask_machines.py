@@ -84,7 +84,7 @@ class DaskMachines:
         self.has_workers = True
 
     def survey(self, jobs: Sequence[Arguments]) -> list[Survey]:
-        self.look()  # raises where the client is closed
+        self._check_open()
         workers = self._first_workers()
         for address, info in workers.items():
             if info["nthreads"] != 1:
@@ -125,11 +125,7 @@ class DaskMachines:
 
     def look(self) -> tuple[str | None, set[str]]:
         now = time.monotonic()
-        if self.client.status in ("closing", "closed"):
-            raise SpecError(
-                f"the Dask scheduler {self.address} is gone: start it, and give the same command "
-                "again"
-            )
+        self._check_open()
         if self.client.status != "running":
             self.seen, self.looked = dict.fromkeys(self.seen, now), 0.0
             return "the scheduler does not answer: waiting for it", set()
@@ -153,6 +149,14 @@ class DaskMachines:
                 ):
                     time.sleep(0.2)
             self.client.unsubscribe_topic(self.topic)
+
+    def _check_open(self) -> None:
+        """Raise SpecError if the client has given up its scheduler, or was closed."""
+        if self.client.status in ("closing", "closed"):
+            raise SpecError(
+                f"the Dask scheduler {self.address} is gone: start it, and give the same command "
+                "again"
+            )
 
     def _first_workers(self) -> dict[str, Any]:
         """Wait for the first workers that may be used; SpecError if there is none."""
