@@ -27,7 +27,6 @@ from tabulate import tabulate
 import crossbench
 from crossbench.sweeps import dask_machines
 from crossbench.sweeps.folder import Task
-from crossbench.sweeps.job_process import Outcome
 
 PROCESSES = 2
 FILE = Path(__file__).parents[1] / "tests/results/lenet.json"
@@ -65,11 +64,11 @@ def main() -> None:
 def serve(address: str, count: int, seconds: float, content: bytes) -> None:
     """Run workers in this process, whose jobs sleep."""
 
-    def run_job(order, cancelled, report):
+    def run_job(name, arguments, wanted, cancelled, report):
         host = socket.gethostname()
-        report(order.name, "runs", host)
+        report(name, "runs", host)
         time.sleep(seconds)
-        return Outcome(Task(order.name, "done", host, seconds=seconds, sha256="0" * 64), content)
+        return Task(name, "done", host, seconds=seconds, sha256="0" * 64), content
 
     dask_machines.run_job = run_job
 

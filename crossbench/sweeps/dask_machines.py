@@ -18,8 +18,8 @@ from distributed.core import Status
 
 from ..inputs.checks import short_error
 from ..inputs.errors import SpecError
-from .job_process import STOP_SECONDS, Cancelled, Order, Outcome, Report, run_job
-from .machines import Arguments, Survey, survey
+from .job_process import STOP_SECONDS, Cancelled, Outcome, Report, run_job, versions
+from .machines import Arguments, Planned, Survey, survey
 
 CONNECT_SECONDS = 20.0
 RECONNECT_SECONDS = 600.0
@@ -65,7 +65,7 @@ def _security(tls_files: Mapping[str, str]) -> Security | None:
 
 
 class DaskMachines:
-    """Runs orders on the workers of a client's scheduler.
+    """Runs jobs on the workers of a client's scheduler.
 
     workers: patterns of the workers' names; none for all. resources: what a worker must offer.
     """
@@ -110,14 +110,17 @@ class DaskMachines:
         self.seen = dict.fromkeys(self.addresses, time.monotonic())
         return list(answers.values())
 
-    def submit(self, order: Order, hosts: Sequence[str] | None, report: Report) -> Any:
+    def submit(self, plan: Planned, report: Report) -> Any:
         # each time: a scheduler that was started again does not know who wants to hear of a topic
         self.client.subscribe_topic(self.topic, lambda event: report(*event[1]))
+        hosts = plan.hosts
         return self.client.submit(
             dask_job,
-            order,
+            plan.name,
+            plan.job.arguments,
+            versions(),
             self.topic,
-            key=f"{self.topic}-{order.name}-{secrets.token_hex(4)}",  # a lost one is known as lost
+            key=f"{self.topic}-{plan.name}-{secrets.token_hex(4)}",  # a lost one is known as lost
             pure=False,
             workers=None if hosts is None else [ip for h in hosts for ip in self.addresses[h]],
             resources=self.resources or None,
@@ -186,8 +189,8 @@ class DaskMachines:
         return f"{named}{f' with {offers}' if offers else ''}"
 
 
-def dask_job(order: Order, topic: str) -> Outcome:
-    """Run an order in a Dask worker, until Dask takes it away or the worker closes."""
+def dask_job(name: str, arguments: Arguments, wanted: str, topic: str) -> Outcome:
+    """Run a job in a Dask worker, until Dask takes it away or the worker closes."""
     worker = get_worker()
     key = worker.get_current_task()
 
@@ -197,7 +200,9 @@ def dask_job(order: Order, topic: str) -> Outcome:
         return closing or task is None or task.state in ("cancelled", "released", "forgotten")
 
     try:
-        return run_job(order, cancelled, lambda *words: worker.log_event(topic, words))
+        return run_job(
+            name, arguments, wanted, cancelled, lambda *words: worker.log_event(topic, words)
+        )
     except Cancelled:
         raise Reschedule from None  # to another worker, if it is still wanted
 

@@ -27,6 +27,10 @@ ENDINGS = (".json", ".json.gz")
 NAME = re.compile(r"(?:[^@]*-)?([0-9a-f]{8})(?:@(.*))?")
 """The name of a results file: words, the digest of its job, and the machine of one for each."""
 
+ResultKey = tuple[str | None, str]
+"""Digest of the job and machine in the name of a results file: (None, "") for another file's, and
+no machine in that of a job that is run once.
+"""
 State = Literal["done", "incomplete", "failed", "runs", "waits", "queued"]
 ENDED = ("done", "incomplete", "failed")
 
@@ -50,15 +54,12 @@ class Task:
 
 
 class Folder:
-    """Reads and writes the folder of one sweep; ResultsError where it cannot.
-
-    address: its URL, where the machines write the results themselves; None if they send them back.
-    """
+    """Reads and writes the folder of one sweep; ResultsError where it cannot."""
 
     def __init__(self, name: str | Path) -> None:
         self.name = str(name)
-        self.address = self.name if re.match(r"[a-z0-9+]+://", self.name) else None
-        self.path: Any = _url_path(self.name) if self.address else Path(self.name)
+        is_url = re.match(r"[a-z0-9+]+://", self.name)
+        self.path: Any = _url_path(self.name) if is_url else Path(self.name)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -135,11 +136,6 @@ class Folder:
             else:
                 (self.path / name).write_bytes(content)
 
-    def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
-        with self._errors("written"):
-            (self.path / name).unlink(missing_ok=True)
-
     def write_state(self, tasks: Iterable[Task]) -> None:
         """Write what became of each job."""
         self.write(STATE_FILE, msgspec.json.encode(list(tasks)))
@@ -170,10 +166,8 @@ def stem(file_name: str) -> str:
     return file_name.removesuffix(".gz").removesuffix(".json")
 
 
-def result_key(name: str) -> tuple[str | None, str]:
-    """Return the digest of the job and the machine that the name of a results file has, which may
-    have an ending and folders; (None, "") for the name of another file.
-    """
+def result_key(name: str) -> ResultKey:
+    """Return the key of a results file; its name may have an ending, and folders before it."""
     found = NAME.fullmatch(stem(name.rpartition("/")[2]))
     return (found[1], found[2] or "") if found else (None, "")
 

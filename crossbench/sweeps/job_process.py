@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from ..inputs.errors import CrossbenchError, SpecError
 from ..inputs.printable import printable
 from ..results.comparison import Comparison, decode
 from ..results.file import try_lock
-from .folder import Folder, State, Task
+from .folder import State, Task
 
 HOST_LOCK = Path("/tmp/crossbench-host.lock")
 """Locked by the job that runs on this host, whichever user and sweep it belongs to. TMPDIR may
@@ -40,6 +39,8 @@ STOP_SECONDS = 20.0
 
 Report = Callable[[str, State, str], None]
 """Takes what a job, named by its results file, does now, and on which host."""
+Outcome = tuple[Task, bytes | None]
+"""How a job ended, as it comes back from its machine, and its results file; None without one."""
 
 
 class Cancelled(Exception):
@@ -52,62 +53,38 @@ def versions() -> str:
     return f"crossbench {__version__}, Python {python}"
 
 
-@dataclass(frozen=True)
-class Order:
-    """Say what `run_job` is to do.
-
-    name: of the results file. arguments: of `crossbench.run`. folder: the URL where the machine
-    itself writes the file; None to send it back. versions: those of the client.
-    """
-
-    name: str
-    arguments: dict[str, Any]
-    folder: str | None = None
-    versions: str = field(default_factory=versions)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Hold how a job ended, as it comes back from the machine that ran it.
-
-    content: the results file; None if there is none, or the machine wrote it to the sweep's folder.
-    """
-
-    task: Task
-    content: bytes | None = None
-
-
 def run_job(
-    order: Order,
-    cancelled: Callable[[], bool] = lambda: False,
+    name: str,
+    arguments: dict[str, Any],
+    wanted: str,
+    cancelled: Callable[[], bool],
     report: Report = lambda *_: None,
 ) -> Outcome:
-    """Run the job when no other runs on this host, and return how it ended.
+    """Run a job when no other runs on this host, and return how it ended.
 
+    name: of its results file. arguments: of `crossbench.run`. wanted: the client's `versions`.
     cancelled: asked several times a second whether to stop. report: called when the job waits for
     another one, and when it runs. Raises Cancelled when the job was stopped.
     """
     machine = socket.gethostname()
-    task = Task(order.name, "failed", machine)
+    task = Task(name, "failed", machine)
     try:
-        if order.versions != versions():
-            raise SpecError(f"it has {versions()}, the client {order.versions}")
-        with _host_lock(cancelled, lambda state: report(order.name, state, machine)) as lock:
+        if versions() != wanted:
+            raise SpecError(f"it has {versions()}, the client {wanted}")
+        with _host_lock(cancelled, lambda state: report(name, state, machine)) as lock:
             started = time.monotonic()
             try:
-                content = _run({"machine": machine, **order.arguments}, lock, cancelled)
+                content = _run({"machine": machine, **arguments}, lock, cancelled)
             finally:
                 task.seconds = time.monotonic() - started
-        comparison = decode(content, f"{order.name}.json")
-        if order.folder is not None:
-            Folder(order.folder).write(f"{order.name}.json", content)
+        comparison = decode(content, f"{name}.json")
     except (OSError, CrossbenchError) as error:
         task.reason = printable(str(error))
-        return Outcome(task)
+        return task, None
     task.reason = incomplete_words(comparison)
     task.state = "incomplete" if task.reason else "done"
     task.sha256 = comparison.data.sha256
-    return Outcome(task, content if order.folder is None else None)
+    return task, content
 
 
 @contextmanager

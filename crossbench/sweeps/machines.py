@@ -16,8 +16,8 @@ from ..inputs.errors import CrossbenchError
 from ..inputs.printable import printable
 from ..plan import make_plan, nothing_to_run
 from ..spec import make_spec
-from .job_process import Order, Report, run_job, versions
-from .jobs import canonical
+from .job_process import Report, run_job, versions
+from .jobs import Job, canonical
 
 Arguments = dict[str, Any]
 NO_INFLUENCE = ("seed", "rounds", "precision", "max_seconds", "epochs", "timeout", "machine")
@@ -36,8 +36,21 @@ class Survey:
     problems: dict[str, str | None]
 
 
+@dataclass(frozen=True)
+class Planned:
+    """Hold a job that is to run, on one of the hosts; None: on any.
+
+    name: of its results file. problem: why it cannot run.
+    """
+
+    name: str
+    job: Job
+    hosts: list[str] | None = None
+    problem: str | None = None
+
+
 class Machines(Protocol):
-    """Runs orders on one machine or several.
+    """Runs jobs on one machine or several.
 
     Its futures are those of `concurrent.futures` or of Dask.
     """
@@ -45,11 +58,8 @@ class Machines(Protocol):
     def survey(self, jobs: Sequence[Arguments]) -> list[Survey]:
         """Return what each machine says of itself; CrossbenchError if none can be used."""
 
-    def submit(self, order: Order, hosts: Sequence[str] | None, report: Report) -> Any:
-        """Return the future of an order's Outcome. hosts: where it may run; None for any.
-
-        report: called in another thread.
-        """
+    def submit(self, plan: Planned, report: Report) -> Any:
+        """Return the future of a job's Outcome. report: called in another thread."""
 
     def look(self) -> tuple[str | None, set[str]]:
         """Return why no job can run now, in words, or None; and the hosts that are gone.
@@ -86,7 +96,7 @@ def _problem(job: Arguments) -> str | None:
 
 
 class ThisMachine:
-    """Runs orders here, one after the other."""
+    """Runs jobs here, one after the other."""
 
     def __init__(self) -> None:
         self.executor = ThreadPoolExecutor(1)
@@ -95,8 +105,9 @@ class ThisMachine:
     def survey(self, jobs: Sequence[Arguments]) -> list[Survey]:
         return [survey(jobs)]
 
-    def submit(self, order: Order, hosts: Sequence[str] | None, report: Report) -> Any:
-        return self.executor.submit(run_job, order, self.stopped.is_set, report)
+    def submit(self, plan: Planned, report: Report) -> Any:
+        job = plan.name, plan.job.arguments, versions()
+        return self.executor.submit(run_job, *job, self.stopped.is_set, report)
 
     def look(self) -> tuple[str | None, set[str]]:
         return None, set()

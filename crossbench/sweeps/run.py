@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..inputs.checks import short_error, shown
 from ..inputs.errors import SpecError
-from .folder import ENDED, Folder, State, Task, result_key
-from .job_process import Order, Outcome, versions
+from .folder import ENDED, Folder, ResultKey, State, Task, result_key
+from .job_process import Outcome, versions
 from .jobs import Job, check_option, make_jobs
-from .machines import Machines, ThisMachine, can_run_key
+from .machines import Machines, Planned, ThisMachine, can_run_key
 from .since import unchanged
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ def sweep(
     run again, so the same call goes on with a sweep that was stopped; failed jobs are tried again.
 
     jobs: mappings of crossbench.run's arguments; text, numbers, lists and mappings only.
-    directory: where the results files come, one for each job; or the URL of a directory that all
-        machines can write to, such as "s3://bucket/sweep" or "file:///shared/sweep", by fsspec.
+    directory: where the results files come, one for each job; or its URL, such as
+        "s3://bucket/sweep", by fsspec.
     client: a Dask client, whose workers have one thread each. None to run the jobs here, one after
         the other.
     machines: "any" to have each job run once; "each" to have every machine run every job.
@@ -96,8 +96,8 @@ def _machines(
         if workers or resources:
             raise SpecError("workers and resources are those of Dask: name its scheduler")
         return ThisMachine()
-    if not hasattr(client, "scheduler_info"):
-        raise SpecError(f"client must be a Dask client, not {shown(client)}")
+    if not hasattr(client, "scheduler_info") or client.asynchronous:
+        raise SpecError(f"client must be a synchronous Dask client, not {shown(client)}")
     from .dask_machines import DaskMachines  # Dask is installed where there is a client
 
     return DaskMachines(client, workers, resources)
@@ -127,19 +127,6 @@ def _check_runnable(problems: Problems, keep_going: bool) -> None:
     where = f"no machine can run it; {host}" if len(found) > 1 else "it cannot run here"
     hint = "" if len(impossible) == len(problems) else " (--keep-going runs the other jobs)"
     raise SpecError(f"{impossible[0]}{others}: {where}: {problem}{hint}")
-
-
-@dataclass(frozen=True)
-class Planned:
-    """Hold a job that is to run, on one of the hosts; None: on any.
-
-    name: of its results file. problem: why it cannot run.
-    """
-
-    name: str
-    job: Job
-    hosts: list[str] | None = None
-    problem: str | None = None
 
 
 def _plan(jobs: Sequence[Job], problems: Problems, each: bool, named: bool) -> list[Planned]:
@@ -186,9 +173,7 @@ class _Sweep:
     ended: int = 0
     written: float = 0.0
 
-    def run(
-        self, planned: Iterable[Planned], earlier: Mapping[tuple[str | None, str], str]
-    ) -> list[Task]:
+    def run(self, planned: Iterable[Planned], earlier: Mapping[ResultKey, str]) -> list[Task]:
         """Run what the folder does not have to its end, and return all tasks.
 
         earlier: results files of jobs that are not to run, by their `result_key`.
@@ -209,9 +194,7 @@ class _Sweep:
                 self.machines.stop(self.futures.values())
         return list(self.tasks.values())
 
-    def _leave_out(
-        self, planned: Iterable[Planned], earlier: Mapping[tuple[str | None, str], str]
-    ) -> None:
+    def _leave_out(self, planned: Iterable[Planned], earlier: Mapping[ResultKey, str]) -> None:
         """Note what is to run, and what need not: the folder, or earlier results, have it."""
         results = {result_key(name): name for name in self.folder.results()}
         known = self.folder.read_state() or ()
@@ -238,8 +221,7 @@ class _Sweep:
                 self._submit(plan)
 
     def _submit(self, plan: Planned) -> None:
-        order = Order(plan.name, plan.job.arguments, self.folder.address)
-        future = self.machines.submit(order, plan.hosts, self._later(self._report))
+        future = self.machines.submit(plan, self._later(self._report))
         self.futures[plan.name] = future
         take = self._later(self._take)
         future.add_done_callback(lambda future: take(plan, future, _outcome(plan.name, future)))
@@ -286,12 +268,11 @@ class _Sweep:
             self.tasks[name].state = "queued"
             self._submit(plan)
             return
-        task = outcome.task
+        task, content = outcome
         if different := self._same_data(plan.job, task):
-            self.folder.remove(f"{name}.json")
             task = replace(task, state="failed", reason=different)
-        elif outcome.content is not None:
-            self.folder.write(f"{name}.json", outcome.content)
+        elif content is not None:
+            self.folder.write(f"{name}.json", content)
         self._end(task)
 
     def _same_data(self, job: Job, task: Task) -> str | None:
@@ -334,7 +315,7 @@ def _outcome(name: str, future: Any) -> Outcome | None:
     if future.cancelled() or not future.done():
         return None
     if error := future.exception():
-        return Outcome(Task(name, "failed", reason=short_error(error)))
+        return Task(name, "failed", reason=short_error(error)), None
     try:
         return future.result(timeout=RESULT_SECONDS)
     except Exception:  # the connection was lost meanwhile

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from .. import __version__, adapters
 from ..inputs.errors import SpecError
 from ..results.comparison import Comparison, decode
-from .folder import Folder, result_key
+from .folder import Folder, ResultKey, result_key
 from .jobs import Job
 
 
-def unchanged(earlier: Folder, jobs: Iterable[Job]) -> dict[tuple[str | None, str], str]:
+def unchanged(earlier: Folder, jobs: Iterable[Job]) -> dict[ResultKey, str]:
     """Return the jobs whose results in a folder are complete, and of the versions that are
     installed here: the results file by its `result_key`.
 

@@ -128,6 +128,16 @@ def test_a_row_that_failed_makes_a_job_incomplete(tmp_path):
     assert (tmp_path / "out" / f"{task.name}.json").exists()
 
 
+def test_what_failed_after_the_rounds_makes_a_job_incomplete(done):
+    folder, _, (task, _) = done
+    comparison = crossbench.load(folder / f"{task.name}.json")
+    assert job_process.incomplete_words(comparison) is None
+    comparison.results[0].extra_problem = "its training to the target failed"
+    assert job_process.incomplete_words(comparison) == (
+        "NumPy reference: its training to the target failed"
+    )
+
+
 def test_a_job_waits_for_another_ones_lock_on_the_host(tmp_path):
     lock = job_process._open_lock()
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -211,7 +221,10 @@ def test_a_folder_that_cannot_be_written_is_named(out, message):
     ("options", "message"),
     [
         ({"workers": "gpu-*"}, "workers and resources are those of Dask"),
-        ({"client": ThreadPoolExecutor(1)}, "client must be a Dask client, not <concurrent"),
+        (
+            {"client": ThreadPoolExecutor(1)},
+            "client must be a synchronous Dask client",
+        ),
         ({"machines": "some"}, "machines must be any or each"),
     ],
 )
@@ -225,9 +238,9 @@ def test_a_machine_with_other_versions_is_refused_and_if_it_joins_later_runs_not
 ):
     there, other = job_process.versions(), "crossbench 9, Python 3.99"
     (job,) = make_jobs([QUICK])
-    outcome = job_process.run_job(job_process.Order(job.name, job.arguments, versions=other))
-    assert outcome.content is None
-    assert outcome.task.reason == f"it has {there}, the client {other}"
+    task, content = job_process.run_job(job.name, job.arguments, other, lambda: False)
+    assert content is None
+    assert task.reason == f"it has {there}, the client {other}"
     monkeypatch.setattr(run, "versions", lambda: other)
     with pytest.raises(SpecError, match=f"has crossbench .*, but here is {other}"):
         crossbench.sweep([QUICK], tmp_path)
@@ -241,9 +254,10 @@ def test_a_host_lock_that_cannot_be_taken_runs_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
     (job,) = make_jobs([QUICK])
-    outcome = job_process.run_job(job_process.Order(job.name, job.arguments))
-    assert outcome.content is None
-    assert "crossbench-host.lock cannot be locked (No locks available)" in outcome.task.reason
+    versions = job_process.versions()
+    task, content = job_process.run_job(job.name, job.arguments, versions, lambda: False)
+    assert content is None
+    assert "crossbench-host.lock cannot be locked (No locks available)" in task.reason
     with Folder(tmp_path / "out").held():
         assert Folder(tmp_path / "out").is_held() is False
 
