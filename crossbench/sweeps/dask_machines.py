@@ -77,7 +77,7 @@ class DaskMachines:
         self.address = client.scheduler.address if client.scheduler else "of the client"
         self.topic = f"crossbench-{secrets.token_hex(8)}"
         self.addresses: dict[str, set[str]] = {}
-        """The IP addresses of each host, by its name: a worker that is started again has others."""
+        """IP addresses of each host: a worker that is started again has another port."""
         self.seen: dict[str, float] = {}
         """When each host had a worker last."""
         self.looked = 0.0

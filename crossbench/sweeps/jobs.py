@@ -116,14 +116,13 @@ def make_jobs(jobs: Iterable[Mapping[str, Any]]) -> list[Job]:
     if not arguments:
         raise SpecError("a sweep needs at least one job")
     texts = list(map(canonical, arguments))
-    twice, times = Counter(texts).most_common(1)[0]
-    if times > 1:
-        raise SpecError(f"{times} jobs are the same: {twice}")
     digests = [sha256(text.encode()).hexdigest()[:8] for text in texts]
     repeated, times = Counter(digests).most_common(1)[0]
-    if times > 1:  # by chance: of 10,000 jobs in one of a hundred sweeps
-        first, second = (t for t, digest in zip(texts, digests, strict=True) if digest == repeated)
-        raise SpecError(
+    if times > 1:
+        first, second, *_ = (t for t, d in zip(texts, digests, strict=True) if d == repeated)
+        if first == second:
+            raise SpecError(f"{times} jobs are the same: {first}")
+        raise SpecError(  # by chance: of 10,000 jobs in one of a hundred sweeps
             f"the names of {first} and {second} would be the same: put them into two sweeps"
         )
     words = dict.fromkeys(word for job in arguments for word in job)

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 import psutil
 import pytest
 from sweeping import (
+    LONG,
     LONG_TOML,
     QUICK,
     QUICK_TOML,
@@ -144,6 +145,23 @@ def test_a_sweep_survives_a_killed_worker_and_a_restarted_scheduler(tmp_path):
     assert sorted(c.settings.seed for c in comparisons) == [0, 1]
     spans = sorted(span(comparison) for comparison in comparisons)
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
+
+
+def test_a_scheduler_that_stays_away_ends_the_sweep_in_a_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(dask_machines, "RECONNECT_SECONDS", 3.0)
+    with cluster_in(tmp_path) as cluster:
+        cluster.start_worker("one")
+
+        def stop_scheduler(tasks):
+            if tasks[0].state == "runs":
+                _stop(cluster.scheduler)
+
+        with (
+            dask_machines.connected(cluster.address, {}) as client,
+            pytest.raises(SpecError, match=f"scheduler {cluster.address} is gone: start it, and"),
+        ):
+            crossbench.sweep([LONG], tmp_path / "out", client, on_update=stop_scheduler)
+    assert [task.state for task in Folder(tmp_path / "out").read_state()] == ["queued"]
 
 
 @pytest.fixture(params=["the worker's host", "another host"])
