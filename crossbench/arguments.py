@@ -17,6 +17,15 @@ if TYPE_CHECKING:
     from .models import Model
 
 AUTO = "auto"
+READ: dict[str, Callable[[str], Any]] = {
+    "N": whole_number,
+    "N|auto": number_or_auto,
+    "N,M": whole_numbers,
+    "P%": percentage,
+    "L": float,
+    "SECONDS": float,
+}
+"""What reads a word of the command line, by how --help shows it."""
 SECONDS = number(
     f"a number over 0 and at most {threading.TIMEOUT_MAX:,.0f}",  # Python's limit for a wait
     lambda value: 0 < value <= threading.TIMEOUT_MAX,
@@ -33,20 +42,24 @@ class Argument:
     """Describe one argument of a run.
 
     meaning: in a sentence or two. default: its value where it is not given. otherwise: that value
-    in words; None for the value itself. word: what the command line takes, as --help shows it; None
-    for a switch. read: returns the value of such a word. rule: checks the value and converts it;
-    None where spec.py checks it. changes_data: whether other values use other examples.
-    depends_on_machine: whether only the machine that runs the job can check it.
+    in words; None for the value itself. word: what the command line takes, as --help shows it: one
+    of READ, or text; None for a switch. rule: checks the value and converts it; None where spec.py
+    checks it. changes_data: whether other values use other examples. depends_on_machine: whether
+    only the machine that runs the job can check it.
     """
 
     meaning: str
     default: Any = None
     otherwise: str | None = None
     word: str | None = None
-    read: Callable[[str], Any] = str
     rule: Rule | None = None
     changes_data: bool = False
     depends_on_machine: bool = False
+
+    @property
+    def read(self) -> Callable[[str], Any]:
+        """Return what reads a word of the command line."""
+        return READ.get(self.word or "", str)
 
     @property
     def sentence(self) -> str:
@@ -117,7 +130,6 @@ class Options(TypedDict, total=False):
             "until the ratios are decided",
             default=AUTO,
             word="N|auto",
-            read=number_or_auto,
             rule=ROUNDS,
         ),
     ]
@@ -128,7 +140,6 @@ class Options(TypedDict, total=False):
             "decided",
             otherwise="5%, or clearly on one side of 1",
             word="P%",
-            read=percentage,
             rule=optional(OVER_0),
         ),
     ]
@@ -137,8 +148,7 @@ class Options(TypedDict, total=False):
         Argument(
             "time limit of rounds auto, and of each row's training to a target",
             otherwise="60 a row, and 600",
-            word="N",
-            read=float,
+            word="SECONDS",
             rule=optional(SECONDS),
         ),
     ]
@@ -148,7 +158,6 @@ class Options(TypedDict, total=False):
             "steady epochs per round; they alternate with those of the other rows",
             default=1,
             word="N",
-            read=whole_number,
             rule=SIZE,
         ),
     ]
@@ -158,7 +167,6 @@ class Options(TypedDict, total=False):
             "examples per step, with a row for each number",
             otherwise="the model's",
             word="N,M",
-            read=whole_numbers,
             changes_data=True,
         ),
     ]
@@ -169,7 +177,6 @@ class Options(TypedDict, total=False):
             "are cut to as many",
             otherwise="the model's own, mostly all",
             word="N",
-            read=whole_number,
             changes_data=True,
         ),
     ]
@@ -179,7 +186,6 @@ class Options(TypedDict, total=False):
             "examples per epoch, the first ones of the data, at every batch size: in place of "
             "batches",
             word="N",
-            read=whole_number,
             changes_data=True,
         ),
     ]
@@ -189,7 +195,6 @@ class Options(TypedDict, total=False):
             "seed of the initial weights, the synthetic data and the augmentation",
             default=0,
             word="N",
-            read=whole_number,
             rule=integer(0, 2**63 - 1),
             changes_data=True,
         ),
@@ -200,7 +205,6 @@ class Options(TypedDict, total=False):
             "CPU threads, with a row for each number",
             otherwise="all CPUs that may be used, or a container's quota",
             word="N,M",
-            read=whole_numbers,
             depends_on_machine=True,
         ),
     ]
@@ -222,7 +226,6 @@ class Options(TypedDict, total=False):
             "after the rounds, measure how long training from the initial weights takes to reach "
             "this accuracy on the test examples",
             word="P%",
-            read=percentage,
             rule=optional(FRACTION),
         ),
     ]
@@ -231,7 +234,6 @@ class Options(TypedDict, total=False):
         Argument(
             "the same for the mean loss of the test examples, as for a language model",
             word="L",
-            read=float,
             rule=optional(OVER_0),
         ),
     ]
@@ -261,7 +263,6 @@ class Options(TypedDict, total=False):
             default=600.0,
             otherwise="600",
             word="SECONDS",
-            read=float,
             rule=SECONDS,
         ),
     ]
@@ -276,31 +277,19 @@ class Options(TypedDict, total=False):
     ]
 
 
-class Arguments(Options, total=False):
-    """Name all arguments of a run."""
-
-    frameworks: Annotated[
-        Names,
-        Argument(
-            "names such as torch,jax,flux; torch:tuned for a variant, FILE.py:NAME for an adapter "
-            "in a file",
-            otherwise="all installed",
-            word="A,B",
-        ),
-    ]
-    devices: Annotated[
-        Names,
-        Argument(
-            "cpu, gpu, or gpu:1 for the second GPU",
-            otherwise="cpu, and gpu if there is one",
-            word="A,B",
-        ),
-    ]
-
-
 ARGUMENTS: dict[str, Argument] = {
-    name: Arguments.__annotations__[name].__metadata__[0]
-    for name in ("frameworks", "devices", *Options.__annotations__)
+    "frameworks": Argument(
+        "names such as torch,jax,flux; torch:tuned for a variant, FILE.py:NAME for an adapter in a "
+        "file",
+        otherwise="all installed",
+        word="A,B",
+    ),
+    "devices": Argument(
+        "cpu, gpu, or gpu:1 for the second GPU",
+        otherwise="cpu, and gpu if there is one",
+        word="A,B",
+    ),
+    **{name: hint.__metadata__[0] for name, hint in Options.__annotations__.items()},
 }
 """The arguments by their names."""
 

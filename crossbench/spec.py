@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -18,7 +18,7 @@ from .host.memory import check_memory
 from .inputs import prices
 from .inputs.checks import SIZE, shown
 from .inputs.errors import SpecError
-from .inputs.names import COMPUTES, DEVICES, IDIOMATIC, Compute, full_name
+from .inputs.names import COMPUTES, IDIOMATIC, Compute, full_name
 from .models import BatchNorm, Model
 from .results.epochs import TASKS, TRAIN, Task
 from .results.settings import Settings
@@ -66,16 +66,11 @@ def make_spec(frameworks: Names = None, devices: Names = None, **options: Unpack
     chosen = _check_frameworks(frameworks)
     variants = _check_variants(asked["variants"], chosen)
     named = _check_devices(devices)
-    sizes = _check_batch_sizes(asked["batch_size"], model)
+    sizes = _check_sizes("batch_size", asked["batch_size"], "batch size") or (model.batch_size,)
     check_memory(model, max(sizes) if named is None or "cpu" in named else 1)
     tasks = _check_choices("task", asked["task"], TASKS)
-    if TRAIN in tasks:
-        _check_normalized(model, sizes)
-    _check_targets(model, tasks, asked)
-    for name, what in (("layers", "are parts of"), ("trace_memory", "is about")):
-        if asked[name] and TRAIN not in tasks:
-            raise SpecError(f"{name} {what} a training step: add {TRAIN} to task")
-    _check_auto_rounds(asked)
+    _check_training(model, sizes, tasks, asked)
+    _check_rounds(asked)
     return Spec(
         frameworks=chosen,
         variants=variants,
@@ -130,8 +125,10 @@ def _check_data(data: Any) -> str:
     return path
 
 
-def _check_targets(model: Model, tasks: tuple[Task, ...], asked: dict[str, Any]) -> None:
-    """Raise SpecError unless there is no target, or one that training can reach."""
+def _check_training(
+    model: Model, sizes: tuple[int, ...], tasks: tuple[Task, ...], asked: dict[str, Any]
+) -> None:
+    """Raise SpecError for what no training of the model can do, or what needs one if none runs."""
     accuracy, loss = asked["target_accuracy"], asked["target_loss"]
     if accuracy is not None and not model.has_accuracy:
         what = "numbers" if model.classes is None else "a class at each place of a sequence"
@@ -141,12 +138,30 @@ def _check_targets(model: Model, tasks: tuple[Task, ...], asked: dict[str, Any])
         )
     if accuracy is not None and loss is not None:
         raise SpecError("target_accuracy and target_loss are two targets: give one")
-    for name in ("target_accuracy", "target_loss"):
-        if asked[name] is not None and TRAIN not in tasks:
-            raise SpecError(f"{name} is reached by training: add {TRAIN} to task")
+    if TRAIN in tasks:
+        _check_normalized(model, sizes)
+        return
+    for name, what in (
+        ("target_accuracy", "is reached by training"),
+        ("target_loss", "is reached by training"),
+        ("layers", "are parts of a training step"),
+        ("trace_memory", "is about a training step"),
+    ):
+        if asked[name]:
+            raise SpecError(f"{name} {what}: add {TRAIN} to task")
 
 
-def _check_auto_rounds(asked: dict[str, Any]) -> None:
+def _check_normalized(model: Model, sizes: tuple[int, ...]) -> None:
+    """Raise SpecError where a batch normalization would see a single value of a feature."""
+    for named in model.all_layers():
+        if isinstance(named.layer, BatchNorm) and min(sizes) * prod(named.input_shape[1:]) == 1:
+            raise SpecError(
+                f"batch_size is 1, but {named.name} of {model.name} divides by the variance of a "
+                "feature over the batch: train with batches of 2 or more"
+            )
+
+
+def _check_rounds(asked: dict[str, Any]) -> None:
     """Raise SpecError where an argument of rounds auto stands beside a number of rounds."""
     if asked["rounds"] is None:
         return
@@ -161,47 +176,25 @@ def _check_auto_rounds(asked: dict[str, Any]) -> None:
 
 
 def _check_threads(threads: Numbers) -> tuple[int, ...]:
-    """Return the numbers of threads without repetitions; for None, that of CPUs without a quota."""
+    """Return the numbers of threads; for None, that of the CPUs, or of a container's quota."""
     cpus = len(usable_cpus())
-    if threads is None:
-        return (cpu_count(),)
     wanted = _check_sizes("threads", threads, "number of threads")
-    if max(wanted) > cpus:
+    if wanted and max(wanted) > cpus:
         raise SpecError(f"threads is {max(wanted)}, but this process may use only {cpus} CPUs")
-    return wanted
+    return wanted or (cpu_count(),)
 
 
-def _check_sizes(argument: str, values: int | Iterable[int], one: str) -> tuple[int, ...]:
-    """Return whole numbers from 1 without repetitions; SpecError where there is none.
+def _check_sizes(argument: str, values: Numbers, one: str) -> tuple[int, ...]:
+    """Return whole numbers from 1 without repetitions, none for None; SpecError for a wrong one.
 
     one: what one of them is, for the message.
     """
+    if values is None:
+        return ()
     wanted = dict.fromkeys(SIZE.check(argument, value) for value in _as_list(values))
     if not wanted:
         raise SpecError(f"name at least one {one}")
     return tuple(wanted)
-
-
-def _check_batch_sizes(batch_size: Numbers, model: Model) -> tuple[int, ...]:
-    """Return the batch sizes, for None the model's; SpecError where one is named twice."""
-    if batch_size is None:
-        return (model.batch_size,)
-    named = _as_list(batch_size)
-    sizes = _check_sizes("batch_size", named, "batch size")
-    if len(sizes) < len(named):
-        twice = next(size for size in sizes if list(map(int, named)).count(size) > 1)
-        raise SpecError(f"batch_size has {twice} more than once: name each batch size once")
-    return sizes
-
-
-def _check_normalized(model: Model, sizes: tuple[int, ...]) -> None:
-    """Raise SpecError where a batch normalization would see a single value of a feature."""
-    for named in model.all_layers():
-        if isinstance(named.layer, BatchNorm) and min(sizes) * prod(named.input_shape[1:]) == 1:
-            raise SpecError(
-                f"batch_size is 1, but {named.name} of {model.name} divides by the variance of a "
-                "feature over the batch: train with batches of 2 or more"
-            )
 
 
 def _check_limits(
@@ -221,39 +214,28 @@ def _check_limits(
 
 
 def _check_choices(argument: str, wanted: Any, known: tuple[Choice, ...]) -> tuple[Choice, ...]:
-    """Return the wanted words of the known ones without repetitions, in the order of these."""
-    names = _split_names(argument, wanted, known[0])
-    for name in names:
-        if name not in known:
-            raise SpecError(f"there is no {argument} {shown(name)}: choose from {', '.join(known)}")
-    if not names:
-        raise SpecError(f"name at least one {argument} of {', '.join(known)}")
+    """Return the wanted words of the known ones, in the order of these."""
+    names = _check_names(argument, wanted, argument, known)
     return tuple(word for word in known if word in names)
 
 
-def _check_devices(devices: Iterable[str] | None) -> tuple[str, ...] | None:
+def _check_devices(devices: Names) -> tuple[str, ...] | None:
     """Return the devices without repetitions: "gpu" and "gpu:0" are the same one."""
     if devices is None:
         return None
-    names = _split_names("devices", devices, "cpu")
-    for name in names:
-        if name not in DEVICES and not re.fullmatch(r"gpu:\d+", name):
-            raise SpecError(
-                f"there is no device {shown(name)}: choose from cpu, gpu, gpu:1 and so on"
-            )
-    if not names:
-        raise SpecError("name at least one device: cpu, gpu, gpu:1 and so on")
+    known = ("cpu", "gpu", "gpu:1 and so on")
+    names = _check_names("devices", devices, "device", known, r"cpu|gpu(:\d+)?")
     return tuple({re.sub("^gpu$", "gpu:0", name): name for name in names}.values())
 
 
-def _check_frameworks(chosen: Iterable[str] | None) -> tuple[str, ...] | None:
+def _check_frameworks(chosen: Names) -> tuple[str, ...] | None:
     """Return the chosen names without repetitions; SpecError for one that is not known.
 
     "torch:idiomatic" means the same as "torch", but --variants does not apply to it.
     """
     if chosen is None:
         return None
-    names = tuple(dict.fromkeys(_split_names("frameworks", chosen, adapters.REFERENCE)))
+    names = _split_names("frameworks", chosen, adapters.REFERENCE)
     for name in names:
         adapters.split(name)
     if not names:
@@ -261,25 +243,14 @@ def _check_frameworks(chosen: Iterable[str] | None) -> tuple[str, ...] | None:
     return names
 
 
-def _check_variants(
-    wanted: Iterable[str] | None, frameworks: tuple[str, ...] | None
-) -> tuple[str, ...]:
+def _check_variants(wanted: Names, frameworks: tuple[str, ...] | None) -> tuple[str, ...]:
     """Return the wanted variants without repetitions; SpecError for one that no framework has."""
     if wanted is None:
         return (IDIOMATIC,)
-    names = dict.fromkeys(_split_names("variants", wanted, IDIOMATIC))
     chosen = [adapters.split(name)[0] for name in frameworks or adapters.loadable()]
     known = list(dict.fromkeys(v for framework in chosen for v in adapters.variants(framework)))
-    if ALL in names:
-        return tuple(known)
-    for name in names:
-        if name not in known:
-            raise SpecError(
-                f"there is no variant {shown(name)}: choose from {', '.join([ALL, *known])}"
-            )
-    if not names:
-        raise SpecError(f"name at least one variant of {', '.join([ALL, *known])}")
-    return tuple(names)
+    names = _check_names("variants", wanted, "variant", (ALL, *known))
+    return tuple(known) if ALL in names else names
 
 
 def _check_baseline(
@@ -299,15 +270,32 @@ def _check_baseline(
     return name
 
 
-def _split_names(argument: str, names: Any, example: str) -> list[str]:
-    """Return the names in a string such as "cpu,gpu" or in a list.
+def _check_names(
+    argument: str, wanted: Any, one: str, known: Sequence[str], pattern: str | None = None
+) -> tuple[str, ...]:
+    """Return the wanted names without repetitions; SpecError for one that is not known, or none.
+
+    one: what one of them is, for the message. pattern: what each must match; None where it must be
+    one of `known`, as the message says.
+    """
+    names = _split_names(argument, wanted, known[0])
+    for name in names:
+        if not (re.fullmatch(pattern, name) if pattern else name in known):
+            raise SpecError(f"there is no {one} {shown(name)}: choose from {', '.join(known)}")
+    if not names:
+        raise SpecError(f"name at least one {one} of {', '.join(known)}")
+    return names
+
+
+def _split_names(argument: str, names: Any, example: str) -> tuple[str, ...]:
+    """Return the names in a string such as "cpu,gpu" or in a list, without repetitions.
 
     argument: its name, and example: a valid name; both for the message.
     """
     found = names.split(",") if isinstance(names, str) else _as_list(names)
     if not all(isinstance(name, str) for name in found):
         raise SpecError(f"{argument} must be names such as {example!r}, not {shown(names)}")
-    return [name.strip() for name in found]
+    return tuple(dict.fromkeys(name.strip() for name in found))
 
 
 def _as_list(values: Any) -> list[Any]:
