@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .results import drawing
+from .version import __version__ as __version__
 
 if TYPE_CHECKING:
     from .benchmark import Interrupted, Unsaved, resume, run
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from .sites.build import site
     from .sweeps.run import sweep
 
-__version__ = "0.2.0"
 __all__ = [
     "Comparison",
     "CrossbenchError",

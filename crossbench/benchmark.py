@@ -11,7 +11,6 @@ from inspect import getdoc
 from pathlib import Path
 from typing import Unpack
 
-from . import __version__
 from .arguments import Names, Options, sentences
 from .engine.assignment import save_arrays
 from .engine.environment import user_settings
@@ -30,6 +29,7 @@ from .results.comparison import SCHEMA, Comparison, load
 from .results.file import Write, new_file, old_file
 from .results.settings import Data, Settings
 from .spec import find_model, make_spec
+from .version import __version__
 
 
 class Interrupted(Stopped):

@@ -12,7 +12,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from .. import __version__, adapters, data
+from .. import adapters, data
 from ..data.download import DataUnavailable, OfficialFiles
 from ..engine.checkup import Verdict, check_cells, missing_packages
 from ..engine.environment import user_settings
@@ -29,6 +29,7 @@ from ..results.machine import Machine
 from ..spec import ALL, make_spec
 from ..terminal.output import write_stdout
 from ..terminal.progress import Display
+from ..version import __version__
 from ..workload import DISTRIBUTION, versions
 from .parsing import Parser
 

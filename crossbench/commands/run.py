@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .. import __version__
 from ..arguments import ARGUMENTS
 from ..host import signals
 from ..inputs.errors import SpecError
 from ..terminal.output import write_stderr
+from ..version import __version__
 from .parsing import Parser, add_argument, add_details, add_format
 
 DESCRIPTION = (

@@ -19,7 +19,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
 from ..benchmark import run
 from ..engine.orphan import end_with_parent
 from ..host import signals
@@ -28,6 +27,7 @@ from ..inputs.errors import CrossbenchError, SpecError
 from ..inputs.printable import printable
 from ..results.comparison import Comparison, decode
 from ..results.file import try_lock
+from ..version import __version__
 from .folder import State, Task
 
 HOST_LOCK = Path("/tmp/crossbench-host.lock")

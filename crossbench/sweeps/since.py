@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .. import __version__, adapters
+from .. import adapters
 from ..inputs.errors import SpecError
 from ..results.comparison import Comparison, decode
+from ..version import __version__
 from .folder import Folder, ResultKey, result_key
 from .jobs import Job
 
