@@ -20,10 +20,10 @@ from .examples import load_examples
 from .host.machine import describe, named_for_machine
 from .host.run_directory import no_space_error, run_directory
 from .host.signals import Stopped
-from .inputs.errors import ResultsError, SpecError
+from .inputs.errors import ResultsError
 from .models import Model
 from .models.parts import parts
-from .plan import make_plan, nothing_to_run
+from .plan import make_plan
 from .results.cells import Cell, CellResult
 from .results.comparison import SCHEMA, Comparison, load
 from .results.file import Write, new_file, old_file
@@ -84,8 +84,6 @@ def run(
     """
     spec = make_spec(frameworks, devices, **options)
     cells = make_plan(spec)
-    if not cells:
-        raise SpecError(nothing_to_run(spec))
     if isinstance(json, str | Path):
         json = named_for_machine(json, spec.machine)
     settings = user_settings((cell.framework, cell.variant) for cell in cells)

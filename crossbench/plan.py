@@ -15,7 +15,6 @@ from .inputs.errors import SpecError
 from .inputs.names import DEVICES, FLOAT32, MALLOC, TF32, full_name
 from .inputs.printable import printable
 from .results.cells import Cell, device_type
-from .results.epochs import Task
 from .spec import Spec
 
 
@@ -24,14 +23,14 @@ def make_plan(spec: Spec) -> list[Cell]:
 
     If the spec names no frameworks, those that are not installed are left out; if it names no
     devices, the GPU is left out where there is none. A variant that a device does not have is left
-    out, unless both are named.
+    out, unless both are named. Raises SpecError where no cell is left.
     """
     gpus = find_gpus()
     implementations = adapters.expand(spec.frameworks or _installed(), spec.variants)
     devices = spec.devices or (DEVICES if gpus.known else ("cpu",))
-    places = [
+    first = [
         Cell(
-            name=_name(full_name(framework, variant), device, threads, compute, spec),
+            name="",
             framework=framework,
             variant=variant,
             title=adapters.get(framework, variant).title,
@@ -47,13 +46,16 @@ def make_plan(spec: Spec) -> list[Cell]:
         for threads in (spec.threads if device == "cpu" else (max(spec.threads),))
         for compute in spec.computes
     ]
-    checked = [replace(place, unavailable=_unavailable_reason(place, gpus)) for place in places]
-    return [
-        replace(place, name=_work_name(place.name, task, size, spec), task=task, batch_size=size)
+    if not first:
+        raise SpecError(_nothing_to_run(spec))
+    checked = [replace(cell, unavailable=_unavailable_reason(cell, gpus)) for cell in first]
+    cells = [
+        replace(cell, task=task, batch_size=size)
         for task in spec.tasks
         for size in spec.batch_sizes
-        for place in checked
+        for cell in checked
     ]
+    return [replace(cell, name=_name(cell, spec)) for cell in cells]
 
 
 def _devices(spec: Spec, framework: str, variant: str, devices: tuple[str, ...]) -> tuple[str, ...]:
@@ -65,27 +67,21 @@ def _devices(spec: Spec, framework: str, variant: str, devices: tuple[str, ...])
     return devices if spec.devices else usable or supported
 
 
-def _name(framework: str, device: str, threads: int, compute: str, spec: Spec) -> str:
-    """Return the cell's name, with its threads and its precision if cells differ by them."""
-    parts = [f"{framework} {device}"]
-    if device == "cpu" and len(spec.threads) > 1:
-        parts.append("1 thread" if threads == 1 else f"{threads} threads")
+def _name(cell: Cell, spec: Spec) -> str:
+    """Return a cell's name, with what else the cells of its framework and device differ by."""
+    parts = [f"{cell.implementation} {cell.device}"]
+    if cell.device == "cpu" and len(spec.threads) > 1:
+        parts.append("1 thread" if cell.threads == 1 else f"{cell.threads} threads")
     if len(spec.computes) > 1:
-        parts.append(compute)
-    return ", ".join(parts)
-
-
-def _work_name(place: str, task: Task, batch_size: int, spec: Spec) -> str:
-    """Return a cell's name, with its task and batch size if cells differ by them."""
-    parts = [place]
+        parts.append(cell.compute)
     if len(spec.tasks) > 1:
-        parts.append(task)
+        parts.append(cell.task)
     if len(spec.batch_sizes) > 1:
-        parts.append(f"batches of {batch_size}")
+        parts.append(f"batches of {cell.batch_size}")
     return ", ".join(parts)
 
 
-def nothing_to_run(spec: Spec) -> str:
+def _nothing_to_run(spec: Spec) -> str:
     """Return why the plan has no cell, and what to do about it, in a line."""
     if frameworks := spec.frameworks or _installed():
         names = ", ".join(full_name(*pair) for pair in adapters.expand(frameworks, spec.variants))

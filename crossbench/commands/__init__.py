@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 
-NAMES = (
-    "doctor",
-    "models",
-    "show",
-    "report",
-    "compare",
-    "merge",
-    "sweep",
-    "status",
-    "script",
-    "site",
-    "check",
-)
-"""The commands that are named; what has no such name is a run."""
+NAMES = {
+    "doctor": "(what is installed, which devices, where the data is; --check proves small models)",
+    "models": "(their sizes and sources)",
+    "show": "FILE (the table of a results file)",
+    "report": "FILE (a page with charts)",
+    "compare": "FILE FILE (what changed)",
+    "merge": "FILE FILE (several machines in one table)",
+    "script": "FILE (programs of the slow layers, each in its framework alone)",
+    "sweep": "FILE (many runs, on one machine or many)",
+    "status": "DIR (what became of them)",
+    "site": "DIR (the pages of their results)",
+    "check": "FILE (whether results may be published)",
+}
+"""The commands that are named, with what each takes and does; what has no such name is a run."""
 
 
 def find(name: str) -> Callable[[list[str]], int]:

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from tabulate import tabulate
 
 from .. import adapters, data
+from ..arguments import ARGUMENTS
 from ..data.download import DataUnavailable, OfficialFiles
 from ..engine.checkup import Verdict, check_cells, missing_packages
 from ..engine.environment import user_settings
@@ -24,14 +25,14 @@ from ..inputs.anonymous import anonymous
 from ..inputs.errors import SpecError
 from ..inputs.names import DEVICES, IDIOMATIC, full_name
 from ..inputs.printable import printable
-from ..plan import make_plan, nothing_to_run, unavailable_reason
+from ..plan import make_plan, unavailable_reason
 from ..results.machine import Machine
 from ..spec import ALL, make_spec
 from ..terminal.output import write_stdout
 from ..terminal.progress import Display
 from ..version import __version__
 from ..workload import DISTRIBUTION, versions
-from .parsing import Parser
+from .parsing import Parser, add_argument
 
 TIMEOUT = 300.0
 """Seconds that a worker process may take for one answer: on a GPU a first one takes minutes."""
@@ -76,12 +77,9 @@ def _parser() -> Parser:
         help="prove two small models in each framework and variant on each device, which takes a "
         "minute, and exit with status 1 if one does not agree",
     )
-    add("--frameworks", metavar="A,B", help="of the check, as for a run (default: all installed)")
-    add(
-        "--devices",
-        metavar="A,B",
-        help="of the check, as for a run (default: cpu, and gpu if there is one)",
-    )
+    for name in ("frameworks", "devices"):
+        argument = ARGUMENTS[name]
+        add_argument(parser, name, replace(argument, meaning=f"of the check: {argument.meaning}"))
     add(
         "--timeout",
         type=float,
@@ -134,10 +132,7 @@ def check(
     Raises SpecError for wrong arguments, or where there is nothing to prove.
     """
     timeout = TIMEOUT if timeout is None else timeout
-    spec = make_spec(frameworks, devices, variants=ALL, timeout=timeout)
-    cells = make_plan(spec)
-    if not cells:
-        raise SpecError(nothing_to_run(spec))
+    cells = make_plan(make_spec(frameworks, devices, variants=ALL, timeout=timeout))
     with run_directory() as directory:
         return check_cells(cells, directory, timeout, progress)
 

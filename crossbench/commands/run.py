@@ -10,22 +10,14 @@ from ..host import signals
 from ..inputs.errors import SpecError
 from ..terminal.output import write_stderr
 from ..version import __version__
+from . import NAMES
 from .parsing import Parser, add_argument, add_details, add_format
 
 DESCRIPTION = (
     "Train the same model in PyTorch, JAX/Flax, Flux.jl, Lux.jl and Keras, prove that they do the "
     "same work, and print a table that compares their speed."
 )
-EPILOG = (
-    "Other commands: doctor (what is installed, which devices, where the data is; --check proves "
-    "small models), "
-    "models (their sizes and sources), "
-    "show FILE (the table of a results file), report FILE (a page with charts), "
-    "compare FILE FILE (what changed), merge FILE FILE (several machines in one table), "
-    "script FILE (programs of the slow layers, each in its framework alone), "
-    "sweep FILE (many runs, on one machine or many), status DIR (what became of them), "
-    "site DIR (the pages of their results), check FILE (whether results may be published)."
-)
+EPILOG = "Other commands: " + ", ".join(f"{name} {what}" for name, what in NAMES.items()) + "."
 
 
 def main(arguments: list[str]) -> int:

@@ -28,10 +28,10 @@ def run_command(comparison: Comparison) -> str:
         "target-accuracy": accuracy and f"{100 * accuracy:g}%",
         "target-loss": settings.target_loss,
         "price": ",".join(f"{k}={v}/h" for k, v in settings.prices.items()) or None,
+        "trace-memory": settings.trace_memory,
+        "layers": settings.layers,
     }
-    asked = {"trace-memory": settings.trace_memory, "layers": settings.layers}
-    switches = "".join(f" --{name}" for name, is_asked in asked.items() if is_asked)
-    return f"python -m crossbench {_words(words)}{switches}"
+    return f"python -m crossbench {_words(words)}"
 
 
 def script_command(comparison: Comparison) -> str:
@@ -69,5 +69,11 @@ def _joined(values: Iterable[Any]) -> str:
 
 
 def _words(options: Mapping[str, Any]) -> str:
-    given = ((name, value) for name, value in options.items() if value is not None)
-    return " ".join(f"--{name} {shlex.quote(str(value))}" for name, value in given)
+    """Return options for a shell: one that is True is a switch, one that is False or None is left
+    out.
+    """
+    words: list[str] = []
+    for name, value in options.items():
+        if value is not None and value is not False:
+            words += [f"--{name}"] if value is True else [f"--{name}", shlex.quote(str(value))]
+    return " ".join(words)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from ..inputs.errors import CrossbenchError
 from ..inputs.printable import printable
-from ..plan import make_plan, nothing_to_run
+from ..plan import make_plan
 from ..spec import make_spec
 from .job_process import Report, run_job, versions
 from .jobs import Job, canonical
@@ -85,12 +85,9 @@ def can_run_key(job: Arguments) -> str:
 def _problem(job: Arguments) -> str | None:
     """Return why this machine cannot run the job, in a line; None if it can."""
     try:
-        spec = make_spec(**job)
-        cells = make_plan(spec)
+        cells = make_plan(make_spec(**job))
     except CrossbenchError as error:
         return printable(str(error))
-    if not cells:
-        return nothing_to_run(spec)
     missing = (cell for cell in cells if cell.unavailable and cell.named)
     return next((f"{cell.name}: {cell.unavailable}" for cell in missing), None)
 
