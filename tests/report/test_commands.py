@@ -15,9 +15,10 @@ WORK = (
 
 
 def test_a_command_repeats_the_run():
-    c = comparison(result("torch", SECONDS), rounds=6, data="a b", prices={"cpu": 0.1})
-    assert commands.run_command(c) == (
-        f"python -m crossbench {WORK} --task train --rounds 6 --epochs 1 --price cpu=0.1/h"
+    asked = {"rounds": 6, "data": "a b", "prices": {"cpu": 0.1}, "trace_memory": True}
+    assert commands.run_command(comparison(result("torch", SECONDS), **asked)) == (
+        f"python -m crossbench {WORK} --task train --rounds 6 --epochs 1 --price cpu=0.1/h "
+        "--trace-memory"
     )
 
 
