@@ -38,7 +38,7 @@ def layers(comparison: Comparison, markdown: bool = False, width: int | None = N
         name = part_name(part)
         by_cell = comparison.part_figures(part)
         for result in cells:
-            rows.append(_row(name, row_name(comparison, result), by_cell[result.name]))
+            rows.append(part_columns(name, row_name(comparison, result), by_cell[result.name]))
             name = name if markdown else ""
     if not rows:
         return None
@@ -55,7 +55,8 @@ def part_name(part: Part) -> str:
     return part.name if part.count == 1 else f"{part.name} (×{part.count})"
 
 
-def _row(name: str, cell: str, found: PartFigures) -> dict[str, str]:
+def part_columns(name: str, cell: str, found: PartFigures) -> dict[str, str]:
+    """Return the texts on a part in a row, by header."""
     return {
         "part": name,
         "framework": cell,

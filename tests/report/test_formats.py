@@ -101,5 +101,5 @@ def test_a_file_of_the_present_schema_is_read_and_shown():
     for row in rows:  # each figure of the table
         assert f"{row['examples_per_second']:,.0f}" in drawn
         assert f"{row['test_accuracy']:.1%}" in drawn
-    first = ["ratios", "rounds", "first-epochs", "losses", "roofline", "activity", "memory"]
+    first = ["ratios", "rounds", "losses", "roofline", "activity"]
     assert [chart.name for chart in charts(kept)][: len(first)] == first

@@ -8,7 +8,7 @@ from functools import partial
 import altair
 import pytest
 from browsing import WIDTH, opened
-from samples import DISAGREES, FAST, QUIET, SLOW, STEPS, comparison, epoch, result, two
+from samples import DISAGREES, FAST, PRECISION, SLOW, STEPS, comparison, epoch, result, two
 
 import crossbench
 from crossbench import models
@@ -39,11 +39,9 @@ def everything():
     cells[0].to_target = [TargetEpoch(2.0, 4.0, a) for a in (0.3, 0.6)]
     for cell in cells:
         cell.peak = Peak(100.0, 10.0)
-        used = replace(QUIET, cpu_joules=50.0, gpu_joules=0.5 if cell is cells[3] else None)
-        cell.epochs = [replace(e, system_activity=used) for e in cell.epochs]
         cell.usage = [replace(USAGE, seconds=[0.1, 0.2], cores=[1.0, 2.0], gpu_shares=[])]
     model = models.get("lenet").description()
-    return comparison(*cells, model=model, prices={"cpu": 0.1}, target_accuracy=0.5)
+    return comparison(*cells, model=model, target_accuracy=0.5)
 
 
 def hostile():
@@ -57,7 +55,6 @@ def hostile():
 
 def missing_figures():
     cell = result("torch", FAST)
-    cell.peak_memory = cell.test_accuracy = None
     cell.epochs = [replace(e, losses=[None] * STEPS) for e in cell.epochs]
     return comparison(cell)
 
@@ -112,11 +109,11 @@ def names(run):
 
 
 def test_each_chart_appears_where_it_has_figures():
-    assert names(two()) == ["ratios", "rounds", "first-epochs", "losses", "memory"]
-    added = {"accuracy", "roofline", "activity", "energy", "threads", "cost"}
+    assert names(two()) == ["ratios", "rounds", "losses"]
+    added = {"accuracy", "roofline", "activity", "threads"}
     assert {*names(everything())} - {*names(two())} == added
     assert names(RUNS["all failed"]()) == []
-    assert names(missing_figures()) == ["rounds", "first-epochs"]
+    assert names(missing_figures()) == ["rounds"]
 
 
 def chart_of(run, name):
@@ -203,6 +200,28 @@ def test_the_batch_sizes_are_drawn_on_two_logarithmic_axes():
     assert chart_of(two(), "batch-sizes") is None
 
 
+def test_a_line_of_threads_joins_rows_that_differ_in_them_alone():
+    cells = [
+        result(name, [9, *[seconds / threads] * 6], threads=threads, compute=compute)
+        for compute in ("float32", "bfloat16")
+        for threads in (2, 1)
+        for name, seconds in (("torch", 2.0), ("jax", 4.0))
+    ]
+    for cell in cells[4:]:
+        cell.precision = PRECISION
+    gpu = result("torch", FAST, "gpu", threads=4)
+    chart = chart_of(comparison(*cells, gpu), "threads")
+    assert [(v["line"], v["threads"], v["ms median"]) for v in values(chart)][:4] == [
+        ("Torch, cpu, float32", 1, 200.0),
+        ("Torch, cpu, float32", 2, 100.0),
+        ("Jax, cpu, float32", 1, 400.0),
+        ("Jax, cpu, float32", 2, 200.0),
+    ]
+    assert len(values(chart)) == 8
+    assert chart.answer.endswith(" gains most: 2.00 times.")
+    assert chart_of(two(), "threads") is None
+
+
 def test_every_round_is_drawn_in_its_order():
     c = two()
     chart = chart_of(c, "rounds")
@@ -245,24 +264,12 @@ def test_a_page_that_cannot_be_written_is_refused_before_anything_is_measured(tm
 def test_no_answer_is_drawn_from_a_row_that_is_not_ranked():
     c = everything()
     for wrong in c.results[2:]:
-        wrong.parity, wrong.peak_memory = DISAGREES, 2**40
+        wrong.parity = DISAGREES
         wrong.epochs = [replace(e, wall_seconds=0.01) for e in wrong.epochs]
     answers = {chart.name: chart.answer for chart in charts(c)}
-    for name in ("first-epochs", "roofline", "activity", "memory", "energy", "threads", "cost"):
+    for name in ("roofline", "activity", "threads"):
         assert "Jax" not in answers[name]
         assert "Torch" in answers[name]
-
-
-def test_the_energy_of_cpu_and_gpu_is_that_of_one_epoch():
-    c = everything()
-    c.results[3].epochs = [replace(e, repeats=5) for e in c.results[3].epochs]
-    chart = chart_of(c, "energy")
-    assert [(v["row"], v["device"], v["joules"]) for v in values(chart)[2:]] == [
-        ("Jax, 1 thread", "CPU", 50.0),
-        ("Jax, 2 threads", "CPU", 10.0),
-        ("Jax, 2 threads", "GPU", 0.1),
-    ]
-    assert chart.answer == "Torch, 1 thread takes most: 50.00 J for a steady epoch."
 
 
 def test_rows_are_named_as_in_the_table_and_never_alike():

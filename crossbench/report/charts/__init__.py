@@ -12,16 +12,13 @@ from ...results.comparison import Comparison
 from .drawing import Chart
 from .layers import parts
 from .learning import losses, to_target
-from .machine import activity, energy, memory, roofline
+from .machine import activity, roofline
 from .runs import several
-from .speed import batch_sizes, cost, first_epochs, ratios, rounds, threads
+from .speed import batch_sizes, ratios, rounds, threads
 
 __all__ = ["Chart", "charts", "several"]
 
-CHARTS = (
-    *(ratios, parts, rounds, first_epochs, losses, to_target, roofline, activity, memory, energy),
-    *(batch_sizes, threads, cost),
-)
+CHARTS = (ratios, parts, rounds, losses, to_target, roofline, activity, batch_sizes, threads)
 """What draws a chart of a comparison, in the order of the page; None where it has no figures."""
 
 

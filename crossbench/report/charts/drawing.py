@@ -10,7 +10,6 @@ import altair as alt
 from ...results.cells import CellResult
 from ...results.comparison import Comparison
 from ...results.statistics import Estimate
-from ..formatting import with_interval
 from ..row_names import row_name
 
 ROW_HEIGHT = 34
@@ -27,7 +26,6 @@ INTERVALS = (
     "six rounds. Left is better."
 )
 Values = list[dict[str, Any]]
-Found = list[tuple[CellResult, Estimate]]
 
 
 @dataclass(frozen=True)
@@ -61,49 +59,31 @@ def labels(comparison: Comparison, result: CellResult) -> dict[str, Any]:
     return {"row": row_name(comparison, result), "framework": result.cell.label}
 
 
-def intervals(
-    comparison: Comparison, found: Found, title: str, at: float | None = None
-) -> dict[str, Any]:
-    """Return a chart with a row for each estimate. at: of a vertical line."""
-    values = [labels(comparison, result) | bounds(estimate) for result, estimate in found]
-    rows = alt.Chart(data(values)).encode(
-        y=row_axis(comparison), color=colour(comparison, legend=False)
-    )
-    layers = interval_layers(rows, ["row:N"], title, alt.Scale(zero=True, nice=True), 110, at)
-    return specification(alt.layer(*layers), ROW_HEIGHT * len(found))
-
-
 def interval_layers(
     rows: alt.Chart,
     names: list[str],
     title: str,
     scale: alt.Scale,
     size: int,
-    at: float | None,
 ) -> list[alt.Chart]:
-    """Return the layers that draw the `bounds` of each row: a dot on a line.
+    """Return the layers that draw the `bounds` of each row's ratio: a dot on a line, over a line
+    at 1.
 
     rows: the data with the other encodings. names: of the fields that a tooltip begins with. size:
-    of a dot, in square pixels. at: of a vertical line below the others.
+    of a dot, in square pixels.
     """
     low, middle = (alt.X(f"{name}:Q", title=title, scale=scale) for name in ("low", "median"))
     tooltip = [*map(text, names), figure("median"), figure("low"), figure("high")]
-    layers = [
+    return [
+        dashed_line("median", 1.0).encode(x=middle),
         rows.mark_rule(strokeWidth=3).encode(x=low, x2="high"),
         rows.mark_point(filled=True, size=size, opacity=1).encode(x=middle, tooltip=tooltip),
     ]
-    line = [] if at is None else [dashed_line("median", at).encode(x=middle)]
-    return [*line, *layers]
 
 
 def dashed_line(name: str, value: float) -> alt.Chart:
     """Return a line across the chart where a field has this value."""
     return alt.Chart(data([{name: value}])).mark_rule(strokeDash=[4, 4])
-
-
-def interval_cells(comparison: Comparison, found: Found) -> list[list[str]]:
-    """Return what `intervals` draws as the rows of a table."""
-    return [[row_name(comparison, result), with_interval(estimate)] for result, estimate in found]
 
 
 def bounds(estimate: Estimate) -> dict[str, float]:

@@ -10,8 +10,8 @@ from ...results.breakdown import PartFigures, measured
 from ...results.cells import CellResult
 from ...results.comparison import Comparison
 from ...results.parts import Part
-from ..formatting import number, percent, with_interval
-from ..layers import explanations, part_name
+from ..formatting import percent
+from ..layers import explanations, part_columns, part_name
 from ..row_names import row_name
 from .drawing import ROW_HEIGHT, Chart, data, figure, labels, row_axis, specification, text
 
@@ -49,6 +49,7 @@ def parts(comparison: Comparison) -> Chart | None:
         order=alt.Order("position:Q"),
         tooltip=[text("row:N"), text("part:N"), figure("milliseconds")],
     )
+    rows = [part_columns(part_name(p), row_name(comparison, r), figures) for p, r, figures in found]
     part, result, most = max(found, key=lambda entry: entry[2].share or 0.0)
     answer = (
         f"{part_name(part)} is {percent(most.share)} of the step of {row_name(comparison, result)}."
@@ -61,8 +62,8 @@ def parts(comparison: Comparison) -> Chart | None:
         "backward. They are timed by themselves: in a step a framework may fuse more of them, or "
         "work on several at the same time, so a bar may be longer or shorter than a step.",
         specification(chart, ROW_HEIGHT * len(cells)),
-        ["part", "row", "ms", "of the step", "× fastest", "of peak", "GFLOP", "MB"],
-        [_cells(comparison, *entry) for entry in found],
+        list(rows[0]),
+        [list(row.values()) for row in rows],
     )
 
 
@@ -84,18 +85,3 @@ def _value(
         "milliseconds": max(0.0, 1e3 * figures.seconds.median),
         "position": large.index(part) if part in large else len(large),
     }
-
-
-def _cells(
-    comparison: Comparison, part: Part, result: CellResult, figures: PartFigures
-) -> list[str]:
-    return [
-        part_name(part),
-        row_name(comparison, result),
-        number(1e3 * figures.seconds.median) if figures.seconds else "",
-        percent(figures.share),
-        with_interval(figures.ratio),
-        percent(figures.peak_share),
-        number(figures.flops / 1e9 or None),
-        number(figures.bytes / 1e6 or None),
-    ]

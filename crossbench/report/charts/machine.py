@@ -10,22 +10,9 @@ from ...results.comparison import Comparison
 from ...results.epochs import TRAIN
 from ...results.machine import Peak
 from ...results.roofline import intensity
-from ..formatting import count, joined, mebibytes, number, percent
+from ..formatting import count, joined, number, percent
 from ..row_names import row_name
-from .drawing import (
-    PALETTE,
-    ROW_HEIGHT,
-    Chart,
-    Values,
-    colour,
-    data,
-    figure,
-    labels,
-    ranked,
-    row_axis,
-    specification,
-    text,
-)
+from .drawing import Chart, Values, colour, data, figure, labels, ranked, specification, text
 
 
 def roofline(comparison: Comparison) -> Chart | None:
@@ -139,67 +126,4 @@ def activity(comparison: Comparison) -> Chart | None:
         specification(chart),
         ["row", "cores, mean", "cores, most", "CPU time in the kernel", "GPU busy"],
         cells,
-    )
-
-
-def memory(comparison: Comparison) -> Chart | None:
-    """Draw the peak memory of each row."""
-    found = [(r, r.peak_memory) for r in ranked(comparison) if r.peak_memory]
-    if not found:
-        return None
-    most, largest = max(found, key=lambda pair: pair[1])
-    values = [labels(comparison, r) | {"mebibytes": memory / 2**20} for r, memory in found]
-    bars = alt.Chart(data(values)).mark_bar(height=14)
-    chart = bars.encode(
-        x=alt.X("mebibytes:Q", title="peak memory, MiB"),
-        y=row_axis(comparison),
-        color=colour(comparison, legend=False),
-        tooltip=[text("row:N"), alt.Tooltip("mebibytes:Q", format=",.0f")],
-    )
-    return Chart(
-        "memory",
-        "How much memory does it take?",
-        f"{row_name(comparison, most)} takes most: {mebibytes(largest)} MiB.",
-        "On the CPU the most resident memory of the process during an epoch; on a GPU the most "
-        "that the framework's allocator had given out.",
-        specification(chart, ROW_HEIGHT * len(found)),
-        ["row", "peak MiB"],
-        [[row_name(comparison, r), mebibytes(memory)] for r, memory in found],
-    )
-
-
-def energy(comparison: Comparison) -> Chart | None:
-    """Draw the energy of a steady epoch of each row, that of the CPU and of the GPU."""
-    kinds = {"CPU": "cpu_joules", "GPU": "gpu_joules"}
-    found = [
-        (result, device, joules)
-        for result in ranked(comparison)
-        for device, figure in kinds.items()
-        if (joules := comparison.joules(result, figure)) is not None
-    ]
-    if not found:
-        return None
-    totals: dict[str, float] = {}
-    for result, _, joules in found:
-        name = row_name(comparison, result)
-        totals[name] = totals.get(name, 0.0) + joules
-    most = max(totals, key=lambda name: totals[name])
-    values = [
-        labels(comparison, r) | {"device": device, "joules": joules} for r, device, joules in found
-    ]
-    bars = alt.Chart(data(values)).mark_bar(height=14)
-    chart = bars.encode(
-        x=alt.X("sum(joules):Q", title="energy of a steady epoch, J"),
-        y=row_axis(comparison),
-        color=alt.Color("device:N", title=None, scale=alt.Scale(range=PALETTE)),
-        tooltip=[text("row:N"), text("device:N"), figure("joules")],
-    )
-    return Chart(
-        "energy",
-        "How much energy does it take?",
-        f"{most} takes most: {number(totals[most])} J for a steady epoch.",
-        "Of the whole processor packages and of the whole GPU, other processes included.",
-        specification(chart, ROW_HEIGHT * len(totals)),
-        ["row", "device", "J"],
-        [[row_name(comparison, r), device, number(joules)] for r, device, joules in found],
     )

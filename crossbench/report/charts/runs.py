@@ -56,7 +56,7 @@ def several(comparisons: list[Comparison]) -> Chart | None:
     x = f"seconds relative to {base}"
     y = alt.Y("row:N", title=None, sort=None, axis=alt.Axis(labelLimit=220))
     marks = alt.Chart(data(values)).encode(y=y, color=colour_of(frameworks), yOffset="framework:N")
-    layers = interval_layers(marks, ["row:N", "framework:N"], x, scale, size=90, at=1)
+    layers = interval_layers(marks, ["row:N", "framework:N"], x, scale, size=90)
     rows = len({value["row"] for value in values})
     return Chart(
         "several",

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from statistics import median
+from typing import Any, Literal
 
 import altair as alt
 
-from ...results.cells import CellResult
+from ...results.cells import CellResult, Group
 from ...results.comparison import Comparison
 from ...results.epochs import TASKS
+from ...results.statistics import Estimate
 from ..formatting import number, with_interval
 from ..row_names import name_with, row_name
-from ..sections import by_batch_size
 from ..verdicts import verdicts
 from .drawing import (
     INTERVALS,
@@ -23,14 +24,17 @@ from .drawing import (
     dashed_line,
     data,
     figure,
-    interval_cells,
-    intervals,
+    interval_layers,
     labels,
     measured,
     ranked,
     row_axis,
     specification,
     text,
+)
+
+VERTICAL_INTERVALS = (
+    "The vertical lines are 95 % intervals, or the ranges of fewer than six rounds."
 )
 
 
@@ -40,15 +44,21 @@ def ratios(comparison: Comparison) -> Chart | None:
     if len(found) < 2:
         return None
     base = comparison.settings.baseline or "the fastest"
+    values = [labels(comparison, result) | bounds(ratio) for result, ratio in found]
+    rows = alt.Chart(data(values)).encode(
+        y=row_axis(comparison), color=colour(comparison, legend=False)
+    )
+    title, scale = f"seconds relative to {base}", alt.Scale(zero=True, nice=True)
+    chart = alt.layer(*interval_layers(rows, ["row:N"], title, scale, size=110))
     return Chart(
         "ratios",
         "Who is faster?",
         " ".join(verdicts(comparison)),
         "Seconds of a steady epoch relative to those of the row with 1.00 on the same device and "
         "threads, paired by round. " + INTERVALS,
-        intervals(comparison, found, f"seconds relative to {base}", at=1.0),
+        specification(chart, ROW_HEIGHT * len(found)),
         ["row", f"× {base}"],
-        interval_cells(comparison, found),
+        [[row_name(comparison, result), with_interval(ratio)] for result, ratio in found],
     )
 
 
@@ -98,120 +108,71 @@ def rounds(comparison: Comparison) -> Chart | None:
     )
 
 
-def first_epochs(comparison: Comparison) -> Chart | None:
-    """Draw what the first epoch costs, beside the steady one."""
-    found = [
-        (result, first.median, steady.median)
-        for result in ranked(comparison)
-        if (first := comparison.first_epoch(result)) and (steady := comparison.steady(result))
-    ]
-    if not found:
-        return None
-    values: Values = [
-        labels(comparison, result) | {"kind": kind, "seconds": seconds}
-        for result, first, steady in found
-        for kind, seconds in (("first epoch", first), ("steady epoch", steady))
-    ]
-    cells = [
-        [row_name(comparison, r), number(first), number(steady), *_compilation(comparison, r)]
-        for r, first, steady in found
-    ]
-    times, slowest = max((first / steady, row_name(comparison, r)) for r, first, steady in found)
-    line = alt.Chart(data(values)).encode(
-        y=row_axis(comparison), color=colour(comparison, legend=False)
+def batch_sizes(comparison: Comparison) -> Chart | None:
+    """Draw the time of a step by batch size, where there are several."""
+    drawn = _scaling(comparison, "batch_size", "examples per step", ranked(comparison))
+    return drawn and Chart(
+        "batch-sizes",
+        "How does the cost grow with the batch?",
+        " ".join(verdicts(comparison)),
+        "Both axes are logarithmic. Where a line is flat, the cost of calls dominates; where it "
+        f"rises as the batch does, the arithmetic. {VERTICAL_INTERVALS}",
+        *drawn,
     )
-    x = alt.X("seconds:Q", title="seconds of an epoch", scale=alt.Scale(zero=True))
-    grey = alt.Legend(orient="top", symbolFillColor="#808080", symbolStrokeColor="#808080")
-    shape = alt.Shape(
-        "kind:N", title=None, scale=alt.Scale(range=["diamond", "circle"]), legend=grey
-    )
-    chart = alt.layer(
-        line.mark_line(strokeWidth=2).encode(x=x, detail="row:N"),
-        line.mark_point(filled=True, size=110, opacity=1).encode(
-            x=x, shape=shape, tooltip=[text("row:N"), text("kind:N"), figure("seconds")]
-        ),
-    )
-    width = max(map(len, cells))
-    return Chart(
-        "first-epochs",
-        "What does the first epoch cost?",
-        f"The first epoch takes at most {number(times)} times as long as a steady one: {slowest}.",
-        "A first epoch begins in a new process, with compilation and tuning. What a runtime tells "
-        "of its own compilation is in the table.",
-        specification(chart, ROW_HEIGHT * len(cells)),
-        ["row", "first epoch s", "steady epoch s", *["of it"] * (width - 3)],
-        [[*row, *[""] * (width - len(row))] for row in cells],
-    )
-
-
-def _compilation(comparison: Comparison, result: CellResult) -> list[str]:
-    """Return what a runtime tells of its own compilation in the first epoch."""
-    figures = comparison.runtime_figures(result)
-    return [f"{name} {number(first)}" for name, (first, _) in figures.items() if "compil" in name]
 
 
 def threads(comparison: Comparison) -> Chart | None:
-    """Draw the speed-up of each framework by its number of threads, and the ideal one."""
+    """Draw the time of a step by the number of CPU threads, where there are several."""
     on_cpu = [result for result in ranked(comparison) if result.cell.device == "cpu"]
-    found = [(r, speedup) for r in on_cpu if (speedup := comparison.thread_speedup(r))]
-    if not found:
+    gains = [(r, speedup) for r in on_cpu if (speedup := comparison.thread_speedup(r))]
+    drawn = _scaling(comparison, "threads", "CPU threads", on_cpu)
+    if not gains or drawn is None:
         return None
-    values: Values = [
-        labels(comparison, result) | {"threads": result.cell.threads, "speed-up": speedup.median}
-        for result, speedup in found
-    ]
-    for title in dict.fromkeys(result.cell.label for result, _ in found):
-        fewest = min(result.cell.threads for result in on_cpu if result.cell.label == title)
-        values.append({"framework": title, "row": title, "threads": fewest, "speed-up": 1.0})
-    numbers = [value["threads"] for value in values]
-    ideal = [{"threads": n, "speed-up": n / min(numbers)} for n in (min(numbers), max(numbers))]
-    cells = [
-        [row_name(comparison, result), str(result.cell.threads), with_interval(speedup)]
-        for result, speedup in found
-    ]
-    x = alt.X("threads:Q", title="CPU threads", axis=alt.Axis(tickMinStep=1))
-    y = alt.Y("speed-up:Q", title="speed-up over the fewest threads")
-    most, gain = max(found, key=lambda entry: entry[1].median)
-    chart = alt.layer(
-        alt.Chart(data(ideal)).mark_line(strokeDash=[4, 4], color="#808080").encode(x=x, y=y),
-        alt.Chart(data(values))
-        .mark_line(point=True, strokeWidth=2.5)
-        .encode(x=x, y=y, color=colour(comparison), tooltip=[text("row:N"), figure("speed-up")]),
-    )
+    most, gain = max(gains, key=lambda entry: entry[1].median)
     return Chart(
         "threads",
         "What do more threads give?",
         f"{row_name(comparison, most)} gains most: {with_interval(gain)} times.",
-        "The dashed line is the ideal: twice the threads, twice the speed.",
-        specification(chart),
-        ["row", "threads", "speed-up"],
-        cells,
+        "Both axes are logarithmic: at best a line falls by half with twice the threads. "
+        f"{VERTICAL_INTERVALS}",
+        *drawn,
     )
 
 
-def batch_sizes(comparison: Comparison) -> Chart | None:
-    """Draw the time of a step by batch size, where there are several."""
+def _scaling(
+    comparison: Comparison,
+    field: Literal["batch_size", "threads"],
+    title: str,
+    cells: list[CellResult],
+) -> tuple[dict[str, Any], list[str], list[list[str]]] | None:
+    """Return a chart of the time of a step by a field of the cells, with the headers and the rows
+    of its table; None where all cells have the same value.
+
+    A line joins cells that differ in the field alone. title: of the field's axis.
+    """
+    others = [name for name in Group._fields if name != field]
+    lines: dict[str, list[tuple[int, CellResult, Estimate]]] = {}
+    for result in cells:
+        if seconds := comparison.step_seconds(result):
+            line = lines.setdefault(name_with(comparison, result, *others), [])
+            line.append((getattr(result.cell, field), result, seconds))
     found = [
-        (result, seconds)
-        for cells in by_batch_size(comparison)
-        for result in cells
-        if comparison.is_ranked(result) and (seconds := comparison.step_seconds(result))
+        (name, *point)
+        for name, points in lines.items()
+        for point in sorted(points, key=lambda point: point[0])
     ]
-    if len({result.cell.batch_size for result, _ in found}) < 2:
+    at = sorted({value for _, value, _, _ in found})
+    if len(at) < 2:
         return None
+    name_of_field = field.replace("_", " ")
     values: Values = [
         labels(comparison, result)
-        | {
-            "line": name_with(comparison, result, "device", "threads", "task"),
-            "task": result.cell.task,
-            "batch size": result.cell.batch_size,
-        }
-        | {f"ms {name}": 1e3 * value for name, value in bounds(seconds).items()}
-        for result, seconds in found
+        | {"line": line, "task": result.cell.task, name_of_field: value}
+        | {f"ms {name}": 1e3 * bound for name, bound in bounds(seconds).items()}
+        for line, value, result, seconds in found
     ]
     log = alt.Scale(type="log", nice=False, padding=12)
-    sizes = sorted({value["batch size"] for value in values})
-    x = alt.X("batch size:Q", title="examples per step", scale=log, axis=alt.Axis(values=sizes))
+    x = alt.X(f"{name_of_field}:Q", title=title, scale=log, axis=alt.Axis(values=at))
     vertical = alt.Scale(type="log")
     y = alt.Y("ms median:Q", title="ms per step", scale=vertical)
     low = alt.Y("ms low:Q", title="ms per step", scale=vertical)
@@ -227,35 +188,5 @@ def batch_sizes(comparison: Comparison) -> Chart | None:
         marks.mark_rule(strokeWidth=3).encode(y=low, y2="ms high"),
         marks.mark_point(filled=True, size=70, opacity=1).encode(y=y, tooltip=tooltip),
     )
-    cells = [
-        [row_name(comparison, result), with_interval(seconds, 1e3)] for result, seconds in found
-    ]
-    return Chart(
-        "batch-sizes",
-        "How does the cost grow with the batch?",
-        " ".join(verdicts(comparison)),
-        "Both axes are logarithmic. Where a line is flat, the cost of calls dominates; where it "
-        "rises as the batch does, the arithmetic. The vertical lines are 95 % intervals, or the "
-        "ranges of fewer than six rounds.",
-        specification(chart),
-        ["row", "ms per step"],
-        cells,
-    )
-
-
-def cost(comparison: Comparison) -> Chart | None:
-    """Draw the cost of 1,000 steady epochs, where there are prices."""
-    found = [(r, one.scaled(1000)) for r in ranked(comparison) if (one := comparison.cost(r))]
-    if not found:
-        return None
-    cheapest, estimate = min(found, key=lambda pair: pair[1].median)
-    return Chart(
-        "cost",
-        "What does it cost?",
-        f"{row_name(comparison, cheapest)} is cheapest: {number(estimate.median)} for 1,000 "
-        "epochs.",
-        "At the price of the device's hour, in its currency. " + INTERVALS,
-        intervals(comparison, found, "cost of 1,000 steady epochs"),
-        ["row", "cost of 1,000 epochs"],
-        interval_cells(comparison, found),
-    )
+    rows = [[row_name(comparison, result), with_interval(s, 1e3)] for _, _, result, s in found]
+    return specification(chart), ["row", "ms per step"], rows
