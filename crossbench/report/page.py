@@ -36,7 +36,7 @@ def check(path: str | os.PathLike[str]) -> None:
             raise ReportError(f"{path} exists already: choose another name")
         Path(path).absolute().parent.stat()
     except (OSError, ValueError) as error:
-        raise _cannot_write(path, error) from None
+        raise cannot_write(path, error) from None
 
 
 def check_packages() -> None:
@@ -54,14 +54,15 @@ def write(comparisons: list[Comparison], path: str | os.PathLike[str]) -> None:
         with open(path, "x", encoding="utf-8", errors="replace") as file:
             file.write(content)
     except FileExistsError as error:
-        raise _cannot_write(path, error) from None
+        raise cannot_write(path, error) from None
     except (OSError, ValueError) as error:
         with suppress(OSError, ValueError):
             Path(path).unlink()  # only a part of it was written
-        raise _cannot_write(path, error) from None
+        raise cannot_write(path, error) from None
 
 
-def _cannot_write(path: str | os.PathLike[str], error: Exception) -> ReportError:
+def cannot_write(path: str | os.PathLike[str], error: Exception) -> ReportError:
+    """Return the error to raise where a page, or a folder of pages, cannot be written."""
     why = getattr(error, "strerror", None) or error
     return ReportError(f"{path} cannot be written: {why}")
 

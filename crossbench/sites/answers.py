@@ -1,5 +1,5 @@
-"""Answers over many runs: who is fastest with each kind of model, and how a framework's versions
-compare.
+"""Answers over many runs: who is fastest in each run and with each kind of model, and how a
+framework's versions compare.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..inputs.names import FLOAT32, IDIOMATIC
-from ..report.formatting import count, device_words
+from ..report.formatting import count, device_words, joined
 from ..results.cells import Place
 from ..results.epochs import TRAIN
 from ..results.statistics import Estimate, mean_over_models, mean_ratio, round_ratios
@@ -34,19 +34,36 @@ class Unit(NamedTuple):
         return f"{self.model}, {count(self.batches, 'batch', 'batches')} of {self.batch_size:,}"
 
 
+Units = dict[Unit, dict[str, Measured]]
+"""The rows of each unit, by their label: all of one run."""
+
+
 def unit_of(run: Run, measured: Measured) -> Unit:
-    return Unit(run.model, run.work, measured.batches, measured.group.batch_size)
+    return Unit(run.model, run.work, measured.row.batches, measured.row.batch_size)
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Hold who is fastest in a group of a run.
+
+    epoch: its batches, as `Measured` tells them. ratios: to the seconds of the fastest, by label,
+    the fastest first.
+    """
+
+    run: Run
+    place: Place
+    epoch: str
+    ratios: dict[str, Estimate]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Say who is fastest in a place, with models of a kind.
+    """Hold who is fastest in a place, with models of a kind.
 
     ratios: to the seconds of the fastest, by label, the fastest first: the geometric mean over the
     models of the units. lacking: labels of rows that lack too many of the units.
     """
 
-    machine: str
     kind: str
     place: Place
     units: list[Unit]
@@ -58,17 +75,33 @@ class Answer:
         return list(dict.fromkeys(unit.model for unit in self.units))
 
 
-Units = dict[Unit, dict[str, Measured]]
-"""The rows of each unit, by their label: all of one run."""
+def rankings(runs: Iterable[Run]) -> list[Ranking]:
+    """Return who is fastest in each group that has two ranked rows, in the order of the runs."""
+    found = []
+    for run in runs:
+        for group in dict.fromkeys(m.group for m in run.measured if m.ratio):
+            rows = [m for m in run.measured if m.group == group]
+            ratios = _fastest_first({m.label: m.ratio for m in rows if m.ratio})
+            if len(ratios) > 1:
+                found.append(Ranking(run, group.place, rows[0].epoch, ratios))
+    return found
 
 
-def machines(runs: Iterable[Run]) -> list[str]:
-    """Return the machines, the one that was measured last first."""
-    return list(dict.fromkeys(run.machine for run in runs))
+def fastest(ratios: Mapping[str, Estimate]) -> str:
+    """Return the label of the fastest, with those that are not significantly slower.
+
+    ratios: the fastest first.
+    """
+    first, *others = ratios
+    return joined([first, *(other for other in others if not ratios[other].is_over(1))])
+
+
+def _fastest_first(ratios: Mapping[str, Estimate]) -> dict[str, Estimate]:
+    return dict(sorted(ratios.items(), key=lambda entry: entry[1].median))
 
 
 def places(runs: Iterable[Run]) -> list[Place]:
-    """Return the places of a machine's runs: to train in float32 first."""
+    """Return the places of the runs: to train in float32 first."""
     found = Counter(m.group.place for run in runs for m in run.measured if m.seconds)
     return sorted(found, key=lambda p: (not _is_main(p), p.device, -found[p], p))
 
@@ -88,73 +121,75 @@ def _is_main(place: Place) -> bool:
     return (place.task, place.compute) == (TRAIN, FLOAT32)
 
 
-def units(runs: Iterable[Run], place: Place, idiomatic: bool = True) -> Units:
+def answers(runs: Sequence[Run], place: Place, idiomatic: bool = True) -> list[Answer]:
+    """Return who is fastest in a place with each kind of model.
+
+    runs: of one machine, the newest first. idiomatic: without the variants.
+    """
+    kind_of_model = {run.model: run.kind for run in runs}
+    measured = _units(runs, place, idiomatic)
+    found = []
+    for kind in KINDS:
+        of_kind = {u: rows for u, rows in measured.items() if kind_of_model[u.model] == kind}
+        if answer := _answer(kind, place, of_kind):
+            found.append(answer)
+    return found
+
+
+def _units(runs: Iterable[Run], place: Place, idiomatic: bool) -> Units:
     """Return what was measured in a place: of each unit the run with most rows, the newest of
     several.
-
-    runs: the newest first. idiomatic: without the variants.
     """
     found: Units = {}
     for run in runs:
         of_run: Units = {}
         for m in run.measured:
-            if m.seconds and m.group.place == place and not (idiomatic and _is_variant(m)):
-                unit = unit_of(run, m)
-                of_run.setdefault(unit, {})[m.label] = m
-        more = {u: rows for u, rows in of_run.items() if len(rows) > len(found.get(u, {}))}
-        found |= more
+            is_asked_for = not idiomatic or m.cell.variant == IDIOMATIC
+            if m.seconds and m.group.place == place and is_asked_for:
+                of_run.setdefault(unit_of(run, m), {})[m.label] = m
+        found |= {u: rows for u, rows in of_run.items() if len(rows) > len(found.get(u, {}))}
     return found
 
 
-def _is_variant(measured: Measured) -> bool:
-    return measured.row.variant != IDIOMATIC
-
-
-def answers(runs: Sequence[Run], place: Place, idiomatic: bool = True) -> list[Answer]:
-    """Return who is fastest in a place with each kind of model. runs: of one machine."""
-    kind_of_model = {run.model: run.kind for run in runs}
-    measured = units(runs, place, idiomatic)
-    found = []
-    for kind in KINDS:
-        of_kind = {u: rows for u, rows in measured.items() if kind_of_model[u.model] == kind}
-        if answer := _answer(runs[0].machine, kind, place, of_kind):
-            found.append(answer)
-    return found
-
-
-def _answer(machine: str, kind: str, place: Place, measured: Units) -> Answer | None:
+def _answer(kind: str, place: Place, measured: Units) -> Answer | None:
     rows = dict.fromkeys((unit.model, label) for unit, rows in measured.items() for label in rows)
     coverage = Counter(label for _, label in rows)  # in the order of the runs, in every process
-    if len(coverage) < 2:
+    most = max(coverage.values(), default=0)
+    labels = [label for label, models in coverage.items() if models >= MIN_COVERAGE * most]
+    while len(labels) > 1 and not (common := _common(measured, labels)):
+        labels.remove(min(labels, key=lambda label: coverage[label]))
+    if len(labels) < 2:
         return None
-    labels = [n for n, times in coverage.items() if times >= MIN_COVERAGE * max(coverage.values())]
-    common: list[Unit] = []
-    while len(labels) > 1 and not common:
-        common = [unit for unit, rows in measured.items() if all(n in rows for n in labels)]
-        if not common:
-            labels.remove(min(labels, key=lambda n: coverage[n]))
-    if not common:
-        return None
-    base = labels[0]
-    means = {n: mean for n in labels if (mean := _mean(measured, common, n, base))}
+    means = _means(measured, common, labels, labels[0])
     if len(means) < 2:
         return None
-    order = sorted(means, key=lambda n: means[n].median)
-    ratios = {n: mean for n in order if (mean := _mean(measured, common, n, order[0]))}
+    order = list(_fastest_first(means))
+    ratios = _means(measured, common, order, order[0])
     lacking = [label for label in coverage if label not in ratios]
-    return Answer(machine, kind, place, sorted(common), ratios, lacking)
+    return Answer(kind, place, sorted(common), ratios, lacking)
 
 
-def _mean(measured: Units, common: Iterable[Unit], label: str, base: str) -> Estimate | None:
-    """Return the mean of a row's ratios to another's over the models, of which each counts once
-    however many units it has.
+def _common(measured: Units, labels: Iterable[str]) -> list[Unit]:
+    """Return the units in which all of the labels were measured."""
+    return [unit for unit, rows in measured.items() if all(label in rows for label in labels)]
+
+
+def _means(
+    measured: Units, common: Iterable[Unit], labels: Iterable[str], base: str
+) -> dict[str, Estimate]:
+    """Return the mean of each row's ratios to another's over the models, of which each counts once
+    however many units it has; without rows that have no round in common with it.
     """
-    by_model: dict[str, list[dict[int, float]]] = {}
-    for unit in common:
-        rows = measured[unit]
-        ratios = round_ratios(rows[label].seconds, rows[base].seconds)
-        by_model.setdefault(unit.model, []).append(ratios)
-    return mean_over_models(list(by_model.values()))
+    found = {}
+    for label in labels:
+        by_model: dict[str, list[dict[int, float]]] = {}
+        for unit in common:
+            rows = measured[unit]
+            ratios = round_ratios(rows[label].seconds, rows[base].seconds)
+            by_model.setdefault(unit.model, []).append(ratios)
+        if mean := mean_over_models(list(by_model.values())):
+            found[label] = mean
+    return found
 
 
 @dataclass(frozen=True)
@@ -166,6 +201,14 @@ class Step:
     ratio: Estimate
 
 
+def base(runs: Iterable[Run], label: str) -> str | None:
+    """Return the row that a framework's history is relative to: another one that most runs have, of
+    several the one that the runs were asked for first.
+    """
+    found = Counter(other for run in runs for other in run.labels if other != label)
+    return next((name for name, _ in found.most_common(1)), None)
+
+
 def histories(runs: Iterable[Run], label: str, base: str) -> list[tuple[str, list[Step]]]:
     """Return how a row's ratio to a base changed with its versions, the oldest first, after what
     was measured; only where there are several versions.
@@ -173,9 +216,8 @@ def histories(runs: Iterable[Run], label: str, base: str) -> list[tuple[str, lis
     found: dict[tuple[Unit, Place, str], list[Step]] = {}
     for run in sorted(runs, key=lambda run: run.created):
         bases = {m.group: m.seconds for m in run.measured if m.label == base}
-        for m in run.measured:
-            ratio = _paired(m.seconds, bases.get(m.group, {}))
-            if m.label == label and ratio:
+        for m in (m for m in run.measured if m.label == label):
+            if ratio := mean_ratio([round_ratios(m.seconds, bases.get(m.group, {}))]):
                 key = (unit_of(run, m), m.group.place, run.machine)
                 found.setdefault(key, []).append(Step(run, m, ratio))
     return [
@@ -183,10 +225,6 @@ def histories(runs: Iterable[Run], label: str, base: str) -> list[tuple[str, lis
         for (unit, place, machine), steps in found.items()
         if len({step.measured.versions for step in steps}) > 1
     ]
-
-
-def _paired(numerator: Mapping[int, float], denominator: Mapping[int, float]) -> Estimate | None:
-    return mean_ratio([round_ratios(numerator, denominator)])
 
 
 def place_words(place: Place) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..host.machine import cpu_count
 from ..inputs.errors import ReportError, ResultsError
@@ -21,13 +21,8 @@ from ..sweeps.folder import Folder
 from . import pages, runs
 from .runs import Run
 
-if TYPE_CHECKING:
-    from ..report.charts.drawing import Chart  # altair may not be installed
-
 MIN_FILES = 8
 """Files from which on several processes read them: a process takes a second to start."""
-MAX_CHARTED = 4
-"""Runs of a model whose charts are on its page; those of the others are on pages of their own."""
 MARK = "crossbench-site.txt"
 """A file of every site: a folder without it is never overwritten."""
 
@@ -75,14 +70,11 @@ def site(
         newest = runs.current(found)
         with _new_folder(out, force) as new:
             progress(f"writing the pages of {len(newest):,} runs")
-            charted = pages.charted(newest, MAX_CHARTED)
-            write = partial(_write_run, folder, new)
-            drawn = map_all(write, [(run, run.name in charted) for run in newest])
-            charts = dict(zip((run.name for run in newest), drawn, strict=True))
+            map_all(partial(_write_run, folder, new), newest)
             progress("writing the other pages")
             for run in found:
                 _write(new / "results" / run.file, folder.read(run.file))
-            for address, content in pages.site_pages(found, newest, charts, unread):
+            for address, content in pages.site_pages(found, newest, unread):
                 _write(new / address, content)
             number = sum(1 for _ in new.rglob("*.html"))
     return Site(out, len(found), number, unread)
@@ -97,7 +89,7 @@ def _check(out: Path, force: bool) -> None:
         if exists and not (out / MARK).is_file():
             raise ReportError(f"{out} is not a site that crossbench wrote: choose another name")
     except (OSError, ValueError) as error:
-        raise _cannot_write(out, error) from None
+        raise page.cannot_write(out, error) from None
 
 
 @contextmanager
@@ -117,11 +109,7 @@ def _new_folder(out: Path, force: bool) -> Iterator[Path]:
         finally:
             shutil.rmtree(new, ignore_errors=True)
     except (OSError, ValueError) as error:
-        raise _cannot_write(out, error) from None
-
-
-def _cannot_write(out: Path, error: Exception) -> ReportError:
-    return ReportError(f"{out} cannot be written: {getattr(error, 'strerror', None) or error}")
+        raise page.cannot_write(out, error) from None
 
 
 def _write(path: Path, content: str | bytes) -> None:
@@ -165,10 +153,6 @@ def _run(folder: Folder, name: str) -> Run | str:
     return runs.of_comparison(comparison, name)
 
 
-def _write_run(folder: Folder, new: Path, asked: tuple[Run, bool]) -> list[Chart]:
-    """Write the page of a run; return its charts where they are asked for."""
-    run, is_charted = asked
+def _write_run(folder: Folder, new: Path, run: Run) -> None:
     comparison = decode(folder.read(run.file), run.file)
-    content, charts = pages.run_page(run, comparison)
-    _write(new / pages.address("run", run.name), content)
-    return charts if is_charted else []
+    _write(new / pages.address("run", run.name), pages.run_page(run, comparison))

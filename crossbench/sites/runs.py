@@ -10,7 +10,7 @@ from hashlib import sha256
 
 from ..report.formatting import count, joined
 from ..report.summary import Summary, summarize
-from ..results.cells import CellResult, Group
+from ..results.cells import Cell, CellResult, Group
 from ..results.comparison import Comparison
 from ..results.rows import Row, row
 from ..results.statistics import Estimate
@@ -31,26 +31,30 @@ KINDS = ("convolutional", "recurrent", "transformer", "dense")
 
 @dataclass(frozen=True)
 class Measured:
-    """Hold the row of a cell.
+    """Hold a cell with its row of figures.
 
-    label: the framework with its variant, for a reader. batches: of an epoch. seconds: of a steady
-    epoch by round; empty unless the cell is ranked. ratio: of them to those of the fastest of its
-    group, paired by round. versions: of the framework's packages.
+    seconds: of a steady epoch by round; empty unless the cell is ranked. ratio: of them to those of
+    the fastest of its group, paired by round. versions: of the framework's packages.
     """
 
+    cell: Cell
     row: Row
-    implementation: str
-    label: str
-    group: Group
-    batches: int
     seconds: dict[int, float]
     ratio: Estimate | None
     versions: str
 
     @property
+    def label(self) -> str:
+        return self.cell.label
+
+    @property
+    def group(self) -> Group:
+        return self.cell.group
+
+    @property
     def epoch(self) -> str:
         """Return how many batches an epoch has, and how many examples each: "3 × 1,000"."""
-        return f"{self.batches:,} × {self.group.batch_size:,}"
+        return f"{self.row.batches:,} × {self.row.batch_size:,}"
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,17 @@ class Run:
     @property
     def keys(self) -> set[tuple[str, Group]]:
         """Return what identifies the ranked rows among those of the same work."""
-        return {(m.implementation, m.group) for m in self.measured if m.seconds}
+        return {(m.cell.implementation, m.group) for m in self.measured if m.seconds}
+
+    @property
+    def labels(self) -> list[str]:
+        """Return the labels of the ranked rows, each once."""
+        return list(dict.fromkeys(m.label for m in self.measured if m.seconds))
+
+    @property
+    def subjects(self) -> dict[str, list[str]]:
+        """Return what the run is about, by the kind of its pages."""
+        return {"model": [self.model], "machine": [self.machine], "framework": self.labels}
 
 
 def of_comparison(comparison: Comparison, file: str) -> Run:
@@ -112,19 +126,12 @@ def of_comparison(comparison: Comparison, file: str) -> Run:
 
 
 def _measured(comparison: Comparison, result: CellResult) -> Measured:
-    details = result.details.items()
-    if comparison.settings.baseline is None or not comparison.is_ranked(result):
-        ratio = comparison.ratio(result)
-    else:
-        ratio = comparison.paired(result, comparison.ranked(result.cell.group)[0])
+    details, ranked = result.details.items(), comparison.ranked(result.cell.group)
     return Measured(
+        cell=result.cell,
         row=row(comparison, result),
-        implementation=result.cell.implementation,
-        label=result.cell.label,
-        group=result.cell.group,
-        batches=comparison.batches(result),
         seconds=comparison.seconds_by_round(result) if comparison.is_ranked(result) else {},
-        ratio=ratio,
+        ratio=comparison.paired(result, ranked[0]) if ranked else None,
         versions=", ".join(f"{name} {v}" for name, v in details if VERSION.match(v)),
     )
 

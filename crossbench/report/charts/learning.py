@@ -30,24 +30,23 @@ def losses(comparison: Comparison) -> Chart | None:
 
     Of several batch sizes, only rows of the first one are drawn.
     """
-    values: Values = []
-    cells, last, diverged = [], list[float](), list[str]()
-    trained = [result for result in measured(comparison) if result.cell.task == TRAIN]
-    shown = [r for r in trained if r.cell.work == trained[0].cell.work and r.first_losses]
-    common = min((len(result.first_losses) for result in shown), default=0)
-    for result in shown:
-        known = [(i, x) for i, x in enumerate(result.first_losses, 1) if x is not None]
-        every = -(-len(known) // MAX_STEPS) or 1
-        values += [labels(comparison, result) | {"step": i, "loss": x} for i, x in known[::every]]
-        if known:
-            cells.append(
-                [row_name(comparison, result), f"{known[0][1]:.6g}", f"{known[-1][1]:.6g}"]
-            )
-            last += [x for i, x in known if i <= common][-1:]
-        if None in result.first_losses:
-            diverged.append(row_name(comparison, result))
-    if not values:
+    trained = [r for r in measured(comparison) if r.cell.task == TRAIN and r.first_losses]
+    shown = [r for r in trained if r.cell.work == trained[0].cell.work]
+    finite = [
+        (result, found)
+        for result in shown
+        if (found := [(i, x) for i, x in enumerate(result.first_losses, 1) if x is not None])
+    ]
+    if not finite:
         return None
+    values: Values = [
+        labels(comparison, result) | {"step": i, "loss": x}
+        for result, found in finite
+        for i, x in found[:: -(-len(found) // MAX_STEPS)]
+    ]
+    diverged = [row_name(comparison, result) for result in shown if None in result.first_losses]
+    common = min(len(result.first_losses) for result in shown)
+    last = [before[-1] for _, found in finite if (before := [x for i, x in found if i <= common])]
     least = min(last, default=0.0)
     spread = (max(last) - least) / abs(least) if least else 0.0
     chart = alt.Chart(data(values)).mark_line(opacity=0.8, strokeWidth=2.5, point=True)
@@ -68,7 +67,10 @@ def losses(comparison: Comparison) -> Chart | None:
         "another; with dropouts they differ by chance.",
         specification(chart),
         ["row", "loss of the first step", "of the last step"],
-        cells,
+        [
+            [row_name(comparison, result), f"{found[0][1]:.6g}", f"{found[-1][1]:.6g}"]
+            for result, found in finite
+        ],
     )
 
 
