@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 
 from crossbench import models
+from crossbench.report import columns
 from crossbench.results.schema import schema
 
 ROOT = Path(__file__).parents[1]
@@ -197,6 +198,19 @@ def table(text: str) -> dict[str, list[str]]:
     lines = [line for line in text.splitlines() if line.startswith("| `")]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return {row[0].strip("`"): row[1:] for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("names", "title"),
+    [(columns.SUMMARY, "The summary"), (columns.TIMES, "Times"), (columns.WORK, "Work")],
+)
+def test_the_page_of_columns_has_a_line_for_every_column(names, title):
+    page = sections(DOCS / "columns.md")
+    text = page[title] + (page["Times"] if title == "Work" else "")  # both begin with the row
+    cells = [line.split("|")[1] for line in text.splitlines() if line.startswith("| ")]
+    described = {name.strip() for cell in cells for name in cell.replace(", or", ",").split(",")}
+    headers = {columns.header(name, brief=title == "The summary") for name in names}
+    assert {" ".join(header.split()) for header in headers} <= described
 
 
 RECORDS = json.loads(schema())["$defs"]

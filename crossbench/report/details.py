@@ -11,26 +11,13 @@ from ..results.epochs import TRAIN
 from ..results.parity import FLOAT64_BOUND, worst
 from ..results.rows import Row, row
 from ..results.statistics import MIN_ROUNDS
+from .columns import TIMES, WORK, equal, headers, texts
 from .commands import script_command
-from .formatting import (
-    EMPTY_CELL,
-    count,
-    grid,
-    integer,
-    joined,
-    lines,
-    loss,
-    mebibytes,
-    number,
-    percent,
-    with_interval,
-)
+from .formatting import count, grid, joined, lines, number
 from .headings import compute_words, environment_words, epoch_words, gpu_words, thread_words
 from .layers import explanations, sums, warnings
 from .remarks import remarks
 from .sections import sections
-
-LATENCY, LATENCY_P99 = "latency ms", "99 % ms"
 
 TIME_NOTES = (
     "first epoch: in a new process, with compilation; steady epoch: the epochs after it. Both "
@@ -56,106 +43,33 @@ WORK_NOTE = (
 def all_details(comparison: Comparison, markdown: bool = False) -> str:
     """Return the heading, the times, the work done, the further tables and the notes."""
     comparison = comparison.frozen()
-    rows = [(row(comparison, result), result) for result in comparison.results]
-    labels = [label_columns(figures) for figures, _ in rows]
-    ratio = f"× {comparison.settings.baseline or 'fastest'}"
-    times = [time_columns(figures, ratio) for figures, _ in rows]
-    work = [work_columns(figures, result) for figures, result in rows]
-    hidden = _hidden(comparison, labels)
-    text_columns = len({"framework", "variant", "device", "task"} - hidden)
-    grids = [
-        grid([a | b for a, b in zip(labels, columns, strict=True)], hidden, text_columns, markdown)
-        for columns in (times, work)
-    ]
+    rows = [row(comparison, result) for result in comparison.results]
+    hidden = _hidden(comparison, rows)
+    text_columns = len({"title", "variant", "device", "task"} - hidden)
+    grids = []
+    for names in (TIMES, WORK):
+        pairs = zip(rows, comparison.results, strict=True)
+        cells = [texts(figures, result, names) for figures, result in pairs]
+        grids.append(grid(cells, hidden, text_columns, markdown, headers(comparison, names)))
     parts = [*explanations(comparison), *sums(comparison), *warnings(comparison)]
     heading, notes = lines(_heading(comparison)), lines([*parts, *_notes(comparison)])
     return "\n\n".join([heading, *grids, *sections(comparison, markdown), notes])
 
 
-def _hidden(comparison: Comparison, labels: list[dict[str, str]]) -> set[str]:
-    """Return the headers of the columns that say the same, or nothing, of every row."""
-    hidden = {
-        name
-        for name in ("threads", "compute", "task", "batch size")
-        if len({label[name] for label in labels}) == 1
-    }
+def _hidden(comparison: Comparison, rows: list[Row]) -> set[str]:
+    """Return the names of the columns that say the same, or nothing, of every row."""
+    hidden = set(equal(rows, "threads", "compute", "task", "batch_size"))
     if not any(result.cell.on_gpu for result in comparison.results):
-        hidden.add("GPU speed-up")
-    if all(label["task"] == TRAIN for label in labels):
-        hidden |= {LATENCY, LATENCY_P99}
-    if all(label["variant"] == IDIOMATIC for label in labels):
-        hidden |= {"variant", "× idiomatic"}
+        hidden.add("gpu_speedup")
+    if all(row.task == TRAIN for row in rows):
+        hidden |= {"latency_seconds", "latency_p99_seconds"}
+    if all(row.variant == IDIOMATIC for row in rows):
+        hidden |= {"variant", "idiomatic_ratio"}
     if "compute" in hidden:
-        hidden.add("× float32")
+        hidden.add("float32_ratio")
     if not comparison.settings.trace_memory:
-        hidden.add("allocated MiB")
+        hidden.add("allocated_bytes")
     return hidden
-
-
-def label_columns(row: Row) -> dict[str, str]:
-    """Return the texts that say which row it is, by header."""
-    return {
-        "framework": row.title,
-        "variant": row.variant,
-        "device": row.device,
-        "task": row.task,
-        "threads": str(row.threads),
-        "compute": row.compute,
-        "batch size": f"{row.batch_size:,}",
-    }
-
-
-def time_columns(row: Row, ratio: str) -> dict[str, str]:
-    """Return the texts on how long the row takes, by header. ratio: the header of its ratio."""
-    return {
-        "first epoch s": with_interval(row.first_epoch_seconds),
-        "steady epoch s": with_interval(row.steady_epoch_seconds),
-        "min s": number(row.minimum_epoch_seconds),
-        "CPU s": number(row.cpu_seconds),
-        "cores": number(row.cores),
-        "kernel": percent(row.system_share),
-        "page faults": integer(row.page_faults),
-        "examples/s": number(row.examples_per_second),
-        LATENCY: with_interval(row.latency_seconds, 1e3),
-        LATENCY_P99: with_interval(row.latency_p99_seconds, 1e3),
-        ratio: with_interval(row.ratio),
-        "× idiomatic": with_interval(row.idiomatic_ratio),
-        "× float32": with_interval(row.float32_ratio),
-        "GPU speed-up": with_interval(row.gpu_speedup),
-    }
-
-
-def work_columns(row: Row, result: CellResult) -> dict[str, str]:
-    """Return the texts on what the row computes, by header."""
-    losses = result.first_losses
-    last = _loss(losses[-1]) if len(losses) == row.batches else EMPTY_CELL
-    return {
-        "GFLOP/s": number(row.gflops_per_second),
-        "of peak": percent(row.share_of_peak),
-        "own peak": number(row.own_peak_gflops_per_second),
-        "copy GB/s": number(row.copy_gigabytes_per_second),
-        "loss": f"{_loss(losses[0])} → {last}" if losses else EMPTY_CELL,
-        "accuracy": percent(row.test_accuracy),
-        "test loss": loss(row.test_loss),
-        "deviation": _deviation(result),
-        "peak MiB": mebibytes(row.peak_memory_bytes),
-        "allocated MiB": mebibytes(row.allocated_bytes),
-    }
-
-
-def _loss(value: float | None) -> str:
-    if value is None:
-        return "not finite"
-    return f"{value:.3f}" if abs(value) < 1e5 else f"{value:.1e}"
-
-
-def _deviation(result: CellResult) -> str:
-    if result.parity is None:
-        return EMPTY_CELL
-    precision = result.precision
-    value = worst(precision.observed if precision else result.parity.float32)[1]
-    differs = precision is not None and precision.disagreement(result.cell.compute) is not None
-    return "differs" if differs or not result.parity.agrees or value is None else f"{value:.1e}"
 
 
 def _heading(comparison: Comparison) -> list[str]:

@@ -25,18 +25,18 @@ def grid(
     hidden: Iterable[str] = (),
     text_columns: int = 2,
     markdown: bool = False,
-    two_lines: Mapping[str, str] = MappingProxyType({}),
+    headers: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """Return the rows as a table whose header is the first row's keys, without the hidden columns.
+    """Return the rows as a table with a column for each key of the first, without the hidden ones.
 
     The first `text_columns` columns are aligned to the left, the figures after them to the right.
-    two_lines: headers with a line break, by the key that each replaces.
+    headers: of the columns that have another header than their key; they may have line breaks.
     """
     if not rows:
         return "nothing was measured"
     columns = [name for name in rows[0] if name not in hidden]
     return draw(
-        [two_lines.get(name) or printable(name, MAX_CELL_CHARACTERS) for name in columns],
+        [headers.get(name) or printable(name, MAX_CELL_CHARACTERS) for name in columns],
         [[printable(row[name], MAX_CELL_CHARACTERS) for name in columns] for row in rows],
         ["left"] * text_columns + ["right"] * (len(columns) - text_columns),
         "pipe" if markdown else "simple",
@@ -148,11 +148,6 @@ def loss(value: float | None) -> str:
     if value is None:
         return EMPTY_CELL
     return f"{value:.4f}" if abs(value) < EXPONENT_FROM else f"{value:.4e}"
-
-
-def milliseconds(seconds: Estimate | None) -> str:
-    """Return the median in milliseconds, without its interval."""
-    return number(seconds.median * 1e3 if seconds else None)
 
 
 def mebibytes(value: float | None) -> str:

@@ -44,10 +44,10 @@ def layers(comparison: Comparison, markdown: bool = False, width: int | None = N
         return None
     columns = list(rows[0])
     for end in range(len(columns), MIN_COLUMNS, -1):
-        table = grid(rows, columns[end:], markdown=markdown, two_lines=HEADERS)
+        table = grid(rows, columns[end:], markdown=markdown, headers=HEADERS)
         if width is None or max(map(len, table.splitlines())) <= width:
             return table
-    return grid(rows, columns[MIN_COLUMNS:], two_lines=HEADERS)
+    return grid(rows, columns[MIN_COLUMNS:], headers=HEADERS)
 
 
 def part_name(part: Part) -> str:

@@ -11,16 +11,9 @@ from ..results.comparison import Comparison
 from ..results.rows import Value, as_dict, estimate_fields, row
 from ..results.several_runs import Change, MeanRatio, by_work, changes, mean_ratios
 from ..results.statistics import MIN_ROUNDS, Estimate, unpaired_ratio
-from .details import label_columns, time_columns, work_columns
+from .columns import MERGED, header, texts
 from .formatting import count, equal_columns, grid, joined, lines, number, with_interval
 from .headings import environment_words
-
-MERGED_COLUMNS = (
-    *("machine", "framework", "device", "threads", "compute", "task", "batch size"),
-    *("first epoch s", "steady epoch s", "CPU s", "cores", "examples/s", "× fastest"),
-    *("accuracy", "peak MiB"),
-)
-"""What a table of several runs has of the columns of the details, and its own."""
 
 
 def change_table(comparisons: list[Comparison], markdown: bool = False) -> str:
@@ -85,25 +78,20 @@ def merged_table(comparisons: list[Comparison], markdown: bool = False) -> str:
     × fastest is relative to the fastest row of all with the same task and batch size, not paired.
     """
     frozen = [c.frozen() for c in comparisons]
-    rows = []
-    for run_number, comparison in enumerate(frozen, 1):
-        for result in comparison.results:
-            if not result.epochs:
-                continue
-            figures = row(comparison, result)
-            columns = (
-                label_columns(figures)
-                | time_columns(figures, "ratio in its run")
-                | work_columns(figures, result)
-                | {
-                    "machine": str(run_number),
-                    "framework": result.cell.label,
-                    "× fastest": with_interval(_ratio_to_fastest(frozen, comparison, result)),
-                }
-            )
-            rows.append({name: columns[name] for name in MERGED_COLUMNS})
-    hidden = equal_columns(rows, "compute", "task", "batch size")
-    table = grid(rows, hidden, text_columns=3, markdown=markdown)
+    rows = [
+        texts(row(comparison, result), result, MERGED)
+        | {
+            "machine": str(run_number),
+            "title": result.cell.label,
+            "ratio": with_interval(_ratio_to_fastest(frozen, comparison, result)),
+        }
+        for run_number, comparison in enumerate(frozen, 1)
+        for result in comparison.results
+        if result.epochs
+    ]
+    hidden = equal_columns(rows, "compute", "task", "batch_size")
+    headers = {name: header(name) for name in MERGED}
+    table = grid(rows, hidden, text_columns=3, markdown=markdown, headers=headers)
     return "\n\n".join([_legend(comparisons), table])
 
 

@@ -12,17 +12,9 @@ from ..results.cells import CellResult
 from ..results.comparison import Comparison
 from ..results.epochs import TRAIN
 from ..results.parity import FLOAT64_BOUND, worst
-from ..results.rows import Row, rows
-from .formatting import (
-    MAX_CELL_CHARACTERS,
-    joined,
-    loss,
-    mebibytes,
-    milliseconds,
-    number,
-    percent,
-    with_interval,
-)
+from ..results.rows import FIGURES, Row, rows
+from .columns import SUMMARY, equal, headers, text
+from .formatting import MAX_CELL_CHARACTERS, joined
 from .headings import heading
 from .layers import explanations, sums, warnings as part_warnings
 from .remarks import Problem, problems
@@ -32,11 +24,6 @@ from .verdicts import MAX_NAMED, verdicts
 
 MAX_SENTENCE_CHARACTERS = 1_000
 """Characters of a sentence; real ones have some hundred."""
-TEXT_COLUMNS = ("task", "framework", "variant", "device", "compute")
-LATENCY, LATENCY_P99 = "latency\nms", "99 % in\nms"
-"""Headers of the median and the 99th percentile of the seconds that predicting a batch takes."""
-TEST_LOSS = "test\nloss"
-"""Header of the mean loss of the test examples after the epochs of training."""
 Alignment = Literal["left", "right"]
 
 
@@ -49,6 +36,7 @@ class Summary:
 
     heading: str
     columns: list[str]
+    alignment: list[Alignment]
     deciding: int
     """How many of the columns, from the first, decide."""
     rows: list[list[str]]
@@ -60,10 +48,6 @@ class Summary:
     parity: str
     warnings: list[str]
 
-    @property
-    def alignment(self) -> list[Alignment]:
-        return ["left" if name in TEXT_COLUMNS else "right" for name in self.columns]
-
 
 def summarize(comparison: Comparison, running: bool = False) -> Summary:
     """Return the parts of the comparison's summary.
@@ -72,16 +56,19 @@ def summarize(comparison: Comparison, running: bool = False) -> Summary:
     """
     comparison = comparison.frozen()
     found = rows(comparison)
-    cells = [_cells(row) for row in found]
-    hidden = _hidden(comparison, found, cells)
-    shown = [name for name in (cells[0] if cells else ()) if name not in hidden]
-    ratio = printable(f"× {comparison.settings.baseline or 'fastest'}", MAX_CELL_CHARACTERS)
+    hidden = _hidden(comparison, found)
+    shown = [name for name in SUMMARY if name not in hidden] if found else []
+    headers_of = headers(comparison, shown, brief=True)
     groups = [(row.device, row.threads, row.compute, row.task, row.batch_size) for row in found]
     return Summary(
         heading=_one_line(heading(comparison, running)),
-        columns=[ratio if name == "ratio" else name for name in shown],
+        columns=[headers_of[name] for name in shown],
+        alignment=["left" if FIGURES[name].format == "text" else "right" for name in shown],
         deciding=shown.index("ratio") + 1 if shown else 0,
-        rows=[[printable(row[name], MAX_CELL_CHARACTERS) for name in shown] for row in cells],
+        rows=[
+            [printable(text(row, name, brief=True), MAX_CELL_CHARACTERS) for name in shown]
+            for row in found
+        ],
         fastest=[
             row.ranked and group not in groups[:index]
             for index, (row, group) in enumerate(zip(found, groups, strict=True))
@@ -96,51 +83,24 @@ def summarize(comparison: Comparison, running: bool = False) -> Summary:
     )
 
 
-def _cells(row: Row) -> dict[str, str]:
-    """Return the texts of the deciding columns, by header."""
-    first = row.first_epoch_seconds
-    return {
-        "task": row.task,
-        "batch": f"{row.batch_size:,}",
-        "framework": row.title,
-        "variant": row.variant,
-        "device": row.device,
-        "threads": str(row.threads),
-        "compute": row.compute,
-        "steady epoch s": with_interval(row.steady_epoch_seconds),
-        "ratio": with_interval(row.ratio),
-        "× float32": with_interval(row.float32_ratio),
-        TEST_LOSS: loss(row.test_loss),
-        "× idiomatic": with_interval(row.idiomatic_ratio),
-        "examples\nper s": number(row.examples_per_second),
-        LATENCY: milliseconds(row.latency_seconds),
-        LATENCY_P99: milliseconds(row.latency_p99_seconds),
-        "first\nepoch s": number(first.median if first else None),
-        "cores\nused": number(row.cores),
-        "peak\nMiB": mebibytes(row.peak_memory_bytes),
-        "accuracy": percent(row.test_accuracy),
-    }
-
-
-def _hidden(comparison: Comparison, found: list[Row], cells: list[dict[str, str]]) -> set[str]:
-    """Return the headers of the columns that say the same, or nothing, of every row."""
-    equal = {
-        name
-        for name in ("device", "threads", "compute", "task", "batch")
-        if len({row[name] for row in cells}) == 1
-    }
+def _hidden(comparison: Comparison, found: list[Row]) -> set[str]:
+    """Return the names of the columns that say the same, or nothing, of every row."""
     model = comparison.model
     one_class_per_example = model["classes"] is not None and len(model["output_shape"]) < 2
+    trains_alone = all(row.task == TRAIN for row in found)
     without = {
         "variant": all(row.variant == IDIOMATIC for row in found),
-        "× float32": all(row.float32_ratio is None for row in found),
-        TEST_LOSS: len({row.compute for row in found}) == 1,
-        "× idiomatic": all(row.idiomatic_ratio is None for row in found),
-        LATENCY: all(row.task == TRAIN for row in found),
-        LATENCY_P99: all(row.task == TRAIN for row in found),
-        "accuracy": not one_class_per_example and all(row.test_accuracy is None for row in found),
+        "float32_ratio": all(row.float32_ratio is None for row in found),
+        "test_loss": len({row.compute for row in found}) == 1,
+        "idiomatic_ratio": all(row.idiomatic_ratio is None for row in found),
+        "latency_seconds": trains_alone,
+        "latency_p99_seconds": trains_alone,
+        "test_accuracy": (
+            not one_class_per_example and all(row.test_accuracy is None for row in found)
+        ),
     }
-    return equal | {name for name, is_hidden in without.items() if is_hidden}
+    same = equal(found, "device", "threads", "compute", "task", "batch_size")
+    return {*same, *(name for name, is_hidden in without.items() if is_hidden)}
 
 
 def _one_line(sentence: str) -> str:

@@ -1,10 +1,14 @@
-"""Derive one row of plain figures from each cell of a comparison: what every output shows."""
+"""Describe each figure of a row once: how it is computed of a cell, and how the tables show it.
+
+A table names the figures that it shows (report/columns.py); files and `Comparison.rows()` have all.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from .cells import CellResult
 from .parity import worst
@@ -15,6 +19,65 @@ if TYPE_CHECKING:
 
 Value = str | int | float | bool | None
 """What a field of a row as a dict may be."""
+Format = Literal["text", "whole", "number", "percent", "loss", "interval", "median"]
+"""How a figure is written: as text, as a whole number, with three digits, as a percentage, with the
+four decimals of a loss, as an estimate with its interval, or as the median of one alone."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Describe a figure of a row.
+
+    of: computes it of a cell. header: in tables, with its unit; empty where none shows it. factor:
+    what turns the figure's unit into that of the header. brief, brief_format: the header of two
+    lines and the format in the summary, where they differ.
+    """
+
+    of: Callable[[Comparison, CellResult], Any]
+    header: str = ""
+    format: Format = "number"
+    factor: float = 1.0
+    brief: str = ""
+    brief_format: Format | None = None
+
+
+def figure(*description: Any, **more: Any) -> Any:
+    """Return the field of a row that a Figure describes."""
+    return field(metadata={"figure": Figure(*description, **more)})
+
+
+def _steady_median(figure: str) -> Callable[[Comparison, CellResult], float | None]:
+    """Return what computes the median of a figure of the steady epochs over the rounds."""
+
+    def of(comparison: Comparison, result: CellResult) -> float | None:
+        values = comparison.seconds(result, figure)
+        return median(values) if values else None
+
+    return of
+
+
+def _reason(comparison: Comparison, result: CellResult) -> str | None:
+    return result.reason or (comparison.doubt(result) if result.parity else None)
+
+
+def _base_name(comparison: Comparison, result: CellResult) -> str | None:
+    base = comparison.base(result)
+    return base.name if base else None
+
+
+def _own_peak(figure: str) -> Callable[[Comparison, CellResult], float | None]:
+    """Return what reads a figure of the peak that was measured for a cell."""
+    return lambda comparison, result: getattr(comparison.own_peak(result), figure, None)
+
+
+def _last_loss(comparison: Comparison, result: CellResult) -> float | None:
+    losses = result.first_losses
+    return losses[-1] if len(losses) == comparison.batches(result) else None
+
+
+def _cost(comparison: Comparison, result: CellResult) -> float | None:
+    cost = comparison.cost(result)
+    return cost.median if cost else None
 
 
 @dataclass(frozen=True)
@@ -24,86 +87,113 @@ class Row:
     Each name ends in the unit; a share is a fraction and a ratio has none.
     """
 
-    model: str
-    data: str
-    machine: str
-    created: str
+    model: str = figure(lambda c, r: c.model["name"])
+    data: str = figure(lambda c, r: c.data.name)
+    machine: str = figure(lambda c, r: c.machine.name, "machine", "text")
+    created: str = figure(lambda c, r: c.created)
     """When the run began; UTC, ISO 8601."""
-    framework: str
-    variant: str
-    title: str
+    framework: str = figure(lambda c, r: r.cell.framework)
+    variant: str = figure(lambda c, r: r.cell.variant, "variant", "text")
+    title: str = figure(lambda c, r: r.cell.title, "framework", "text")
     """Name of the framework as the tables show it."""
-    device: str
-    threads: int
-    compute: str
+    device: str = figure(lambda c, r: r.cell.device, "device", "text")
+    threads: int = figure(lambda c, r: r.cell.threads, "threads", "whole")
+    compute: str = figure(lambda c, r: r.cell.compute, "compute", "text")
     """What matrix multiplications and convolutions are computed in: float32, tf32 or bfloat16."""
-    task: str
+    task: str = figure(lambda c, r: r.cell.task, "task", "text")
     """What an epoch does: train or predict."""
-    batch_size: int
-    batches: int
+    batch_size: int = figure(lambda c, r: r.cell.batch_size, "batch size", "whole", brief="batch")
+    batches: int = figure(lambda c, r: c.batches(r))
     """Number of steps of an epoch."""
-    status: str
-    ranked: bool
+    status: str = figure(lambda c, r: r.status)
+    ranked: bool = figure(lambda c, r: c.is_ranked(r))
     """Whether the figures may be compared with those of other rows."""
-    reason: str | None
+    reason: str | None = figure(_reason)
     """Why the row has no figures or is not ranked, in a line."""
-    rounds: int
+    rounds: int = figure(lambda c, r: len(c.seconds(r)))
     """Number of finished rounds."""
-    steady_epoch_seconds: Estimate | None
-    ratio: Estimate | None
+    steady_epoch_seconds: Estimate | None = figure(
+        lambda c, r: c.steady(r), "steady epoch s", "interval"
+    )
+    ratio: Estimate | None = figure(lambda c, r: c.ratio(r), "× fastest", "interval")
     """Steady seconds relative to those of the row `relative_to`, paired by round."""
-    relative_to: str | None
+    relative_to: str | None = figure(_base_name)
     """Name of the baseline's row or of the fastest, on the same device and threads, with the same
     precision, task and batch size."""
-    idiomatic_ratio: Estimate | None
+    idiomatic_ratio: Estimate | None = figure(
+        lambda c, r: c.idiomatic_ratio(r), "× idiomatic", "interval"
+    )
     """Steady seconds of a variant relative to those of its framework's idiomatic row."""
-    float32_ratio: Estimate | None
+    float32_ratio: Estimate | None = figure(
+        lambda c, r: c.float32_ratio(r), "× float32", "interval"
+    )
     """Steady seconds relative to those of the same row in float32."""
-    examples_per_second: float | None
-    step_seconds: Estimate | None
+    examples_per_second: float | None = figure(
+        lambda c, r: c.examples_per_second(r), "examples/s", brief="examples\nper s"
+    )
+    step_seconds: Estimate | None = figure(lambda c, r: c.step_seconds(r), format="interval")
     """Seconds of a steady epoch divided by its steps."""
-    latency_seconds: Estimate | None
+    latency_seconds: Estimate | None = figure(
+        lambda c, r: c.latency(r), "latency ms", "interval", 1e3, "latency\nms", "median"
+    )
     """Seconds of predicting one batch and waiting for it: the median over an epoch's batches."""
-    latency_p99_seconds: Estimate | None
+    latency_p99_seconds: Estimate | None = figure(
+        lambda c, r: c.latency(r, "p99_seconds"),
+        *("99 % ms", "interval", 1e3, "99 % in\nms", "median"),
+    )
     """The 99th percentile of the same."""
-    first_epoch_seconds: Estimate | None
-    minimum_epoch_seconds: float | None
+    first_epoch_seconds: Estimate | None = figure(
+        lambda c, r: c.first_epoch(r), "first epoch s", "interval", 1.0, "first\nepoch s", "median"
+    )
+    minimum_epoch_seconds: float | None = figure(lambda c, r: c.shortest(r), "min s")
     """The fastest of all steady epochs."""
-    cpu_seconds: float | None
+    cpu_seconds: float | None = figure(_steady_median("cpu_seconds"), "CPU s")
     """CPU time of all threads in a steady epoch."""
-    cores: float | None
-    system_cpu_seconds: float | None
+    cores: float | None = figure(lambda c, r: c.cores(r), "cores", brief="cores\nused")
+    system_cpu_seconds: float | None = figure(_steady_median("system_cpu_seconds"))
     """The part of cpu_seconds in which the kernel worked for the process."""
-    system_share: float | None
+    system_share: float | None = figure(lambda c, r: c.system_share(r), "kernel", "percent")
     """The same as a share of the CPU seconds of all steady epochs."""
-    page_faults: float | None
+    page_faults: float | None = figure(_steady_median("page_faults"), "page faults", "whole")
     """Minor page faults of a steady epoch."""
-    gpu_speedup: Estimate | None
+    gpu_speedup: Estimate | None = figure(lambda c, r: c.gpu_speedup(r), "GPU speed-up", "interval")
     """How many times faster the GPU is than the framework's own row on the CPU."""
-    gflops_per_second: float | None
-    share_of_peak: float | None
-    own_peak_gflops_per_second: float | None
+    gflops_per_second: float | None = figure(lambda c, r: c.gflops(r), "GFLOP/s")
+    share_of_peak: float | None = figure(lambda c, r: c.peak_share(r), "of peak", "percent")
+    own_peak_gflops_per_second: float | None = figure(_own_peak("gflops"), "own peak")
     """What the framework's own matrix multiplication reached, without a model."""
-    copy_gigabytes_per_second: float | None
+    copy_gigabytes_per_second: float | None = figure(_own_peak("copy_gigabytes"), "copy GB/s")
     """What the framework's own copy reached, reads and writes both counted."""
-    memory_gigabytes_per_second: float | None
+    memory_gigabytes_per_second: float | None = figure(_own_peak("memory_gigabytes"))
     """What the memory itself reaches: NumPy's copy, or the GPU's bandwidth."""
-    first_loss: float | None
-    last_loss: float | None
+    first_loss: float | None = figure(lambda c, r: r.first_losses[0] if r.first_losses else None)
+    last_loss: float | None = figure(_last_loss)
     """Losses of the first and the last batch of the first epoch; of one that was cut short there is
     no last one."""
-    test_accuracy: float | None
+    test_accuracy: float | None = figure(lambda c, r: c.accuracy(r), "accuracy", "percent")
     """Share of the test examples that is predicted right after training, or, where an epoch
     predicts, share of its own examples with the initial weights."""
-    test_loss: float | None
+    test_loss: float | None = figure(
+        lambda c, r: r.test_loss, "test loss", "loss", brief="test\nloss"
+    )
     """Mean loss of the test examples after training."""
-    float64_deviation: float | None
-    float32_deviation: float | None
+    float64_deviation: float | None = figure(
+        lambda c, r: worst(r.parity.float64)[1] if r.parity else None
+    )
+    float32_deviation: float | None = figure(
+        lambda c, r: worst(r.parity.float32)[1] if r.parity else None
+    )
     """Deviation from the reference of the tensor that differs most, ‖a - b‖ / ‖b‖."""
-    peak_memory_bytes: int | None
-    allocated_bytes: int | None
-    cost: float | None
+    peak_memory_bytes: int | None = figure(
+        lambda c, r: r.peak_memory, "peak MiB", "whole", 2**-20, "peak\nMiB"
+    )
+    allocated_bytes: int | None = figure(lambda c, r: r.allocated, "allocated MiB", "whole", 2**-20)
+    cost: float | None = figure(_cost)
     """Cost of a steady epoch, in the currency of the price."""
+
+
+FIGURES: dict[str, Figure] = {field.name: field.metadata["figure"] for field in fields(Row)}
+"""The figures of a row by name, in the order of files."""
 
 
 def rows(comparison: Comparison) -> list[Row]:
@@ -120,74 +210,16 @@ def rows(comparison: Comparison) -> list[Row]:
 
 
 def row(comparison: Comparison, result: CellResult) -> Row:
-    cell, parity = result.cell, result.parity
-    losses = result.first_losses
-    own, base = comparison.own_peak(result), comparison.base(result)
-    cost = comparison.cost(result)
-    return Row(
-        model=comparison.model["name"],
-        data=comparison.data.name,
-        machine=comparison.machine.name,
-        created=comparison.created,
-        framework=cell.framework,
-        variant=cell.variant,
-        title=cell.title,
-        device=cell.device,
-        threads=cell.threads,
-        compute=cell.compute,
-        task=cell.task,
-        batch_size=cell.batch_size,
-        batches=comparison.batches(result),
-        status=result.status,
-        ranked=comparison.is_ranked(result),
-        reason=result.reason or (comparison.doubt(result) if parity else None),
-        rounds=len(comparison.seconds(result)),
-        steady_epoch_seconds=comparison.steady(result),
-        ratio=comparison.ratio(result),
-        relative_to=base.name if base else None,
-        idiomatic_ratio=comparison.idiomatic_ratio(result),
-        float32_ratio=comparison.float32_ratio(result),
-        examples_per_second=comparison.examples_per_second(result),
-        step_seconds=comparison.step_seconds(result),
-        latency_seconds=comparison.latency(result),
-        latency_p99_seconds=comparison.latency(result, "p99_seconds"),
-        first_epoch_seconds=comparison.first_epoch(result),
-        minimum_epoch_seconds=comparison.shortest(result),
-        cpu_seconds=_steady_median(comparison, result, "cpu_seconds"),
-        cores=comparison.cores(result),
-        system_cpu_seconds=_steady_median(comparison, result, "system_cpu_seconds"),
-        system_share=comparison.system_share(result),
-        page_faults=_steady_median(comparison, result, "page_faults"),
-        gpu_speedup=comparison.gpu_speedup(result),
-        gflops_per_second=comparison.gflops(result),
-        share_of_peak=comparison.peak_share(result),
-        own_peak_gflops_per_second=own.gflops if own else None,
-        copy_gigabytes_per_second=own.copy_gigabytes if own else None,
-        memory_gigabytes_per_second=own.memory_gigabytes if own else None,
-        first_loss=losses[0] if losses else None,
-        last_loss=losses[-1] if len(losses) == comparison.batches(result) else None,
-        test_accuracy=comparison.accuracy(result),
-        test_loss=result.test_loss,
-        float64_deviation=worst(parity.float64)[1] if parity else None,
-        float32_deviation=worst(parity.float32)[1] if parity else None,
-        peak_memory_bytes=result.peak_memory,
-        allocated_bytes=result.allocated,
-        cost=cost.median if cost else None,
-    )
-
-
-def _steady_median(comparison: Comparison, result: CellResult, figure: str) -> float | None:
-    values = comparison.seconds(result, figure)
-    return median(values) if values else None
+    """Return the figures of a cell."""
+    return Row(**{name: each.of(comparison, result) for name, each in FIGURES.items()})
 
 
 def as_dict(row: Row) -> dict[str, Value]:
     """Return the fields by name, and each estimate as estimate_fields does."""
     found: dict[str, Value] = {}
-    for field in fields(row):
-        value = getattr(row, field.name)
-        estimated = "Estimate" in str(field.type)
-        found |= estimate_fields(field.name, value) if estimated else {field.name: value}
+    for name, each in FIGURES.items():
+        value = getattr(row, name)
+        found |= estimate_fields(name, value) if each.format == "interval" else {name: value}
     return found
 
 

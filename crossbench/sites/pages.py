@@ -7,15 +7,8 @@ from functools import cache
 from typing import Any
 
 from .. import programs
-from ..report import formats, page
-from ..report.formatting import (
-    EMPTY_CELL,
-    count,
-    device_words,
-    joined,
-    number,
-    with_interval,
-)
+from ..report import columns, formats, page
+from ..report.formatting import EMPTY_CELL, count, device_words, joined, with_interval
 from ..results.comparison import Comparison
 from ..results.rows import Value, as_dict
 from ..results.statistics import Estimate
@@ -38,25 +31,15 @@ MAX_LISTED = 300
 """Runs, or rows, that a page lists: the table of everything has the others."""
 TEXT_COLUMNS = ("model", "machine", "what", "batches")
 """The first columns of who is fastest, on the page of a model or a machine without its own."""
-TABLE_COLUMNS = {
-    "model": "model",
-    "kind": "kind",
-    "machine": "machine",
-    "framework": "framework",
-    "device": "device",
-    "threads": "threads",
-    "compute": "compute",
-    "task": "task",
-    "batches": "batches",
-    "version": "versions",
-    "created": "measured",
-    "seconds": "steady epoch s",
-    "ratio": "× fastest",
-    "examples_per_second": "examples per s",
-    "first_epoch": "first epoch s",
-    "state": "state",
-}
-"""The columns of the table of everything, with their headers."""
+OF_RUNS = {"version": "versions", "created": "measured"}
+"""Headers of columns of the table of everything that are no figures of a row, where they differ
+from their names."""
+TABLE_COLUMNS = (
+    *("model", "kind", "machine", "framework", "device", "threads", "compute", "task", "batches"),
+    *("version", "created", "steady_epoch_seconds", "ratio", "examples_per_second"),
+    *("first_epoch_seconds", "state"),
+)
+"""The columns of the table of everything."""
 FILTERS = ("model", "kind", "machine", "framework", "device", "compute", "task", "version", "state")
 """Columns that the table of everything can be filtered by."""
 
@@ -114,16 +97,15 @@ def site_pages(
     for kind, names in links.items():
         for name in names:
             yield address(kind, page_name(name)), _subject_page(kind, name, found, newest)
-    headers = list(TABLE_COLUMNS.values())
-    filters = {name: TABLE_COLUMNS[name] for name in FILTERS}
+    headers = {name: _header(name) for name in TABLE_COLUMNS}
     yield (
         "everything.html",
         _render(
             "everything.html",
             title="Everything that was measured",
             depth=0,
-            headers=headers,
-            filters=filters,
+            headers=headers.values(),
+            filters={name: headers[name] for name in FILTERS},
             total=len(table["rows"]),
         ),
     )
@@ -329,28 +311,28 @@ def _table(found: Sequence[Run], newest: Sequence[Run]) -> dict[str, Any]:
     return {"columns": names, "texts": [list(each) for each in texts], "rows": rows, "runs": runs}
 
 
+def _header(name: str) -> str:
+    """Return the header of a column of the table of everything, in one line."""
+    return " ".join((OF_RUNS.get(name) or columns.header(name, brief=True) or name).split())
+
+
 def _table_cells(run: Run, m: Measured, is_current: bool) -> list[str]:
-    first = m.row.first_epoch_seconds
     state = "ranked" if m.seconds else "not ranked"
-    found = {
+    of_runs = {
         "model": run.model,
         "kind": run.kind,
         "machine": run.machine,
         "framework": m.label,
-        "device": m.row.device,
-        "threads": str(m.row.threads),
-        "compute": m.row.compute,
-        "task": m.row.task,
         "batches": m.epoch,
         "version": m.versions or EMPTY_CELL,
         "created": run.date,
-        "seconds": with_interval(m.row.steady_epoch_seconds),
         "ratio": with_interval(m.ratio),
-        "examples_per_second": number(m.row.examples_per_second),
-        "first_epoch": number(first.median if first else None),
         "state": state if is_current else f"{state}, measured again later",
     }
-    return [found[name] for name in TABLE_COLUMNS]
+    return [
+        of_runs[name] if name in of_runs else columns.text(m.row, name, brief=True)
+        for name in TABLE_COLUMNS
+    ]
 
 
 def _plain(found: Sequence[Run]) -> list[dict[str, Value]]:
