@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .results import drawing
 from .version import __version__ as __version__
 
 if TYPE_CHECKING:
     from .benchmark import Interrupted, Unsaved, resume, run
     from .inputs.errors import CrossbenchError
     from .programs import script
-    from .report.formats import merge, table
+    from .report.formats import html as html, merge, table
     from .results.comparison import Comparison, load
     from .results.several_runs import mean_ratios
     from .sites.build import site
@@ -43,6 +42,7 @@ _MODULES = {
     "run": "benchmark",
     "CrossbenchError": "inputs.errors",
     "script": "programs",
+    "html": "report.formats",
     "merge": "report.formats",
     "site": "sites.build",
     "sweep": "sweeps.run",
@@ -51,21 +51,6 @@ _MODULES = {
     "load": "results.comparison",
     "mean_ratios": "results.several_runs",
 }
-
-
-def _as_text(comparison: Comparison) -> str:
-    from .report import terminal
-
-    return terminal.text(comparison)
-
-
-def _as_html(comparison: Comparison) -> str:
-    from .report import formats
-
-    return formats.html(comparison)
-
-
-drawing.as_text, drawing.as_html = _as_text, _as_html
 
 
 def __getattr__(name: str) -> Any:

@@ -287,16 +287,24 @@ def drawn() -> dict[str, set[str]]:
     return arrows
 
 
-def imported(part: str) -> set[str]:
-    """Return the parts of crossbench that a module or a folder of it imports, also for types."""
-    folder, found = PACKAGE / part, set[str]()
+def imported(part: str, package: Path = PACKAGE) -> set[str]:
+    """Return the parts of a package that a module or a folder of it imports, also for types."""
+    folder, found = package / part, set[str]()
     for file in folder.rglob("*.py") if folder.is_dir() else [folder.with_suffix(".py")]:
-        level = len(file.relative_to(PACKAGE).parts)  # of an import from crossbench itself
+        level = len(file.relative_to(package).parts)  # of an import from the package itself
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ImportFrom) and node.level == level:
                 whole = [node.module] if node.module else [alias.name for alias in node.names]
                 found |= {name.partition(".")[0] for name in whole}
     return found - {part}
+
+
+@pytest.mark.parametrize("folder", ["results", "report"])
+def test_no_modules_of_a_folder_import_one_another_in_a_circle(folder):
+    names = [name.removesuffix("/").removesuffix(".py") for name in module_names(PACKAGE / folder)]
+    below = {name: imported(name, PACKAGE / folder) & set(names) for name in names}
+    assert any(below.values())
+    TopologicalSorter(below).prepare()  # raises CycleError for a circle
 
 
 def test_the_architectures_arrows_are_the_imports():

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from ..inputs.names import FLOAT32, Compute
 from .cells import CellResult
-from .doubts import loss_bound_of
+from .doubts import loss_bound_of, own_doubt
 from .epochs import PREDICT
+from .figures import Figures
 from .losses import first_difference
 from .reference import Reference
-
-if TYPE_CHECKING:
-    from .comparison import Comparison
 
 MAX_CHANGE_RATIO = 4.0
 """The largest ratio of the change of a parameter in an epoch to that in another framework."""
@@ -94,7 +91,7 @@ def _compared(
     return [name for name in theirs if name in ours and name not in reference.rounding_only]
 
 
-def differing_from_others(comparison: Comparison, result: CellResult) -> str | None:
+def differing_from_others(comparison: Figures, result: CellResult) -> str | None:
     """Return how what the cell computed in an epoch differs from what the others did, or None.
 
     Where cells differ, those are right with which more frameworks agree; none is where as many do.
@@ -106,7 +103,7 @@ def differing_from_others(comparison: Comparison, result: CellResult) -> str | N
         and other.cell.work == result.cell.work
         and other.cell.compute == result.cell.compute
         and other.steady
-        and comparison.own_doubt(other) is None
+        and own_doubt(comparison, other) is None
     ]
     found = {other.name: _difference(comparison, result, other) for other in others}
     agreeing = {o.cell.framework for o in others if not found[o.name]} | {result.cell.framework}
@@ -117,7 +114,7 @@ def differing_from_others(comparison: Comparison, result: CellResult) -> str | N
     return f"{next(iter(differing.values()))} than in {', '.join(differing)}"
 
 
-def _difference(comparison: Comparison, result: CellResult, other: CellResult) -> str | None:
+def _difference(comparison: Figures, result: CellResult, other: CellResult) -> str | None:
     """Return how what the cell computed differs from the other, or None; "than in" is to follow."""
     reference = comparison.reference
     if reference is None or not result.steady:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import TYPE_CHECKING
 
 from ..inputs.names import Compute
 from .cells import CellResult, Group
+from .figures import Figures, once
 from .parity import FLOAT64_BOUND
 from .parts import Part, PartResult
 from .roofline import ACTIVATION_BYTES, VALUE_BYTES
 from .statistics import Estimate, estimate, round_ratios
-
-if TYPE_CHECKING:
-    from .comparison import Comparison
 
 MAX_COLLECT_SECONDS = 0.5
 """Seconds that collecting garbage may take before a call that is timed, or as long as the call."""
@@ -45,7 +42,7 @@ class PartFigures:
     problem: str | None
 
 
-def measured(comparison: Comparison) -> list[CellResult]:
+def measured(comparison: Figures) -> list[CellResult]:
     """Return the cells of which a part was timed, or could not be."""
     return [
         result
@@ -54,7 +51,8 @@ def measured(comparison: Comparison) -> list[CellResult]:
     ]
 
 
-def part_figures(comparison: Comparison, part: Part) -> dict[str, PartFigures]:
+@once
+def part_figures(comparison: Figures, part: Part) -> dict[str, PartFigures]:
     """Return the figures of a part in each cell that was measured, by the cell's name."""
     cells = measured(comparison)
     problems = _problems(comparison, cells, part)
@@ -82,7 +80,7 @@ def _unmeasured(result: CellResult, part: Part) -> PartFigures:
 
 
 def _figures(
-    comparison: Comparison,
+    comparison: Figures,
     result: CellResult,
     part: Part,
     by_round: dict[int, float] | None,
@@ -103,14 +101,14 @@ def _figures(
     return replace(found, seconds=seconds, share=share, ratio=ratio)
 
 
-def total_share(comparison: Comparison, result: CellResult) -> float | None:
+def total_share(comparison: Figures, result: CellResult) -> float | None:
     """Return the sum of all parts, divided by the step; None where a part has no figure."""
-    shares = [comparison.part_figures(part)[result.name].share for part in comparison.parts]
+    shares = [part_figures(comparison, part)[result.name].share for part in comparison.parts]
     return None if None in shares else sum(share for share in shares if share is not None)
 
 
 def differences(
-    comparison: Comparison, slower: CellResult, faster: CellResult
+    comparison: Figures, slower: CellResult, faster: CellResult
 ) -> list[tuple[Part, float, float]]:
     """Return the parts with their seconds in both cells, those first that differ most.
 
@@ -119,7 +117,7 @@ def differences(
     """
     found = []
     for part in comparison.parts:
-        by_cell = comparison.part_figures(part)
+        by_cell = part_figures(comparison, part)
         a, b = by_cell[slower.name].seconds, by_cell[faster.name].seconds
         if a is None or b is None:
             return []
@@ -132,7 +130,7 @@ def _by_round(result: CellResult, part: Part) -> dict[int, float]:
     return {t.round: t.seconds * part.count for t in result.parts[part.name].times}
 
 
-def _problems(comparison: Comparison, cells: list[CellResult], part: Part) -> dict[str, str | None]:
+def _problems(comparison: Figures, cells: list[CellResult], part: Part) -> dict[str, str | None]:
     """Return why the part's figures in each cell must not be shown, in a line, or None."""
     problems = {r.name: _own_problem(r.parts.get(part.name)) for r in cells}
     reference = comparison.reference

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from statistics import median
-from typing import TYPE_CHECKING
 
 from ..inputs.names import BFLOAT16, FLOAT32, TF32, Compute
 from .cells import CellResult, epoch_name
 from .epochs import PREDICT
+from .figures import Figures, once
 from .losses import first_difference, shown
 from .parity import FLOAT32_FACTOR
 from .reference import FIRST_EPOCH, STEADY_EPOCH, UNDROPPED, Reference, ReferenceLosses
 from .replay import Replay
-
-if TYPE_CHECKING:
-    from .comparison import Comparison
 
 MIN_TIMED_LOSS_BOUND = 1e-5
 """The largest relative error of a loss in the first steps: this bound, or FLOAT32_FACTOR times the
@@ -63,7 +60,8 @@ EPYC PyTorch reached 236 GFLOP/s by MKL's product, 356 in resnet63 and 237 in te
 Winograd's convolutions multiply up to 2.25 times less than FLOPs are counted."""
 
 
-def own_doubt(comparison: Comparison, result: CellResult) -> str | None:
+@once
+def own_doubt(comparison: Figures, result: CellResult) -> str | None:
     """Return what is wrong with the cell, without comparing it to others, or None."""
     if result.parity is None:
         return "it was not proved to do the same work"
@@ -240,7 +238,7 @@ def _changing_losses(reference: Reference | None, result: CellResult) -> str | N
     return None
 
 
-def _untimed_work(comparison: Comparison, result: CellResult) -> str | None:
+def _untimed_work(comparison: Figures, result: CellResult) -> str | None:
     """Return which call that is in no epoch's seconds takes too much of an epoch's, or None."""
     steady = comparison.steady(result)
     if steady is None:
@@ -264,7 +262,7 @@ def _untimed_work(comparison: Comparison, result: CellResult) -> str | None:
     return None
 
 
-def over_peak(comparison: Comparison, result: CellResult) -> str | None:
+def over_peak(comparison: Figures, result: CellResult) -> str | None:
     """Return that the cell is faster than the device can be, or None."""
     gflops, peak = comparison.gflops(result), comparison.peak(result)
     if gflops is None or peak is None or gflops <= MAX_PEAK_RATIO * peak.gflops:

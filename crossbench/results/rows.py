@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from statistics import median
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from .cells import CellResult
 from .parity import worst
+from .ranking import Ranking
 from .statistics import Estimate
-
-if TYPE_CHECKING:
-    from .comparison import Comparison
 
 Value = str | int | float | bool | None
 """What a field of a row as a dict may be."""
@@ -33,7 +31,7 @@ class Figure:
     lines and the format in the summary, where they differ.
     """
 
-    of: Callable[[Comparison, CellResult], Any]
+    of: Callable[[Ranking, CellResult], Any]
     header: str = ""
     format: Format = "number"
     factor: float = 1.0
@@ -46,36 +44,36 @@ def figure(*description: Any, **more: Any) -> Any:
     return field(metadata={"figure": Figure(*description, **more)})
 
 
-def _steady_median(figure: str) -> Callable[[Comparison, CellResult], float | None]:
+def _steady_median(figure: str) -> Callable[[Ranking, CellResult], float | None]:
     """Return what computes the median of a figure of the steady epochs over the rounds."""
 
-    def of(comparison: Comparison, result: CellResult) -> float | None:
+    def of(comparison: Ranking, result: CellResult) -> float | None:
         values = comparison.seconds(result, figure)
         return median(values) if values else None
 
     return of
 
 
-def _reason(comparison: Comparison, result: CellResult) -> str | None:
+def _reason(comparison: Ranking, result: CellResult) -> str | None:
     return result.reason or (comparison.doubt(result) if result.parity else None)
 
 
-def _base_name(comparison: Comparison, result: CellResult) -> str | None:
+def _base_name(comparison: Ranking, result: CellResult) -> str | None:
     base = comparison.base(result)
     return base.name if base else None
 
 
-def _own_peak(figure: str) -> Callable[[Comparison, CellResult], float | None]:
+def _own_peak(figure: str) -> Callable[[Ranking, CellResult], float | None]:
     """Return what reads a figure of the peak that was measured for a cell."""
     return lambda comparison, result: getattr(comparison.own_peak(result), figure, None)
 
 
-def _last_loss(comparison: Comparison, result: CellResult) -> float | None:
+def _last_loss(comparison: Ranking, result: CellResult) -> float | None:
     losses = result.first_losses
     return losses[-1] if len(losses) == comparison.batches(result) else None
 
 
-def _cost(comparison: Comparison, result: CellResult) -> float | None:
+def _cost(comparison: Ranking, result: CellResult) -> float | None:
     cost = comparison.cost(result)
     return cost.median if cost else None
 
@@ -103,38 +101,32 @@ class Row:
     task: str = figure(lambda c, r: r.cell.task, "task", "text")
     """What an epoch does: train or predict."""
     batch_size: int = figure(lambda c, r: r.cell.batch_size, "batch size", "whole", brief="batch")
-    batches: int = figure(lambda c, r: c.batches(r))
+    batches: int = figure(Ranking.batches)
     """Number of steps of an epoch."""
     status: str = figure(lambda c, r: r.status)
-    ranked: bool = figure(lambda c, r: c.is_ranked(r))
+    ranked: bool = figure(Ranking.is_ranked)
     """Whether the figures may be compared with those of other rows."""
     reason: str | None = figure(_reason)
     """Why the row has no figures or is not ranked, in a line."""
     rounds: int = figure(lambda c, r: len(c.seconds(r)))
     """Number of finished rounds."""
-    steady_epoch_seconds: Estimate | None = figure(
-        lambda c, r: c.steady(r), "steady epoch s", "interval"
-    )
-    ratio: Estimate | None = figure(lambda c, r: c.ratio(r), "× fastest", "interval")
+    steady_epoch_seconds: Estimate | None = figure(Ranking.steady, "steady epoch s", "interval")
+    ratio: Estimate | None = figure(Ranking.ratio, "× fastest", "interval")
     """Steady seconds relative to those of the row `relative_to`, paired by round."""
     relative_to: str | None = figure(_base_name)
     """Name of the baseline's row or of the fastest, on the same device and threads, with the same
     precision, task and batch size."""
-    idiomatic_ratio: Estimate | None = figure(
-        lambda c, r: c.idiomatic_ratio(r), "× idiomatic", "interval"
-    )
+    idiomatic_ratio: Estimate | None = figure(Ranking.idiomatic_ratio, "× idiomatic", "interval")
     """Steady seconds of a variant relative to those of its framework's idiomatic row."""
-    float32_ratio: Estimate | None = figure(
-        lambda c, r: c.float32_ratio(r), "× float32", "interval"
-    )
+    float32_ratio: Estimate | None = figure(Ranking.float32_ratio, "× float32", "interval")
     """Steady seconds relative to those of the same row in float32."""
     examples_per_second: float | None = figure(
-        lambda c, r: c.examples_per_second(r), "examples/s", brief="examples\nper s"
+        Ranking.examples_per_second, "examples/s", brief="examples\nper s"
     )
-    step_seconds: Estimate | None = figure(lambda c, r: c.step_seconds(r), format="interval")
+    step_seconds: Estimate | None = figure(Ranking.step_seconds, format="interval")
     """Seconds of a steady epoch divided by its steps."""
     latency_seconds: Estimate | None = figure(
-        lambda c, r: c.latency(r), "latency ms", "interval", 1e3, "latency\nms", "median"
+        Ranking.latency, "latency ms", "interval", 1e3, "latency\nms", "median"
     )
     """Seconds of predicting one batch and waiting for it: the median over an epoch's batches."""
     latency_p99_seconds: Estimate | None = figure(
@@ -143,23 +135,23 @@ class Row:
     )
     """The 99th percentile of the same."""
     first_epoch_seconds: Estimate | None = figure(
-        lambda c, r: c.first_epoch(r), "first epoch s", "interval", 1.0, "first\nepoch s", "median"
+        Ranking.first_epoch, "first epoch s", "interval", 1.0, "first\nepoch s", "median"
     )
-    minimum_epoch_seconds: float | None = figure(lambda c, r: c.shortest(r), "min s")
+    minimum_epoch_seconds: float | None = figure(Ranking.shortest, "min s")
     """The fastest of all steady epochs."""
     cpu_seconds: float | None = figure(_steady_median("cpu_seconds"), "CPU s")
     """CPU time of all threads in a steady epoch."""
-    cores: float | None = figure(lambda c, r: c.cores(r), "cores", brief="cores\nused")
+    cores: float | None = figure(Ranking.cores, "cores", brief="cores\nused")
     system_cpu_seconds: float | None = figure(_steady_median("system_cpu_seconds"))
     """The part of cpu_seconds in which the kernel worked for the process."""
-    system_share: float | None = figure(lambda c, r: c.system_share(r), "kernel", "percent")
+    system_share: float | None = figure(Ranking.system_share, "kernel", "percent")
     """The same as a share of the CPU seconds of all steady epochs."""
     page_faults: float | None = figure(_steady_median("page_faults"), "page faults", "whole")
     """Minor page faults of a steady epoch."""
-    gpu_speedup: Estimate | None = figure(lambda c, r: c.gpu_speedup(r), "GPU speed-up", "interval")
+    gpu_speedup: Estimate | None = figure(Ranking.gpu_speedup, "GPU speed-up", "interval")
     """How many times faster the GPU is than the framework's own row on the CPU."""
-    gflops_per_second: float | None = figure(lambda c, r: c.gflops(r), "GFLOP/s")
-    share_of_peak: float | None = figure(lambda c, r: c.peak_share(r), "of peak", "percent")
+    gflops_per_second: float | None = figure(Ranking.gflops, "GFLOP/s")
+    share_of_peak: float | None = figure(Ranking.peak_share, "of peak", "percent")
     own_peak_gflops_per_second: float | None = figure(_own_peak("gflops"), "own peak")
     """What the framework's own matrix multiplication reached, without a model."""
     copy_gigabytes_per_second: float | None = figure(_own_peak("copy_gigabytes"), "copy GB/s")
@@ -170,7 +162,7 @@ class Row:
     last_loss: float | None = figure(_last_loss)
     """Losses of the first and the last batch of the first epoch; of one that was cut short there is
     no last one."""
-    test_accuracy: float | None = figure(lambda c, r: c.accuracy(r), "accuracy", "percent")
+    test_accuracy: float | None = figure(Ranking.accuracy, "accuracy", "percent")
     """Share of the test examples that is predicted right after training, or, where an epoch
     predicts, share of its own examples with the initial weights."""
     test_loss: float | None = figure(
@@ -196,7 +188,7 @@ FIGURES: dict[str, Figure] = {field.name: field.metadata["figure"] for field in 
 """The figures of a row by name, in the order of files."""
 
 
-def rows(comparison: Comparison) -> list[Row]:
+def rows(comparison: Ranking) -> list[Row]:
     """Return a row for each cell: by groups, in each the ranked first, by seconds."""
     comparison = comparison.frozen()
     groups = comparison.groups
@@ -209,7 +201,7 @@ def rows(comparison: Comparison) -> list[Row]:
     return [row(comparison, result) for result in sorted(comparison.results, key=position)]
 
 
-def row(comparison: Comparison, result: CellResult) -> Row:
+def row(comparison: Ranking, result: CellResult) -> Row:
     """Return the figures of a cell."""
     return Row(**{name: each.of(comparison, result) for name, each in FIGURES.items()})
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import is_dataclass
 from datetime import datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import ValidationError
@@ -17,9 +17,7 @@ from msgspec import ValidationError
 from .cells import CellResult
 from .epochs import Epoch
 from .number_types import Count
-
-if TYPE_CHECKING:
-    from .comparison import Comparison
+from .records import Records
 
 MAX_EPOCHS = 200_000
 """Epochs of a comparison: they take seconds to draw."""
@@ -62,7 +60,7 @@ class _Model(msgspec.Struct):
     layers: list[_Layer]
 
 
-def check(comparison: Comparison) -> None:
+def check(comparison: Records) -> None:
     """Raise msgspec.ValidationError where the comparison is not valid; it says what and where."""
     epochs = sum(len(result.epochs) for result in comparison.results)
     _at_most(MAX_EPOCHS, epochs, "epochs", "results")

@@ -1,0 +1,52 @@
+"""Define what a run measured, all records together: a comparison without its figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from .cells import CellResult, Group
+from .machine import Machine
+from .number_types import Positive
+from .parts import Part
+from .reference import Reference
+from .settings import Data, Settings
+
+MAX_CELLS = 500
+"""Cells of a comparison: a table of 500 rows takes seconds to draw, and nobody reads more."""
+
+
+@dataclass
+class Records:
+    """Hold what a run was asked for, and what it measured."""
+
+    schema: int
+    crossbench: str
+    created: str
+    """UTC, ISO 8601."""
+    model: dict[str, Any]
+    """Model.description()."""
+    data: Data
+    machine: Machine
+    settings: Settings
+    results: Annotated[list[CellResult], Meta(min_length=1, max_length=MAX_CELLS)]
+    reference: Reference | None = None
+    """None until it is computed, before the first round."""
+    parts: list[Part] = field(default_factory=list)
+    """The parts of a training step, in the order of the layers; empty unless `layers` is set."""
+    resumed: list[str] = field(default_factory=list)
+    """When it was resumed after an interruption; UTC, ISO 8601."""
+    most_turns: Positive = 1
+    """Turns, at most, that a round was run in, one after the other: more than one where not all
+    processes fit into memory."""
+
+    @property
+    def groups(self) -> list[Group]:
+        """Return the groups of cells that are compared with each other, in the cells' order."""
+        return list(dict.fromkeys(result.cell.group for result in self.results))
+
+    def batches(self, result: CellResult) -> int:
+        """Return the number of batches in the cell's epoch."""
+        return self.data.batches(result.cell.batch_size)
