@@ -227,8 +227,9 @@ class Measurement:
             for done in as_completed(results_of):
                 for result in results_of[done]:
                     with fail_cell_on_error(where, result):
-                        # each has its own: times are added to those of the parts
-                        setattr(result, proof.field, deepcopy(done.result()))
+                        found = done.result()
+                        # times are added to those of the parts, so each cell has its own
+                        setattr(result, proof.field, deepcopy(found) if proof is PARTS else found)
                 self.save(self.comparison)
             return [future.result() for future in expected.values()]
 

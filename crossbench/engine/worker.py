@@ -213,7 +213,10 @@ class Worker:
             if run.change:
                 before = changes.setdefault(run.epoch, [])
                 # of a repetition the size alone is compared, and there may be hundreds
-                kept = {n: [np.linalg.norm(a)] if before else a for n, a in run.change.items()}
+                kept = {
+                    name: np.linalg.norm(array, keepdims=True) if before else array
+                    for name, array in run.change.items()
+                }
                 before.append({name: finite_or_none(values) for name, values in kept.items()})
         return FinalStats(peak, usage.cpus_allowed(), changes, self.predictions, choices)
 

@@ -202,10 +202,16 @@ def test_the_batch_sizes_are_drawn_on_two_logarithmic_axes():
 
 def test_a_line_of_threads_joins_rows_that_differ_in_them_alone():
     cells = [
-        result(name, [9, *[seconds / threads] * 6], threads=threads, compute=compute)
+        result(
+            framework,
+            [9, *[seconds / threads] * 6],
+            threads=threads,
+            compute=compute,
+            name=f"{framework} cpu, {threads} threads, {compute}",
+        )
         for compute in ("float32", "bfloat16")
         for threads in (2, 1)
-        for name, seconds in (("torch", 2.0), ("jax", 4.0))
+        for framework, seconds in (("torch", 2.0), ("jax", 4.0))
     ]
     for cell in cells[4:]:
         cell.precision = PRECISION

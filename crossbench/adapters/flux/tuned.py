@@ -1,7 +1,7 @@
 """Train a model in Flux.jl as fast as it can be made: see julia/CrossBenchFlux/src/tuned.jl.
 
-The Julia side's workload takes every call that the idiomatic one takes, so only its construction and
-its details differ here.
+The Julia side's workload takes every call that the idiomatic one takes, so only its construction
+and its details differ here.
 """
 
 from __future__ import annotations
