@@ -214,7 +214,7 @@ class Worker:
                 before = changes.setdefault(run.epoch, [])
                 # of a repetition the size alone is compared, and there may be hundreds
                 kept = {
-                    name: np.linalg.norm(array, keepdims=True) if before else array
+                    name: np.array([np.linalg.norm(array)]) if before else array
                     for name, array in run.change.items()
                 }
                 before.append({name: finite_or_none(values) for name, values in kept.items()})
