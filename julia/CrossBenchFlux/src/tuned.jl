@@ -17,10 +17,12 @@ brought the LeNet to 0.15: that is for NNlib to have, and no longer here.
 """
 Mark a `Workload` whose batches are trained in pieces.
 
+  - `is_whole`: whether they are trained whole, by the idiomatic steps: see `stays_whole`
   - `models`: the model of each piece: they share the weights, each has dropouts of its own
   - `batch_size`: the number of examples for which they were chosen
 """
 mutable struct Tuned <: Framework
+    is_whole::Bool
     models::Vector{Any}
     batch_size::Int
 end
@@ -30,24 +32,24 @@ const TunedWorkload = Workload{Tuned}
 """Return the idiomatic workload with tuned steps; both have the same weights and optimizer."""
 function tuned(workload::FluxWorkload)
     fields = (name => getfield(workload, name) for name in fieldnames(Workload))
-    found = Workload(; fields..., framework = Tuned([], 0))
+    is_whole = stays_whole(workload)
     # the threads of BLAS would wait busily where the tasks run
-    stays_whole(found) || BLAS.set_num_threads(1)
-    return found
+    is_whole || BLAS.set_num_threads(1)
+    return Workload(; fields..., framework = Tuned(is_whole, [], 0))
 end
 
 """
-Return whether the steps stay the idiomatic ones: on a GPU, where none of this was tried, for a batch
-norm, which needs the whole batch, and for attention, whose products NNlib spreads over the threads:
-on two cores gpt_char took 1.48 (1.41 to 1.75) times as long in pieces.
+Return whether the steps stay the idiomatic ones: on a GPU, where none of this was tried, for a
+batch norm, which needs the whole batch, and for attention, whose products NNlib spreads over the
+threads: on two cores gpt_char took 1.48 (1.41 to 1.75) times as long in pieces.
 """
 stays_whole(workload) =
     !(workload.device isa CPUDevice) ||
     any(layer -> layer isa Union{BatchNorm,MultiHeadAttention}, Flux.modules(workload.model))
 
 function differentiate(workload::TunedWorkload, batch)
-    stays_whole(workload) && return invoke(differentiate, Tuple{FluxWorkload,Any}, workload, batch)
     pieces = workload.framework
+    pieces.is_whole && return invoke(differentiate, Tuple{FluxWorkload,Any}, workload, batch)
     if pieces.batch_size != examples(batch)
         pieces.models, pieces.batch_size = choose_pieces(workload, batch), examples(batch)
     end
@@ -56,7 +58,7 @@ end
 
 function isolated(workload::TunedWorkload)
     copied = invoke(isolated, Tuple{FluxWorkload}, workload)
-    copied.framework = Tuned([], 0)  # pieces of its own
+    copied.framework = Tuned(workload.framework.is_whole, [], 0)  # pieces of its own
     return copied
 end
 
@@ -68,7 +70,7 @@ end
 
 """Return how batches are split, for whoever reads the figures; empty before the first step."""
 function tuning(workload)
-    stays_whole(workload) && return Dict("pieces of a batch" => "1")
+    workload.framework.is_whole && return Dict("pieces of a batch" => "1")
     count = length(workload.framework.models)
     count == 0 && return Dict{String,String}()
     return Dict("pieces of a batch" => "$count on $(min(count, Threads.nthreads())) threads")
@@ -150,8 +152,9 @@ end
 
 last_axis(array, range) = array[ntuple(_->:, ndims(array)-1)..., range]
 
-# Recurrent layers. Each has the cell of the layer that it stands for, and is only ever differentiated:
-# predictions are the idiomatic model's. Arrays are (features, length, batch), as the inputs are.
+# Recurrent layers. Each has the cell of the layer that it stands for, and is only ever
+# differentiated: predictions are the idiomatic model's. Arrays are (features, length, batch), as the
+# inputs are.
 
 struct FastLSTM{C}
     cell::C
