@@ -15,7 +15,7 @@ from crossbench.results.comparison import SCHEMA, Comparison
 from crossbench.results.epochs import TRAIN, Epoch, SystemActivity, TargetEpoch, Usage
 from crossbench.results.machine import Machine, Peak
 from crossbench.results.parity import GradientParity, Parity, PrecisionParity
-from crossbench.results.parts import Part, PartResult, PartTime
+from crossbench.results.parts import PartCost, PartResult, PartTime
 from crossbench.results.reference import Reference, ReferenceLosses
 from crossbench.results.replay import Replay
 from crossbench.results.settings import Data, Settings
@@ -170,7 +170,7 @@ def full_comparison():
     losses = ReferenceLosses("train", 100, {"first epoch": [2.3]}, {"first epoch": [2.31]})
     c.reference = Reference(["conv1.bias"], False, [losses])
     c.resumed = ["2026-01-02T00:00:00+00:00"]
-    c.parts = [Part("conv1", 2, 10, 4.0, 8.0), Part("optimizer", 1, 0, 0.0, 0.0)]
+    c.parts = [PartCost("conv1", 2, 10, 4.0, 8.0), PartCost("optimizer", 1, 0, 0.0, 0.0)]
     for r, factor in ((gpu, 1), (cpu, 2)):
         times = [PartTime(1, 0.1 * factor, 0.2 * factor, 1.5), PartTime(2, -0.01, 0.2, None)]
         r.parts = {"conv1": PartResult(1e-15, times), "optimizer": PartResult(None, [], "why")}

@@ -40,17 +40,17 @@ MAX_LATE_SHARE, MAX_LATE_SECONDS = 0.25, 0.005
 is larger."""
 
 
-def described(parts: Sequence[Part]) -> list[records.Part]:
+def described(parts: Sequence[Part]) -> list[records.PartCost]:
     """Return the parts as a results file has them."""
     return [_described(part) for part in parts]
 
 
-def _described(part: Part) -> records.Part:
+def _described(part: Part) -> records.PartCost:
     if part.name in (LOSS, OPTIMIZER):
-        return records.Part(part.name, part.count, 0, 0.0, 0.0)
+        return records.PartCost(part.name, part.count, 0, 0.0, 0.0)
     flops = [work.model.training_flops for work in part.works]
     moved = [part_bytes(work.model.description()) for work in part.works]
-    return records.Part(
+    return records.PartCost(
         part.name,
         part.count,
         flops[-1] - sum(flops[:-1]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..results.breakdown import PartFigures, differences, measured, total_share
 from ..results.cells import CellResult
 from ..results.comparison import Comparison
-from ..results.parts import Part
+from ..results.parts import PartCost
 from .formatting import grid, joined, number, percent, with_interval
 from .row_names import row_name
 
@@ -50,7 +50,7 @@ def layers(comparison: Comparison, markdown: bool = False, width: int | None = N
     return grid(rows, columns[MIN_COLUMNS:], headers=HEADERS)
 
 
-def part_name(part: Part) -> str:
+def part_name(part: PartCost) -> str:
     """Return the name of a part, with the number of equal layers."""
     return part.name if part.count == 1 else f"{part.name} (×{part.count})"
 

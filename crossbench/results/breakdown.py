@@ -9,7 +9,7 @@ from ..inputs.names import Compute
 from .cells import CellResult, Group
 from .figures import Figures, once
 from .parity import FLOAT64_BOUND
-from .parts import Part, PartResult
+from .parts import PartCost, PartResult
 from .roofline import ACTIVATION_BYTES, VALUE_BYTES
 from .statistics import Estimate, estimate, round_ratios
 
@@ -52,7 +52,7 @@ def measured(comparison: Figures) -> list[CellResult]:
 
 
 @once
-def part_figures(comparison: Figures, part: Part) -> dict[str, PartFigures]:
+def part_figures(comparison: Figures, part: PartCost) -> dict[str, PartFigures]:
     """Return the figures of a part in each cell that was measured, by the cell's name."""
     cells = measured(comparison)
     problems = _problems(comparison, cells, part)
@@ -71,7 +71,7 @@ def part_figures(comparison: Figures, part: Part) -> dict[str, PartFigures]:
     }
 
 
-def _unmeasured(result: CellResult, part: Part) -> PartFigures:
+def _unmeasured(result: CellResult, part: PartCost) -> PartFigures:
     """Return what the description gives."""
     size = result.cell.batch_size
     of_example = part.example_bytes * ACTIVATION_BYTES[result.cell.compute] / VALUE_BYTES
@@ -82,7 +82,7 @@ def _unmeasured(result: CellResult, part: Part) -> PartFigures:
 def _figures(
     comparison: Figures,
     result: CellResult,
-    part: Part,
+    part: PartCost,
     by_round: dict[int, float] | None,
     fastest: dict[int, float] | None,
 ) -> PartFigures:
@@ -109,7 +109,7 @@ def total_share(comparison: Figures, result: CellResult) -> float | None:
 
 def differences(
     comparison: Figures, slower: CellResult, faster: CellResult
-) -> list[tuple[Part, float, float]]:
+) -> list[tuple[PartCost, float, float]]:
     """Return the parts with their seconds in both cells, those first that differ most.
 
     What noise made negative is 0. Empty where a part has no figures in one of them: it might be the
@@ -125,12 +125,14 @@ def differences(
     return sorted(found, key=lambda entry: entry[2] - entry[1])
 
 
-def _by_round(result: CellResult, part: Part) -> dict[int, float]:
+def _by_round(result: CellResult, part: PartCost) -> dict[int, float]:
     """Return the seconds of all equal layers by round."""
     return {t.round: t.seconds * part.count for t in result.parts[part.name].times}
 
 
-def _problems(comparison: Figures, cells: list[CellResult], part: Part) -> dict[str, str | None]:
+def _problems(
+    comparison: Figures, cells: list[CellResult], part: PartCost
+) -> dict[str, str | None]:
     """Return why the part's figures in each cell must not be shown, in a line, or None."""
     problems = {r.name: _own_problem(r.parts.get(part.name)) for r in cells}
     reference = comparison.reference

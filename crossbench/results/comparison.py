@@ -12,7 +12,7 @@ import msgspec
 from ..inputs.errors import ResultsError
 from ..inputs.printable import printable
 from . import breakdown, file
-from .parts import Part
+from .parts import PartCost
 from .ranking import Ranking
 from .rows import Value, as_dict, rows
 from .validation import check
@@ -69,7 +69,7 @@ class Comparison(Ranking):
         """
         return [as_dict(row) for row in rows(self)]
 
-    def part_figures(self, part: Part) -> dict[str, breakdown.PartFigures]:
+    def part_figures(self, part: PartCost) -> dict[str, breakdown.PartFigures]:
         """Return what a part of a training step takes in each cell, by the cell's name."""
         return breakdown.part_figures(self, part)
 

@@ -11,8 +11,8 @@ from .number_types import Count, NonNegative, Over0, Positive
 
 
 @dataclass(frozen=True)
-class Part:
-    """Describe a part of the model's training step, one for equal layers.
+class PartCost:
+    """Describe what a part of the training step computes and moves, one for equal layers.
 
     name: that of the layer, of the first of equal ones; "loss" or "optimizer". count: how many
     equal layers the model has. The other figures are of one of them, forward and backward, and 0

@@ -10,7 +10,7 @@ from msgspec import Meta
 from .cells import CellResult, Group
 from .machine import Machine
 from .number_types import Positive
-from .parts import Part
+from .parts import PartCost
 from .reference import Reference
 from .settings import Data, Settings
 
@@ -34,7 +34,7 @@ class Records:
     results: Annotated[list[CellResult], Meta(min_length=1, max_length=MAX_CELLS)]
     reference: Reference | None = None
     """None until it is computed, before the first round."""
-    parts: list[Part] = field(default_factory=list)
+    parts: list[PartCost] = field(default_factory=list)
     """The parts of a training step, in the order of the layers; empty unless `layers` is set."""
     resumed: list[str] = field(default_factory=list)
     """When it was resumed after an interruption; UTC, ISO 8601."""

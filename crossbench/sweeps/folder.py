@@ -18,7 +18,7 @@ import msgspec
 from ..inputs.errors import ResultsError
 from ..results import file
 from ..workload import missing
-from .jobs import Job
+from .jobs import SweepJob
 
 STATE_FILE = "sweep.state"  # no .json: `merge DIR/*.json` must not meet it
 LOCK_FILE = ".sweep.lock"
@@ -110,7 +110,7 @@ class Folder:
             paths = [path.relative_to(self.path).as_posix() for path in self.path.rglob("*.json*")]
         return sorted(path for path in paths if path.endswith(ENDINGS))
 
-    def check(self, jobs: Iterable[Job]) -> None:
+    def check(self, jobs: Iterable[SweepJob]) -> None:
         """Raise ResultsError if the folder holds results of other jobs."""
         digests = {job.digest for job in jobs}
         for name in self.results():

@@ -34,7 +34,7 @@ WORD_LINE = re.compile(r"""\s*(?:\[\s*)?["']?([\w-]+)["']?\s*[=.\]]""")
 
 
 @dataclass(frozen=True)
-class Job:
+class SweepJob:
     """Hold the arguments of one `crossbench.run`.
 
     name: of its results file, without the ending: the values that differ among the jobs, and the
@@ -61,7 +61,7 @@ class SweepFile:
     worker must offer, such as {"GPU": 1}.
     """
 
-    jobs: list[Job]
+    jobs: list[SweepJob]
     machines: str = "any"
     workers: tuple[str, ...] | None = None
     resources: Mapping[str, float] | None = None
@@ -107,7 +107,7 @@ def product(table: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def make_jobs(jobs: Iterable[Mapping[str, Any]]) -> list[Job]:
+def make_jobs(jobs: Iterable[Mapping[str, Any]]) -> list[SweepJob]:
     """Return the jobs with their names; SpecError for the first wrong argument, or for no job.
 
     What only the machine that runs the job can check (depends_on_machine) is left to it.
@@ -128,7 +128,7 @@ def make_jobs(jobs: Iterable[Mapping[str, Any]]) -> list[Job]:
     words = dict.fromkeys(word for job in arguments for word in job)
     differing = [w for w in words if len({canonical(job.get(w)) for job in arguments}) > 1]
     return [
-        Job(_name(job, differing, digest), digest, job)
+        SweepJob(_name(job, differing, digest), digest, job)
         for job, digest in zip(arguments, digests, strict=True)
     ]
 

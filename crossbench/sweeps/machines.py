@@ -17,7 +17,7 @@ from ..inputs.printable import printable
 from ..plan import make_plan
 from ..spec import make_spec
 from .job_process import Report, run_job, versions
-from .jobs import Job, canonical
+from .jobs import SweepJob, canonical
 
 Arguments = dict[str, Any]
 NO_INFLUENCE = ("seed", "rounds", "precision", "max_seconds", "epochs", "timeout", "machine")
@@ -44,7 +44,7 @@ class Planned:
     """
 
     name: str
-    job: Job
+    job: SweepJob
     hosts: list[str] | None = None
     problem: str | None = None
 

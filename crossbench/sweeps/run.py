@@ -16,7 +16,7 @@ from ..inputs.checks import short_error, shown
 from ..inputs.errors import SpecError
 from .folder import ENDED, Folder, ResultKey, State, Task, result_key
 from .job_process import Outcome, versions
-from .jobs import Job, check_option, make_jobs
+from .jobs import SweepJob, check_option, make_jobs
 from .machines import Machines, Planned, ThisMachine, can_run_key
 from .since import unchanged
 
@@ -103,7 +103,7 @@ def _machines(
     return DaskMachines(client, workers, resources)
 
 
-def _survey(pool: Machines, jobs: Sequence[Job]) -> Problems:
+def _survey(pool: Machines, jobs: Sequence[SweepJob]) -> Problems:
     """Return what the hosts can run; SpecError if a host's versions are not those of this one."""
     keys = {job.name: can_run_key(job.arguments) for job in jobs}
     distinct = {keys[job.name]: job.arguments for job in jobs}
@@ -129,7 +129,7 @@ def _check_runnable(problems: Problems, keep_going: bool) -> None:
     raise SpecError(f"{impossible[0]}{others}: {where}: {problem}{hint}")
 
 
-def _plan(jobs: Sequence[Job], problems: Problems, each: bool, named: bool) -> list[Planned]:
+def _plan(jobs: Sequence[SweepJob], problems: Problems, each: bool, named: bool) -> list[Planned]:
     """Return what is to run where: each job once, or once on each machine.
 
     named: whether the hosts are those of workers that were asked for by name, and there are others.
@@ -275,7 +275,7 @@ class _Sweep:
             self.folder.write(f"{name}.json", content)
         self._end(task)
 
-    def _same_data(self, job: Job, task: Task) -> str | None:
+    def _same_data(self, job: SweepJob, task: Task) -> str | None:
         """Return how the data differs from that of the first job that has the same; or None."""
         if task.sha256 is None:
             return None

@@ -9,10 +9,10 @@ from ..inputs.errors import SpecError
 from ..results.comparison import Comparison, decode
 from ..version import __version__
 from .folder import Folder, ResultKey, result_key
-from .jobs import Job
+from .jobs import SweepJob
 
 
-def unchanged(earlier: Folder, jobs: Iterable[Job]) -> dict[ResultKey, str]:
+def unchanged(earlier: Folder, jobs: Iterable[SweepJob]) -> dict[ResultKey, str]:
     """Return the jobs whose results in a folder are complete, and of the versions that are
     installed here: the results file by its `result_key`.
 

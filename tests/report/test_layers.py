@@ -9,10 +9,10 @@ from crossbench.report import layers
 from crossbench.report.charts import charts
 from crossbench.report.formatting import number
 from crossbench.results.machine import Peak
-from crossbench.results.parts import Part, PartResult, PartTime
+from crossbench.results.parts import PartCost, PartResult, PartTime
 from crossbench.results.reference import Reference
 
-CONV, POOL = Part("conv1", 2, 1000, 4.0, 8.0), Part("maxpool1", 1, 0, 4.0, 0.0)
+CONV, POOL = PartCost("conv1", 2, 1000, 4.0, 8.0), PartCost("maxpool1", 1, 0, 4.0, 0.0)
 
 
 def timed(*seconds, deviation=1e-15, norm=2.0):

@@ -9,7 +9,7 @@ import altair as alt
 from ...results.breakdown import PartFigures, measured
 from ...results.cells import CellResult
 from ...results.comparison import Comparison
-from ...results.parts import Part
+from ...results.parts import PartCost
 from ..formatting import percent
 from ..layers import explanations, part_columns, part_name
 from ..row_names import row_name
@@ -73,10 +73,10 @@ def _is_large(figures: PartFigures) -> bool:
 
 def _value(
     comparison: Comparison,
-    part: Part,
+    part: PartCost,
     result: CellResult,
     figures: PartFigures,
-    large: list[Part],
+    large: list[PartCost],
 ) -> dict[str, Any]:
     """Return what the chart draws of a part: nothing where noise made it negative."""
     assert figures.seconds is not None
