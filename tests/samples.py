@@ -166,7 +166,7 @@ def full_comparison():
         baseline="torch",
     )
     dropout = {"type": "Dropout", "input_shape": [4]}
-    c.model["layers"] = [dropout | {"type": "Residual", "body": [dropout], "shortcut": []}]
+    c.model["layers"] = [dropout | {"type": "Branches", "join": "add", "branches": [[dropout], []]}]
     losses = ReferenceLosses("train", 100, {"first epoch": [2.3]}, {"first epoch": [2.31]})
     c.reference = Reference(["conv1.bias"], False, [losses])
     c.resumed = ["2026-01-02T00:00:00+00:00"]

@@ -265,6 +265,36 @@ PATCHED = model(
     models.SoftmaxCrossEntropy(label_smoothing=0.2),
 )
 
+BRANCHED = model(
+    "branched",
+    # a dense connection, a squeeze whose channels weigh all places, and branches in the last branch
+    (
+        models.Conv(4, kernel=(3, 3), stride=(4, 4)),
+        models.Branches(((), (NORM, models.Conv(3, (3, 3), padding=(1, 1)))), "concatenate"),
+        NORM,  # products of large inputs would diverge
+        models.Branches(
+            ((), (models.AveragePool((8, 8), (8, 8)), models.Conv(7, (1, 1)))), "multiply"
+        ),
+        models.Branches(
+            (
+                (models.Conv(3, (1, 1)), models.LeakyReLU(0.1)),
+                (models.Conv(3, (2, 2)), models.Conv(3, (2, 2), padding=(1, 1))),
+                (
+                    models.Conv(3, (1, 1)),
+                    models.Residual((NORM, models.Conv(3, (3, 3), padding=(1, 1)))),
+                ),
+            ),
+            "add",
+        ),
+        models.ToSequence(),
+        models.LayerNorm(1e-3),
+        models.Branches(((models.Dense(5), models.GELU()), (models.Dense(5),)), "multiply"),
+        models.Branches(((models.GlobalAveragePool(),), (models.Flatten(),)), "concatenate"),
+        models.Dense(10),
+    ),
+    models.SGD(learning_rate=0.001, momentum=0.9),
+)
+
 ALL = (PLAIN, NORMED, POSITIVE, RESIDUAL, DROPPED, AVERAGED, BIDIRECTIONAL, LETTERED, GATED)
-ALL += (GATED_BOTH_WAYS, FITTED, UNBIASED, SPEAKING, PATCHED)
+ALL += (GATED_BOTH_WAYS, FITTED, UNBIASED, SPEAKING, PATCHED, BRANCHED)
 SMALL_MODELS = {model.name: model for model in ALL}

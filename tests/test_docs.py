@@ -243,10 +243,21 @@ def test_the_results_file_page_names_every_field_of_a_model():
     assert list(rows) == list(models.get("lenet").description())
 
 
+def module(name: str) -> Any:
+    """Return a module of docs/."""
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+def test_the_page_of_layers_is_what_the_docstrings_and_the_adapters_say():
+    page = module("layers_page").page()
+    assert (DOCS / "layers.md").read_text("utf-8") == page, "run python docs/layers_page.py"
+
+
 def test_the_command_line_page_gets_every_option_of_every_command():
-    spec = importlib.util.spec_from_file_location("docs_hooks", DOCS / "hooks.py")
-    hooks = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(hooks)
+    hooks = module("hooks")
     text = hooks.command_line()
     assert hooks.COMMAND_LINE in (DOCS / "reference" / "command-line.md").read_text()
     for parser in hooks.parsers():

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from .. import models
+from ..models.layers.branches import ADD, CONCATENATE
 from ..models.model import NamedLayer
 from ..source.layers import fused
 from ..source.statements import Call, indented
@@ -68,16 +69,18 @@ class Chain(ABC):
         return f"{blocks}..."
 
     def items_of(self, named: NamedLayer, path: str) -> list[str | Call]:
-        """Return the items of a layer, or of a residual."""
-        if not isinstance(named.layer, models.Residual):
+        """Return the items of a layer, or of branches."""
+        if not isinstance(named.layer, models.Branches):
             self.paths[named.name] = path
             activation = self.activations.get(named.name)
             return self.layer(named, *([activation] if activation else []))
-        if named.shortcut:
-            branches = ((named.body, "layer_1."), (named.shortcut, "layer_2."))
-            made = (self._branch(layers, f"{path}.{start}") for layers, start in branches)
-            return [Call("Parallel", ("+", *made))]
-        return [Call("SkipConnection", (self._branch(named.body, f"{path}."), "+"))]
+        join = _join_source(named, named.layer)
+        *first, last = named.branches
+        if len(first) == 1 and not last:
+            return [Call("SkipConnection", (self._branch(first[0], f"{path}."), join))]
+        numbered = enumerate(named.branches, start=1)
+        made = (self._branch(layers, f"{path}.layer_{number}.") for number, layers in numbered)
+        return [Call("Parallel", (join, *made))]
 
     def _branch(self, layers: Sequence[NamedLayer], path: str) -> str | Call:
         return self.chain(layers, path) if layers else self.no_layers
@@ -100,6 +103,16 @@ class Chain(ABC):
             return self.items_of(layers[0], path)
         numbered = enumerate(layers, start=1)
         return [i for n, named in numbered for i in self.items_of(named, f"{path}.layer_{n}")]
+
+
+def _join_source(named: NamedLayer, layer: models.Branches) -> str:
+    """Return the function of the outputs of branches that joins them."""
+    if layer.join == CONCATENATE:
+        return "cat_channels" if len(named.output_shape) == 3 else "vcat"
+    ends = [branch[-1].output_shape if branch else named.input_shape for branch in named.branches]
+    if layer.join == ADD and len(set(ends)) == 1:
+        return "+"
+    return layer.join
 
 
 def chain_parts(layers: Sequence[NamedLayer]) -> tuple[list[NamedLayer | Block], dict[str, str]]:

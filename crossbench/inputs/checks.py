@@ -116,6 +116,16 @@ def instance_of(words: str, kind: Any) -> Rule:
     return Rule(words, accept)
 
 
+def one_of(*allowed: str) -> Rule:
+    """Return the rule for these words."""
+
+    def accept(value: Any) -> str:
+        _require(value in allowed)
+        return str(value)
+
+    return Rule(f"one of {', '.join(allowed)}", accept)
+
+
 def tuple_of(words: str, rule: Rule, counts: range) -> Rule:
     """Return the rule for tuples of allowed lengths; lists and arrays become tuples.
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import runpy
+import sys
 import traceback
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,8 @@ def load(name: str, kind: type, word: str) -> Any:
     except KeyboardInterrupt:  # Ctrl-C must stop the run, whoever raised it
         raise
     except BaseException as error:  # SystemExit too: exit() in the file must not pass for success
-        raise SpecError(f"{file} does not load: {short_error(error)}{_line(file, error)}") from None
+        message = short_error(_of_module(error))
+        raise SpecError(f"{file} does not load: {message}{_line(file, error)}") from None
     if member not in variables:
         own = ", ".join(name for name, value in variables.items() if isinstance(value, kind))
         raise SpecError(f"{file} has no {member}: its {word}s are {own or 'none'}")
@@ -37,6 +40,19 @@ def load(name: str, kind: type, word: str) -> Any:
             f"{member} in {file} is a {type(found).__name__}, not a crossbench {kind.__name__}"
         )
     return found
+
+
+def _of_module(error: BaseException) -> BaseException:
+    """Return what the module itself says of a name that cannot be imported from it, else the error:
+    a module may know the nearest names.
+    """
+    match = re.match(r"cannot import name '(\w+)' from '([\w.]+)'", str(error))
+    if isinstance(error, ImportError) and match:
+        try:
+            getattr(sys.modules[match[2]], match[1])
+        except AttributeError as of_module:
+            return of_module
+    return error
 
 
 def _line(file: Path, error: BaseException) -> str:

@@ -6,20 +6,22 @@ takes a description apart by this module: `case models.Conv(kernel=(height, widt
 
 from __future__ import annotations
 
+import difflib
 import pkgutil
 from importlib import import_module
+from typing import NoReturn
 
 from ..inputs import python_file
 from ..inputs.checks import shown
 from ..inputs.errors import SpecError
 from .layers.attention import MultiHeadAttention as MultiHeadAttention
+from .layers.branches import Branches as Branches, Residual as Residual
 from .layers.dense import (
     GELU as GELU,
     Dense as Dense,
     Dropout as Dropout,
     LeakyReLU as LeakyReLU,
     ReLU as ReLU,
-    Residual as Residual,
 )
 from .layers.layer import Layer as Layer
 from .layers.norms import (
@@ -64,6 +66,14 @@ from .training import (
     SoftmaxCrossEntropy as SoftmaxCrossEntropy,
     WarmupCosine as WarmupCosine,
 )
+
+
+def __getattr__(name: str) -> NoReturn:
+    """Raise AttributeError with the nearest names, which models in files run into."""
+    known = {word.lower(): word for word in globals() if word[0].isupper()}
+    near = [known[word] for word in difflib.get_close_matches(name.lower(), known)]
+    hint = f": {' or '.join(near)}?" if near else ""
+    raise AttributeError(f"crossbench.models has no {name}{hint}")
 
 
 def names() -> list[str]:

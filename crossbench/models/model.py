@@ -25,7 +25,7 @@ from ..inputs.checks import (
     shown,
 )
 from ..inputs.errors import SpecError
-from .layers.dense import Residual
+from .layers.branches import Branches
 from .layers.layer import Layer, Layers
 from .layers.sequences import Embedding, OneHot, Unembedding
 from .parameters import Parameter, Shape
@@ -42,14 +42,13 @@ Weights = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class NamedLayer:
-    """Holds a layer with its name and shapes in a model; body and shortcut: a Residual's layers."""
+    """Holds a layer with its name and shapes in a model; branches: the layers of Branches."""
 
     name: str
     layer: Layer
     input_shape: Shape
     output_shape: Shape
-    body: tuple[NamedLayer, ...] = ()
-    shortcut: tuple[NamedLayer, ...] = ()
+    branches: tuple[tuple[NamedLayer, ...], ...] = ()
 
     @property
     def parameters(self) -> dict[str, Parameter]:
@@ -60,9 +59,8 @@ class NamedLayer:
     def description(self) -> dict[str, Any]:
         """Return the layer's type, name, input shape and fields, with those of its inner layers."""
         fields = vars(self.layer) | {"name": self.name, "input_shape": self.input_shape}
-        for branch in ("body", "shortcut"):
-            if branch in fields:
-                fields[branch] = [named.description() for named in getattr(self, branch)]
+        if self.branches:
+            fields["branches"] = [[named.description() for named in b] for b in self.branches]
         return {"type": type(self.layer).__name__} | fields
 
 
@@ -231,13 +229,12 @@ def _name_layers(
     layers: tuple[Layer, ...], shape: Shape, counts: Counter[str]
 ) -> Iterator[NamedLayer]:
     for layer in layers:
-        kind = type(layer).__name__.lower()
+        kind = layer.join if isinstance(layer, Branches) else type(layer).__name__.lower()
         counts[kind] += 1
         named = NamedLayer(f"{kind}{counts[kind]}", layer, shape, layer.output_shape(shape))
-        if isinstance(layer, Residual):
-            body = tuple(_name_layers(layer.body, shape, counts))
-            shortcut = tuple(_name_layers(layer.shortcut, shape, counts))
-            named = dataclasses.replace(named, body=body, shortcut=shortcut)
+        if isinstance(layer, Branches):
+            branches = tuple(tuple(_name_layers(b, shape, counts)) for b in layer.branches)
+            named = dataclasses.replace(named, branches=branches)
         yield named
         shape = named.output_shape
 
@@ -245,17 +242,18 @@ def _name_layers(
 def with_inner_layers(layers: Iterable[NamedLayer]) -> Iterator[NamedLayer]:
     for named in layers:
         yield named
-        yield from with_inner_layers(named.body + named.shortcut)
+        for branch in named.branches:
+            yield from with_inner_layers(branch)
 
 
 def _training_flops(layers: Iterable[NamedLayer], trained_before: bool) -> tuple[int, bool]:
     """Return the FLOPs of layers, and whether one of them, or one before them, is trained: an input
-    before which nothing is needs no gradient. Both branches of a residual have the same input.
+    before which nothing is needs no gradient. All branches have the same input.
     """
     total = 0
     for named in layers:
         total += named.layer.training_flops(named.input_shape, trained_before)
-        branches = [_training_flops(b, trained_before) for b in (named.body, named.shortcut)]
+        branches = [_training_flops(branch, trained_before) for branch in named.branches]
         total += sum(flops for flops, _ in branches)
         trained_before |= bool(named.parameters) or any(is_trained for _, is_trained in branches)
     return total, trained_before

@@ -7,15 +7,16 @@ input needs a gradient, as in the model, and what a framework fuses counts where
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ..data.sources import Synthetic
 from ..inputs.checks import shown
 from ..inputs.errors import SpecError
-from .layers.dense import Residual
+from .layers.branches import Branches
 from .layers.sequences import Unembedding
-from .model import Model, NamedLayer
+from .model import Model, NamedLayer, with_inner_layers
 from .training import GivenGradient, Loss
 
 OPTIMIZER_EXAMPLES = 4
@@ -58,8 +59,8 @@ class Part:
 def parts(model: Model) -> list[Part]:
     """Return the parts of a step, in the order of the layers; equal layers are one part.
 
-    A layer before the first one with weights is timed with that: "flatten1, dense1". A residual's
-    own part is the sum of its branches.
+    A layer before the first one with weights is timed with that: "flatten1, dense1". Branches'
+    own part is the join, of as many copies of the output of the largest branch.
     """
     cut = _Cut(model)
     end = cut.through(model.named_layers(), ())
@@ -107,14 +108,8 @@ class _Cut:
     def through(self, layers: Iterable[NamedLayer], before: Chain) -> Chain:
         """Add the parts of the layers that follow those before; return the chain at their end."""
         for named in layers:
-            if isinstance(named.layer, Residual):
-                end = self.through(named.body, before)
-                self.through(named.shortcut, before)
-                before = end
-                # the sum alone: of an output with itself
-                named = replace(named, layer=Residual(()), input_shape=named.output_shape)
-                if _trains(before):
-                    self.add((*before, named), before)
+            if isinstance(named.layer, Branches):
+                before = self._join(named, named.layer, before)
                 continue
             if isinstance(named.layer, Unembedding):  # it shares the weight of the first layer
                 before = (next(self.model.named_layers()),)
@@ -123,6 +118,21 @@ class _Cut:
                 self.add(chain, base)
             before = (named,) if _trains((named,)) else chain
         return before
+
+    def _join(self, named: NamedLayer, layer: Branches, before: Chain) -> Chain:
+        """Add the parts of branches and their join; return the chain at their end."""
+        branches = named.branches
+        ends = [self.through(branch, before) for branch in branches]
+        shapes = [branch[-1].output_shape if branch else named.input_shape for branch in branches]
+        pairs = zip(ends, shapes, strict=True)
+        end, shape = max(pairs, key=lambda pair: (math.prod(pair[1]), _trains(pair[0])))
+        copies = replace(layer, branches=((),) * len(branches))
+        joined = NamedLayer(named.name, copies, shape, copies.output_shape(shape))
+        if _trains(end):
+            self.add((*end, joined), end)
+        if shape == named.output_shape:  # what follows is timed behind that branch alone
+            return end
+        return (named,) if _trains((named,)) else (*before, named)
 
     def add(self, chain: Chain, before: Chain, loss: Loss | None = None) -> None:
         """Add what a chain takes longer than the one before, or than itself without its loss."""
@@ -142,4 +152,4 @@ class _Cut:
 
 
 def _trains(chain: Chain) -> bool:
-    return any(p.trained for named in chain for p in named.parameters.values())
+    return any(p.trained for n in with_inner_layers(chain) for p in n.parameters.values())

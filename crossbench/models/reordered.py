@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from . import Layer, MaxPool, Model, ReLU, Residual
+from . import Branches, Layer, MaxPool, Model, ReLU
 
 
 def pool_before_relu(model: Model) -> Model:
@@ -19,8 +19,8 @@ def pool_before_relu(model: Model) -> Model:
 def _reordered(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
     found: list[Layer] = []
     for layer in layers:
-        if isinstance(layer, Residual):
-            layer = replace(layer, body=_reordered(layer.body), shortcut=_reordered(layer.shortcut))
+        if isinstance(layer, Branches):
+            layer = replace(layer, branches=tuple(map(_reordered, layer.branches)))
         behind_relu = isinstance(layer, MaxPool) and found and isinstance(found[-1], ReLU)
         found.insert(len(found) - 1 if behind_relu else len(found), layer)
     return tuple(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from . import Dropout, Layer, Model, Residual
+from . import Branches, Dropout, Layer, Model
 
 
 def without_dropouts(model: Model) -> Model:
@@ -17,6 +17,6 @@ def _without(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
 
 
 def _changed(layer: Layer) -> Layer:
-    if isinstance(layer, Residual):
-        return replace(layer, body=_without(layer.body), shortcut=_without(layer.shortcut))
+    if isinstance(layer, Branches):
+        return replace(layer, branches=tuple(map(_without, layer.branches)))
     return Dropout(0.0) if isinstance(layer, Dropout) else layer

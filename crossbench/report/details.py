@@ -9,6 +9,7 @@ from ..results.cells import CellResult
 from ..results.comparison import Comparison
 from ..results.epochs import TRAIN
 from ..results.parity import FLOAT64_BOUND, worst
+from ..results.roofline import inner_layers
 from ..results.rows import Row, row
 from ..results.statistics import MIN_ROUNDS
 from .columns import TIMES, WORK, equal, headers, texts
@@ -154,7 +155,7 @@ def _model_notes(model: dict[str, Any]) -> list[str]:
 
 def _layer_types(layers: list[dict[str, Any]]) -> set[str]:
     """Return the types of all layers, including those nested in others."""
-    inner = [layer.get(way, []) for layer in layers for way in ("body", "shortcut")]
+    inner = map(inner_layers, layers)
     return {layer["type"] for layer in layers}.union(*map(_layer_types, inner))
 
 

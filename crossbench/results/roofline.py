@@ -51,12 +51,17 @@ def intensity(model: dict[str, Any], batch_size: int, compute: Compute) -> float
     return model["training_flops"] / training_bytes(model, batch_size, compute)
 
 
+def inner_layers(layer: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the layers of all branches. Older files have those of a Residual in two fields."""
+    earlier = [layer.get("body", []), layer.get("shortcut", [])]
+    return [inner for branch in layer.get("branches", earlier) for inner in branch]
+
+
 def _leaves(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the layers that compute something, including those nested in others."""
     found = []
     for layer in layers:
-        inner = [*layer.get("body", []), *layer.get("shortcut", [])]
-        if inner:
+        if inner := inner_layers(layer):
             found += _leaves(inner)
         elif layer["type"] != "Flatten":
             found.append(layer)

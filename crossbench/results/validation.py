@@ -27,7 +27,7 @@ MAX_CHARACTERS = 100_000
 """Characters of a text, except for a traceback, which is not shown: a long reason has some hundred.
 """
 MAX_DEPTH = 50
-"""Levels of nesting in the model: each residual block within another one has two."""
+"""Levels of nesting in the model: branches within others have three."""
 INTEGER_LIMIT = 2**63
 """Whole numbers (bytes, FLOPs, parameters) are below this."""
 CLOCK_TOLERANCE = 1e-3
@@ -37,6 +37,7 @@ CLOCK_TOLERANCE = 1e-3
 class _Layer(msgspec.Struct):
     type: str
     input_shape: list[Count]
+    branches: list[list[_Layer]] = []
     body: list[_Layer] = []
     shortcut: list[_Layer] = []
 

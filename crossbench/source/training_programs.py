@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..inputs.names import FLOAT32, IDIOMATIC, Compute
-from ..models import BinaryCrossEntropy, Dropout, Model, NamedLayer, Residual
+from ..models import BinaryCrossEntropy, Branches, Dropout, Model, NamedLayer
 from .statements import WIDTH, call, indented, join_blocks
 
 EPOCHS = 2
@@ -80,7 +80,7 @@ class Block:
 def grouped(
     layers: Sequence[NamedLayer], activations: Mapping[str, str] | None = None
 ) -> Iterator[NamedLayer | Block]:
-    """Yield the layers in order, those that repeat as one: equal groups that begin with a residual,
+    """Yield the layers in order, those that repeat as one: equal groups that begin with branches,
     each from inputs of the same shape.
 
     activations: those that layers apply themselves, by the layer's name; `layers` has none of them.
@@ -101,7 +101,7 @@ def grouped(
 
 def _repetition(kinds: Sequence[tuple[Any, ...]]) -> tuple[int, int]:
     """Return the size and the number of the equal groups that the layers begin with."""
-    for size in range(1, len(kinds) // 2 + 1) if isinstance(kinds[0][0], Residual) else ():
+    for size in range(1, len(kinds) // 2 + 1) if isinstance(kinds[0][0], Branches) else ():
         count = 1
         while kinds[count * size :][:size] == kinds[:size]:
             count += 1

@@ -21,6 +21,7 @@ from crossbench.models import (
     Adam,
     AdamW,
     BatchNorm,
+    Branches,
     Dropout,
     Flatten,
     InverseTimeDecay,
@@ -94,6 +95,11 @@ def saturated(y, back, x, run):
     return np.minimum(y, 6), lambda dy: back(np.where(y < 6, dy, 0))
 
 
+def channels_turned(y, back, x, run):
+    axis = 1 if y.ndim == 4 else -1
+    return np.flip(y, axis), lambda dy: back(np.flip(dy, axis))
+
+
 def without_its_gradient(y, back, x, run):
     def backward(dy):
         before = dict(run.gradients)
@@ -145,6 +151,11 @@ IN_CODE = {
         SPEAKING,
         "gradient of embedding1.weight",
         wrong_layer(Unembedding, without_its_gradient),
+    ),
+    "a join of channels in another order": (
+        SMALL_MODELS["branched"],
+        "logits",
+        wrong_layer(Branches, channels_turned),
     ),
     "clipping by value": (SPEAKING, "steps", wrong_part("clip", by_value)),
     "clipping each array": (SPEAKING, "steps", wrong_part("clip", each_array)),
@@ -234,6 +245,7 @@ VALUES = [
     ("speaking", AdamW, {"schedule": lambda s: replace(s, warmup=s.warmup + 1)}, "steps"),
     ("speaking", AdamW, {"schedule": lambda s: replace(s, steps=s.steps + 1)}, "steps"),
     ("speaking", AdamW, {"schedule": lambda s: replace(s, minimum=0.21)}, "steps"),
+    ("branched", Branches, {"join": lambda join: join.replace("multiply", "add")}, "logits"),
     ("patched", LayerNorm, {"epsilon": 1.01e-3}, "logits"),
     ("patched", SoftmaxCrossEntropy, {"label_smoothing": 0.201}, "loss"),
 ]

@@ -53,8 +53,8 @@ def without_dropouts(model):
 
     def kept(layers):
         return tuple(
-            replace(layer, body=kept(layer.body), shortcut=kept(layer.shortcut))
-            if isinstance(layer, models.Residual)
+            replace(layer, branches=tuple(map(kept, layer.branches)))
+            if isinstance(layer, models.Branches)
             else layer
             for layer in layers
             if not isinstance(layer, models.Dropout)

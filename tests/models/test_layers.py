@@ -34,9 +34,26 @@ def test_a_shape_that_does_not_fit_is_an_error(layer, shape):
         layer.output_shape(shape)
 
 
-def test_the_branches_of_a_residual_must_have_the_same_shape():
-    with pytest.raises(ValueError, match=r"a residual's body gives \(4,\), its shortcut \(5,\)"):
-        models.Residual((models.Dense(4),)).output_shape((5,))
+@pytest.mark.parametrize(
+    ("branches", "join", "input_shape", "output_shape"),
+    [
+        (((models.Dense(4),), ()), "concatenate", (5,), (9,)),
+        (((), (models.Dense(4),)), "concatenate", (7, 5), (7, 9)),
+        (((), (models.Conv(4, (1, 1)),), ()), "concatenate", (3, 8, 8), (10, 8, 8)),
+        (((), (models.AveragePool((8, 8), (8, 8)),)), "multiply", (3, 8, 8), (3, 8, 8)),
+        (((models.Dense(4),), ()), "add", (5,), None),
+        (((models.Conv(4, (3, 3)),), ()), "concatenate", (3, 8, 8), None),
+        (((models.AveragePool((8, 8), (8, 8)),), ()), "concatenate", (3, 8, 8), None),
+        (((models.GlobalAveragePool(),), ()), "multiply", (3, 8, 8), None),
+    ],
+)
+def test_branches_are_joined_where_their_shapes_allow_it(branches, join, input_shape, output_shape):
+    layer = models.Branches(branches, join)
+    if output_shape is not None:
+        assert layer.output_shape(input_shape) == output_shape
+        return
+    with pytest.raises(ValueError, match=rf"branches that give \(.* cannot be joined by {join}"):
+        layer.output_shape(input_shape)
 
 
 def test_flops_count_a_multiply_add_as_two():
@@ -91,7 +108,14 @@ def test_a_size_is_a_whole_number_of_at_least_1(size):
         (lambda: models.Dropout(True), f"Dropout: rate must be {BELOW_1}, not True"),
         (lambda: models.SGD(math.inf), f"SGD: learning_rate must be {RATES}, not inf"),
         (lambda: models.SGD("0.1"), f"SGD: learning_rate must be {RATES}, not '0.1'"),
-        (lambda: models.Residual(models.ReLU()), "Residual: body must be a tuple of layers, not"),
+        (
+            lambda: models.Residual(models.ReLU()),
+            "Branches: branches must be two tuples of layers",
+        ),
+        (
+            lambda: models.Branches(((), ()), "sum"),
+            "Branches: join must be one of add",
+        ),
     ],
 )
 def test_a_value_of_another_kind_is_refused_in_one_line(make, message):
@@ -113,7 +137,8 @@ WRONG = {
     **dict.fromkeys(SHARES, 1),
     **dict.fromkeys(NOT_NEGATIVE, -0.1),
     **dict.fromkeys(("minimum", "shift"), 1.5),
-    **dict.fromkeys(("body", "shortcut"), (models.ReLU,)),
+    "branches": ((models.ReLU,), ()),
+    "join": "sum",
     **dict.fromkeys(("loss", "optimizer", "schedule", "data", "augmentation"), models.SGD),
     "padding": (-1, 0),
     "words": 3,
@@ -155,4 +180,4 @@ def test_numpy_numbers_and_lists_become_python_numbers_and_tuples():
     assert [type(n) for n in (conv.features, *conv.kernel, *conv.padding)] == [int] * 5
     dropout = models.Dropout(np.float64(0.5))
     assert (dropout.rate, type(dropout.rate)) == (0.5, float)
-    assert type(models.Residual([models.ReLU()]).body) is tuple
+    assert type(models.Residual([models.ReLU()]).branches[0]) is tuple

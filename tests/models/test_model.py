@@ -99,7 +99,7 @@ def test_flops_of_inner_layers_are_counted():
     assert model.forward_flops == 2 * first + inner + 2 * 3072 * 10
     assert model.training_flops == 3 * model.forward_flops - first
     assert [n.name for n in model.all_layers()] == [
-        *("conv1", "residual1", "conv2", "conv3", "flatten1", "dense1")
+        *("conv1", "add1", "conv2", "conv3", "flatten1", "dense1")
     ]
     assert "conv3.weight" in model.parameters
 
@@ -231,6 +231,11 @@ NUMBER = 3
             OWN_FILE.replace("Dense(10))", "Dense(-1))"),
             "own.py:MINE",
             r"own.py does not load: Dense: features must be .*, not -1 \(line 5\)$",
+        ),
+        (
+            "from crossbench.models import LeakyRelu",
+            "own.py:MINE",
+            r"AttributeError: crossbench.models has no LeakyRelu: LeakyReLU or \w+.* \(line 1\)$",
         ),
         ("import sys; sys.exit()", "own.py:MINE", "own.py does not load: SystemExit"),
         ("raise BaseException('a\\nb')", "own.py:MINE", "does not load: BaseException: a b"),

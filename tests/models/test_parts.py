@@ -60,10 +60,10 @@ def test_equal_layers_are_one_part():
     assert names.index("conv22") < names.index("conv23") < names.index("conv24")
 
 
-def test_the_sum_of_a_residual_is_a_part():
-    found = named(models.get("resnet63"))["residual1"]
+def test_a_join_is_a_part():
+    found = named(models.get("resnet63"))["add1"]
     assert kinds(found.before) == ["BatchNorm"]
-    assert kinds(found.whole) == ["BatchNorm", "Residual"]
+    assert kinds(found.whole) == ["BatchNorm", "Branches"]
     assert found.whole.model.layers[-1] == models.Residual(())
 
 
@@ -85,7 +85,7 @@ def test_the_parts_have_the_layers_and_the_flops_of_the_model(model_name):
         assert find_part(model, part.name) == part
     assert total == pytest.approx(model.training_flops)
     for layer in model.all_layers():
-        if not isinstance(layer.layer, models.Residual):
+        if not isinstance(layer.layer, models.Branches):
             part = find_part(model, layer.name)
             assert layer.name in part.names
             assert layer.layer in [named.layer for named in added(part)]

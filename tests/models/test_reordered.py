@@ -40,8 +40,9 @@ def kinds(layers):
 def test_a_max_pool_is_before_the_relu_in_front_of_it():
     nested = pool_before_relu(NESTED)
     assert kinds(nested.layers)[:4] == ["MaxPool", "ReLU", "BatchNorm", "ReLU"]
-    assert kinds(nested.layers[4].body) == ["Conv", "MaxPool", "ReLU"]
-    assert kinds(nested.layers[4].shortcut) == ["MaxPool", "Conv"]
+    body, shortcut = map(kinds, nested.layers[4].branches)
+    assert body == ["Conv", "MaxPool", "ReLU"]
+    assert shortcut == ["MaxPool", "Conv"]
 
 
 def test_a_gelu_stays_before_its_max_pool():

@@ -65,7 +65,7 @@ def test_the_notes_on_the_data_and_the_dropout_masks():
     assert "to the first 3 batches of 10, of 100 examples each; the test set has 300." in text
     assert not re.search("are not used|augmented|dropout masks", text)
     dropout = {"type": "Dropout", "input_shape": [4]}
-    c.model["layers"] = [dropout | {"type": "Residual", "body": [dropout], "shortcut": []}]
+    c.model["layers"] = [dropout | {"type": "Branches", "join": "add", "branches": [[dropout], []]}]
     assert "Each framework draws its own dropout masks" in table(c)
     c.model["data"] = {"type": "CIFAR10", "augmentation": {"shift": 0.1, "flip": True}}
     assert "All frameworks get the same augmented pictures" in table(c)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ... import models
+from ...models.layers.branches import ADD, CONCATENATE, MULTIPLY
 from ...models.model import NamedLayer
 from ...source.layers import LayerSource
 from ...source.places import Place
@@ -132,7 +133,7 @@ class Forward:
     def chain(self, parts: Iterable[NamedLayer | Block], depth: int = 0, x: str = "x") -> str:
         """Return the expression of the output of layers, behind its statements.
 
-        depth: of the residual that the layers are in. x: their input.
+        depth: how many variables of branches around them are taken. x: their input.
         """
         for part in parts:
             if isinstance(part, Block):
@@ -141,17 +142,30 @@ class Forward:
                     f"for block in self.{self.names[key(part)]}:",
                     f"    {x} = block({x})",
                 ]
-            elif isinstance(part.layer, models.Residual):
-                x = self._sum(part, depth, self._assigned(x, depth))
+            elif isinstance(part.layer, models.Branches):
+                x = self._joined(part, part.layer.join, depth, self._assigned(x, depth))
             else:
                 x = self._applied(part, depth, x)
         return x
 
-    def _sum(self, residual: NamedLayer, depth: int, x: str) -> str:
-        body = self.chain(residual.body, depth + 1, x)
-        if residual.shortcut:
-            body = self._assigned(body, depth + 1)
-        return f"{self.chain(residual.shortcut, depth, x)} + {body}"
+    def _joined(self, named: NamedLayer, join: str, depth: int, x: str) -> str:
+        """Return the expression of branches' outputs, each in a variable of its own; the last
+        branch takes that of their input, unless that is needed.
+        """
+        *first, last = named.branches
+        outputs = []
+        for own_depth, branch in enumerate(first, start=depth + 1):
+            output = self.chain(branch, own_depth, x)
+            is_residual = len(first) == 1 and not last and join == ADD
+            outputs.append(output if is_residual else self._assigned(output, own_depth))
+        is_free = x not in outputs and not any(each.branches for each in last)
+        own_depth = depth if is_free else depth + len(named.branches)
+        output = self.chain(last, own_depth, x)
+        if join == CONCATENATE:
+            return f"jnp.concatenate([{', '.join([*outputs, output])}], axis=-1)"
+        if join == MULTIPLY and is_joined(output):
+            output = self._assigned(output, own_depth)
+        return SIGNS[join].join([output, *reversed(outputs)])
 
     def _applied(self, named: NamedLayer, depth: int, x: str) -> str:
         is_tied = isinstance(named.layer, models.Unembedding)
@@ -163,7 +177,7 @@ class Forward:
         output = self.source(named).output.replace("{layer}", f"self.{attribute}")
         begins = named.parameters and not isinstance(named.layer, NORMS)
         is_long = output.count("{x}") > 1 or len(output) + len(x) > MAX_NESTED
-        if begins or is_long or (" + " in x and output.startswith("{x}")):
+        if begins or is_long or (is_joined(x) and output.startswith("{x}")):
             x = self._assigned(x, depth)
         return output.format(x=x)
 
@@ -175,8 +189,16 @@ class Forward:
         return variable(depth)
 
 
+SIGNS = {ADD: " + ", MULTIPLY: " * "}
+
+
+def is_joined(expression: str) -> bool:
+    """Return whether an expression is a sum or a product."""
+    return any(sign in expression for sign in SIGNS.values())
+
+
 def variable(depth: int) -> str:
-    """Return the variable of the output of a layer that is in so many residuals."""
+    """Return the variable of a layer's output, where so many others are taken."""
     return "xyzuvw"[depth] if depth < 6 else f"x{depth}"
 
 
@@ -210,9 +232,10 @@ def key(part: NamedLayer | Block) -> str:
 
 
 def flattened(parts: Iterable[NamedLayer | Block]) -> Iterator[NamedLayer | Block]:
-    """Yield layers in order, those of a residual's branches in its place."""
+    """Yield layers in order, those of branches in their place."""
     for part in parts:
-        if isinstance(part, NamedLayer) and isinstance(part.layer, models.Residual):
-            yield from flattened([*part.body, *part.shortcut])
+        if isinstance(part, NamedLayer) and isinstance(part.layer, models.Branches):
+            for branch in part.branches:
+                yield from flattened(branch)
         else:
             yield part

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ... import models
+from ...models.layers.branches import ADD
 from ...models.model import Model, NamedLayer
 from ...source.layers import LayerSource, fused
 from ...source.places import Place
@@ -71,18 +72,18 @@ class Network:
         return found
 
     def _fuse(self, layers: Sequence[NamedLayer]) -> None:
-        """Find the activations that the layer before applies, in the branches of residuals too."""
+        """Find the activations that the layer before applies, in branches too."""
         kept, activations = fused(layers, (models.Conv, models.Dense), ACTIVATIONS.get)
         self.kept |= {named.name for named in kept}
         self.activations |= activations
         for named in layers:
-            self._fuse(named.body)
-            self._fuse(named.shortcut)
+            for branch in named.branches:
+                self._fuse(branch)
 
     def _sources(self, backend: str) -> Iterator[tuple[str, LayerSource]]:
         """Yield how each layer is written that no other one applies, by its canonical name."""
         for named in self.model.all_layers():
-            if isinstance(named.layer, models.Residual) or named.name not in self.kept:
+            if isinstance(named.layer, models.Branches) or named.name not in self.kept:
                 continue
             source = layer_source(named, backend, self.activations.get(named.name))
             if self.is_tied and isinstance(named.layer, models.Embedding):
@@ -107,8 +108,8 @@ class Network:
                 lines += [] if x == to else [f"{to} = {x}"]
                 lines.append(f"for _ in range({part.count}):")
                 lines.append(f"    {to} = {self._block(part)}({to})")
-            elif isinstance(part.layer, models.Residual):
-                lines += self._residual(part, x, to, room)
+            elif isinstance(part.layer, models.Branches):
+                lines += self._joined(part, part.layer.join, x, to, room)
             else:
                 lines += self._layer(part, x, to, room)
             x = to
@@ -130,15 +131,17 @@ class Network:
         start = f"{to} = {source.build.function}("
         return [*lines, bracketed(start, source.build.arguments, f"){applied}", room)]
 
-    def _residual(self, named: NamedLayer, x: str, to: str, room: int) -> list[str]:
-        """Return the statements of two branches, in variables that no branch around them has."""
-        names = ("y", "shortcut") if to == "x" else (f"{to}_y", f"{to}_shortcut")
-        body, shortcut = (
-            self._chain(branch, x, name, room)
-            for branch, name in zip((named.body, named.shortcut), names, strict=True)
-        )
-        ends = [names[0] if body else x, names[1] if shortcut else x]
-        return [*body, *shortcut, f"{to} = layers.Add()([{', '.join(ends)}])"]
+    def _joined(self, named: NamedLayer, join: str, x: str, to: str, room: int) -> list[str]:
+        """Return the statements of branches, in variables that no branch around them has."""
+        names = ["y", "shortcut"]
+        if join != ADD or len(named.branches) > 2:
+            names = [f"y{number}" for number in range(1, len(named.branches) + 1)]
+        lines, ends = [], []
+        for branch, name in zip(named.branches, names, strict=True):
+            own = name if to == "x" else f"{to}_{name}"
+            lines += self._chain(branch, x, own, room)
+            ends.append(own if branch else x)
+        return [*lines, f"{to} = layers.{join.capitalize()}()([{', '.join(ends)}])"]
 
     def _block(self, block: Block) -> str:
         """Write the function that applies a block, and return its name."""

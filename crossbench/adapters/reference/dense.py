@@ -9,7 +9,7 @@ import numpy as np
 
 from ... import models
 from ...models.model import NamedLayer, Weights
-from .passes import Outcome, Pass, forward, forward_all, sum_float64
+from .passes import Outcome, Pass, forward, sum_float64
 
 
 @forward.register
@@ -96,10 +96,3 @@ def _(layer: models.Dropout, named: NamedLayer, x: np.ndarray, run: Pass) -> Out
     mask = run.random.random(x.shape) >= layer.rate if mask is None else mask
     scale = mask / x.dtype.type(1 - layer.rate)
     return x * scale, lambda dy: dy * scale
-
-
-@forward.register
-def _(layer: models.Residual, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
-    body, body_back = forward_all(named.body, x, run)
-    shortcut, shortcut_back = forward_all(named.shortcut, x, run)
-    return body + shortcut, lambda dy: body_back(dy) + shortcut_back(dy)

@@ -103,6 +103,39 @@ class Residual(nn.Module):
         return self.body(x) + self.shortcut(x)
 
 
+class Branches(nn.ModuleList):
+    """Apply modules to the same input."""
+
+    def __init__(self, *branches: nn.Module) -> None:
+        super().__init__(branches)
+
+    def outputs(self, x: Tensor) -> list[Tensor]:
+        return [branch(x) for branch in self]
+
+
+class Add(Branches):
+    def forward(self, x: Tensor) -> Tensor:
+        y, *others = self.outputs(x)
+        for other in others:
+            y = y + other
+        return y
+
+
+class Multiply(Branches):
+    def forward(self, x: Tensor) -> Tensor:
+        y, *others = self.outputs(x)
+        for other in others:
+            y = y * other
+        return y
+
+
+class Concatenate(Branches):
+    """Put channels of pictures, or features, behind one another."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat(self.outputs(x), 1 if x.ndim == 4 else -1)
+
+
 class LSTMLastOutput(nn.LSTM):
     """Return the last output of each direction, concatenated."""
 

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ... import models
+from ...models.layers.branches import ADD
 from ...models.model import NamedLayer
-from ...source.statements import WIDTH, Call, indented
+from ...source.statements import WIDTH, Call, call, indented
 from ...source.training_programs import Block, grouped, shared_blocks
 from .source import layer_source
 
@@ -53,16 +54,23 @@ class Network:
         return tuple(items)
 
     def _layer(self, named: NamedLayer, path: str) -> Call:
-        if isinstance(named.layer, models.Residual):
-            branches = [("body", named.body), ("shortcut", named.shortcut)]
-            chains = [
-                Call("nn.Sequential", self._items(branch, f"{path}.{name}."))
-                for name, branch in branches
-                if branch
-            ]
-            return Call("Residual", tuple(chains) or ("nn.Identity()",))
+        if isinstance(named.layer, models.Branches):
+            return self._joined(named.layer.join, named.branches, path)
         self.paths.append((path, named))
         return layer_source(named)
+
+    def _joined(self, join: str, branches: tuple[tuple[NamedLayer, ...], ...], path: str) -> Call:
+        is_residual = join == ADD and len(branches) == 2 and branches[0]
+        names = ("body", "shortcut") if is_residual else map(str, range(len(branches)))
+        chains = [
+            Call("nn.Sequential", self._items(branch, f"{path}.{name}."))
+            if branch
+            else call("nn.Identity")
+            for branch, name in zip(branches, names, strict=True)
+        ]
+        if is_residual:
+            return Call("Residual", tuple(chains[: 1 + bool(branches[1])]))
+        return Call(join.capitalize(), tuple(chains))
 
     def _block(self, block: Block, start: str, place: int) -> str:
         """Write the function that makes a block, and return its name."""

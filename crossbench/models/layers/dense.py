@@ -1,4 +1,4 @@
-"""Describe dense layers, activations, dropouts and residuals, which take several shapes."""
+"""Describe dense layers, activations and dropouts, which take several shapes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...inputs.checks import Below1, Boolean, OptionalStd, Size
 from ..parameters import GlorotUniform, Parameter, Shape, normal_or, weight_and_bias
-from .layer import Layer, OptionalLayers
+from .layer import Layer
 
 
 @dataclass(frozen=True)
@@ -72,27 +72,3 @@ class Dropout(Layer):
     """
 
     rate: Below1
-
-
-@dataclass(frozen=True)
-class Residual(Layer):
-    """Adds the outputs of two branches, the body's layers and the shortcut's: without layers (the
-    shortcut's default) the input itself.
-    """
-
-    body: OptionalLayers
-    shortcut: OptionalLayers = ()
-
-    def output_shape(self, input_shape: Shape) -> Shape:
-        body, shortcut = (
-            _output_shape_through(layers, input_shape) for layers in (self.body, self.shortcut)
-        )
-        if body != shortcut:
-            raise ValueError(f"a residual's body gives {body}, its shortcut {shortcut}")
-        return body
-
-
-def _output_shape_through(layers: tuple[Layer, ...], shape: Shape) -> Shape:
-    for layer in layers:
-        shape = layer.output_shape(shape)
-    return shape

@@ -50,9 +50,7 @@ LAYERS = tuple_of(
     "a tuple of layers, at least one", instance_of("a layer", Layer), range(1, LARGEST)
 )
 Layers = Annotated[tuple[Layer, ...], LAYERS]
-OptionalLayers = Annotated[
-    tuple[Layer, ...], tuple_of("a tuple of layers", instance_of("a layer", Layer), range(LARGEST))
-]
+OPTIONAL_LAYERS = tuple_of("a tuple of layers", instance_of("a layer", Layer), range(LARGEST))
 
 
 def require_sequence(layer: Layer, shape: Shape) -> Shape:

@@ -156,8 +156,8 @@ def layer(named: NamedLayer) -> Call:
         case models.GRU(features, bidirectional):
             cell = call("gru_cell", inputs[-1], features, key="key")
             return call("Recurrent", f"{1 + bidirectional} * [{cell}]")
-        case models.Residual():
-            return Call("Residual", (sequential(named.body), sequential(named.shortcut)))
+        case models.Branches((_, _), "add"):
+            return Call("Residual", tuple(map(sequential, named.branches)))
     raise NotImplementedError(f"the Equinox adapter does not support the layer {named.layer}")
 
 

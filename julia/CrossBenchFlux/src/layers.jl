@@ -20,6 +20,12 @@ sequence_mean(x) = dropdims(mean(x; dims = 2); dims = 2)
 
 first_of_sequence(x) = x[:, 1, :]
 
+cat_channels(xs...) = cat(xs...; dims = 3)
+
+multiply(xs...) = broadcast(*, xs...)
+
+add(xs...) = broadcast(+, xs...)
+
 last_output(x) = x[:, end, :]
 
 reverse_sequence(x) = reverse(x; dims = 2)

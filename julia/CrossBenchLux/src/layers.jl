@@ -15,6 +15,12 @@ sequence_mean(x) = dropdims(mean(x; dims = 2); dims = 2)
 
 first_of_sequence(x) = x[:, 1, :]
 
+cat_channels(xs...) = cat(xs...; dims = 3)
+
+multiply(xs...) = broadcast(*, xs...)
+
+add(xs...) = broadcast(+, xs...)
+
 """Make a LayerNorm without a bias."""
 layer_norm(features; epsilon) = Chain(
     LayerNorm((features, 1); dims = 1, epsilon, affine = false),
