@@ -264,6 +264,52 @@ PATCHED = model(
     models.AdamW(1e-3, beta1=0.9, beta2=0.99, epsilon=1e-5, weight_decay=0.2),
     models.SoftmaxCrossEntropy(label_smoothing=0.2),
 )
+BENT = model(
+    "bent",
+    # the other activations, of pictures, sequences and vectors, norms and scales
+    (
+        models.Conv(6, kernel=(3, 2)),
+        models.ReLU6(),
+        models.GroupNorm(3, epsilon=1e-2),
+        models.SiLU(),
+        models.Residual(
+            body=(
+                models.LayerNorm(1e-2),
+                models.Conv(9, kernel=(1, 1)),
+                models.HardSwish(),
+                models.Conv(6, kernel=(1, 1)),
+                models.Scale(0.5),
+            )
+        ),
+        models.PReLU(per_channel=True),
+        models.RMSNorm(1e-2),
+        models.Conv(4, kernel=(2, 3), bias=False),
+        models.BatchNorm(epsilon=1e-2, momentum=0.8, affine=False),
+        models.LayerNorm(1e-3, bias=False),
+        models.GroupNorm(2, epsilon=1e-5, affine=False),
+        models.ToSequence(),
+        models.ELU(1.5),
+        models.Dense(5),
+        models.RMSNorm(1e-3, affine=False),
+        models.Scale(),
+        models.Softplus(),
+        models.LayerNorm(1e-3, affine=False),
+        models.PReLU(),
+        models.GlobalAveragePool(),
+        models.Dense(7),
+        models.Tanh(),
+        models.LayerNorm(1e-2),
+        models.PReLU(per_channel=True),
+        models.Dense(6),
+        models.Scale(0.1),
+        models.Sigmoid(),
+        models.Dense(2),
+    ),
+    models.AdamW(1e-3, beta1=0.9, beta2=0.99, epsilon=1e-5, weight_decay=0.3, matrices_only=True),
+    models.MeanSquaredError(),
+    Synthetic(),
+    (2, 9, 8),
+)
 
 BRANCHED = model(
     "branched",
@@ -296,5 +342,5 @@ BRANCHED = model(
 )
 
 ALL = (PLAIN, NORMED, POSITIVE, RESIDUAL, DROPPED, AVERAGED, BIDIRECTIONAL, LETTERED, GATED)
-ALL += (GATED_BOTH_WAYS, FITTED, UNBIASED, SPEAKING, PATCHED, BRANCHED)
+ALL += (GATED_BOTH_WAYS, FITTED, UNBIASED, SPEAKING, PATCHED, BRANCHED, BENT)
 SMALL_MODELS = {model.name: model for model in ALL}

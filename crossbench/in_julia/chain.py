@@ -15,9 +15,9 @@ from ..models.model import NamedLayer
 from ..source.layers import fused
 from ..source.statements import Call, indented
 from ..source.training_programs import Block, grouped
-from .source import LINE, activation_source, written
+from .source import ACTIVATIONS, LINE, written
 
-WITH_ACTIVATION = (models.Conv, models.Dense, models.BatchNorm)
+WITH_ACTIVATION = (models.Conv, models.Dense, models.BatchNorm, models.GroupNorm)
 """Layers that apply an activation themselves."""
 
 
@@ -119,5 +119,5 @@ def chain_parts(layers: Sequence[NamedLayer]) -> tuple[list[NamedLayer | Block],
     """Return the layers of a Chain, and the activations among them that the layer before applies
     itself, by its name.
     """
-    kept, activations = fused(layers, WITH_ACTIVATION, activation_source)
+    kept, activations = fused(layers, WITH_ACTIVATION, ACTIVATIONS.get)
     return list(grouped(kept, activations)), activations

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,20 @@ from ..source.statements import (
 )
 
 Pair = tuple[int, int]
+ACTIVATIONS: Mapping[models.Layer, str] = MappingProxyType(
+    {
+        models.GELU(): "gelu_erf",
+        models.GELU(tanh=True): "gelu_tanh",
+        models.HardSwish(): "hardswish",
+        models.ReLU(): "relu",
+        models.ReLU6(): "relu6",
+        models.Sigmoid(): "sigmoid",
+        models.SiLU(): "swish",
+        models.Softplus(): "softplus",
+        models.Tanh(): "tanh",
+    }
+)
+"""Functions of NNlib, or of Julia, for activations that have no number or parameter."""
 LINE = 92
 """Characters of a line of Julia, as JuliaFormatter's default style has it."""
 TITLE = "Julia"
@@ -74,10 +89,12 @@ def shared_layer(named: NamedLayer, activation: Sequence[str], bias: str) -> str
             return pool("MaxPool", window, stride)
         case models.AveragePool(window, stride, padding):
             return pool("MeanPool", window, stride, padding)
-        case models.ReLU() | models.GELU():
-            return f"elementwise({activation_source(named.layer)})"
+        case layer if layer in ACTIVATIONS:
+            return f"elementwise({ACTIVATIONS[layer]})"
         case models.LeakyReLU(slope):
             return f"elementwise(leakyrelu, {number(slope)})"
+        case models.ELU(alpha):
+            return f"elementwise(elu, {number(alpha)})"
         case models.Dropout(rate):
             return call("Dropout", rate)
         case models.ToSequence():
@@ -163,16 +180,6 @@ class Imports:
 def uses(text: str, name: str) -> bool:
     """Return whether a program names a function, or what a module of this name has."""
     return re.search(rf"(?<![\w.]){re.escape(name)}[.(,;)]", text) is not None
-
-
-def activation_source(layer: models.Layer) -> str | None:
-    """Return NNlib's function for a layer that is an activation; None for another one."""
-    match layer:
-        case models.ReLU():
-            return "relu"
-        case models.GELU(tanh):
-            return "gelu_tanh" if tanh else "gelu_erf"
-    return None
 
 
 def convolves(model: Model) -> bool:

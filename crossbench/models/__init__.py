@@ -14,20 +14,32 @@ from typing import NoReturn
 from ..inputs import python_file
 from ..inputs.checks import shown
 from ..inputs.errors import SpecError
+from .layers.activations import (
+    ELU as ELU,
+    GELU as GELU,
+    HardSwish as HardSwish,
+    LeakyReLU as LeakyReLU,
+    PReLU as PReLU,
+    ReLU as ReLU,
+    ReLU6 as ReLU6,
+    Sigmoid as Sigmoid,
+    SiLU as SiLU,
+    Softplus as Softplus,
+    Tanh as Tanh,
+)
 from .layers.attention import MultiHeadAttention as MultiHeadAttention
 from .layers.branches import Branches as Branches, Residual as Residual
 from .layers.dense import (
-    GELU as GELU,
     Dense as Dense,
     Dropout as Dropout,
-    LeakyReLU as LeakyReLU,
-    ReLU as ReLU,
 )
 from .layers.layer import Layer as Layer
 from .layers.norms import (
     BatchNorm as BatchNorm,
+    GroupNorm as GroupNorm,
     LayerNorm as LayerNorm,
     RMSNorm as RMSNorm,
+    Scale as Scale,
 )
 from .layers.pictures import (
     AveragePool as AveragePool,

@@ -27,6 +27,16 @@ class Ones:
 
 
 @dataclass(frozen=True)
+class Constant:
+    """Initializes with one value."""
+
+    value: float
+
+    def sample(self, random: np.random.Generator, shape: Shape) -> np.ndarray:
+        return np.full(shape, self.value, np.float32)
+
+
+@dataclass(frozen=True)
 class Uniform:
     """Initializes uniformly in ±bound."""
 
@@ -79,7 +89,9 @@ class Normal:
         return (self.std * random.standard_normal(shape)).astype(np.float32)
 
 
-Initializer = Zeros | Ones | Uniform | Orthogonal | ForgetGateOnes | GlorotUniform | Normal
+Initializer = (
+    Zeros | Ones | Constant | Uniform | Orthogonal | ForgetGateOnes | GlorotUniform | Normal
+)
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,11 @@ from small_models import DROPPED, FITTED, PLAIN, SMALL_MODELS
 
 from crossbench import models
 from crossbench.adapters.reference import ADAPTER, Rounding, rounded
+from crossbench.adapters.reference.norms import normalized
 from crossbench.engine import dropout, parity
 from crossbench.inputs.names import BFLOAT16, TF32
 from crossbench.models import (
+    ELU,
     GELU,
     SGD,
     Adadelta,
@@ -24,10 +26,12 @@ from crossbench.models import (
     Branches,
     Dropout,
     Flatten,
+    GroupNorm,
     InverseTimeDecay,
     LayerNorm,
     Optimizer,
     ReLU,
+    ReLU6,
     RMSNorm,
     RMSprop,
     SoftmaxCrossEntropy,
@@ -128,8 +132,42 @@ def each_array(gradients, bound):
     return {name: scales[name] * g for name, g in gradients.items()}
 
 
+def endless(y, back, x, run):
+    return np.maximum(x, 0), lambda dy: np.where(x > 0, dy, 0)
+
+
+def squared_epsilon(x, axis, epsilon, centres=True):
+    """As Flux before 0.16.11 has it in a layer norm."""
+    return normalized(x, axis, epsilon**2, centres)
+
+
+def epsilon_outside_of_the_root(x, axis, epsilon, centres=True):
+    normal, back = normalized(x, axis, epsilon, centres)
+    root = np.sqrt(((x - centres * x.mean(axis, keepdims=True)) ** 2).mean(axis, keepdims=True))
+    factor = np.sqrt(root**2 + epsilon) / (root + epsilon)
+    return factor * normal, lambda dy: back(factor * dy)
+
+
+def over_the_places(x, axis, *rest):
+    return normalized(x, (2, 3) if x.ndim == 4 else axis, *rest)
+
+
+def interleaved_groups(plant):
+    """Plant that a group has every third channel, where there are three of them."""
+    forward = plant.package.forward
+
+    def other(layer, named, x, run):
+        if not isinstance(layer, GroupNorm):
+            return forward(layer, named, x, run)
+        order = np.arange(x.shape[1]).reshape(-1, layer.groups).T.ravel()
+        y, back = forward(layer, named, x[:, order], run)
+        return y[:, order.argsort()], lambda dy: back(dy[:, order])[:, order.argsort()]
+
+    plant.part("forward", other)
+
+
 CAUSAL = lambda length: np.triu(np.ones((length, length), bool), 2)  # noqa: E731
-SPEAKING = SMALL_MODELS["speaking"]
+SPEAKING, BENT = SMALL_MODELS["speaking"], SMALL_MODELS["bent"]
 IN_CODE = {
     "a wrong flatten order": (PLAIN, "logits", wrong_layer(Flatten, last_channel_first)),
     "a summed loss": (PLAIN, "loss", wrong_loss(factor=len)),
@@ -158,6 +196,15 @@ IN_CODE = {
         wrong_layer(Branches, channels_turned),
     ),
     "clipping by value": (SPEAKING, "steps", wrong_part("clip", by_value)),
+    "a ReLU6 that does not end": (BENT, "from large values", wrong_layer(ReLU6, endless)),
+    "epsilon squared": (BENT, "logits", wrong_part("normalized", squared_epsilon)),
+    "epsilon outside of the root": (
+        BENT,
+        "logits",
+        wrong_part("normalized", epsilon_outside_of_the_root),
+    ),
+    "a layer norm over the places": (BENT, "logits", wrong_part("normalized", over_the_places)),
+    "groups of other channels": (BENT, "logits", interleaved_groups),
     "clipping each array": (SPEAKING, "steps", wrong_part("clip", each_array)),
 }
 """Faults in the code: the model, a word of the tensors that must be wrong, and the fault."""
@@ -204,6 +251,10 @@ LOADED = {
     "rows": ("averaged", lambda n, a, w: a[::-1] if "embedding" in n else a),
     "a running mean": ("normed", lambda n, a, w: a * 0 if "running_mean" in n else a),
     "a running variance": ("normed", lambda n, a, w: a * 2 if "running_var" in n else a),
+    "one slope for all channels": (
+        "bent",
+        lambda n, a, w: np.full_like(a, a.mean()) if "prelu1" in n else a,
+    ),
     "a bias of a shortcut": ("residual", lambda n, a, w: a * 0 if n == "conv4.bias" else a),
 }
 
@@ -235,6 +286,8 @@ VALUES = [
     ("averaged", Adadelta, {"learning_rate": 0.51}, "steps"),
     ("averaged", Adadelta, {"rho": 0.91}, "steps"),
     ("averaged", Adadelta, {"epsilon": 1.01e-5}, "steps"),
+    ("bent", ELU, {"alpha": 1.0}, "logits"),
+    ("bent", GroupNorm, {"epsilon": lambda epsilon: 1.01 * epsilon}, "logits"),
     ("speaking", RMSNorm, {"epsilon": 1.01e-3}, "logits"),
     ("speaking", AdamW, {"beta2": 0.991}, "steps"),
     ("speaking", AdamW, {"weight_decay": 0.303}, "steps"),

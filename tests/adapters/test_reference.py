@@ -19,6 +19,7 @@ from crossbench.adapters.reference import (
 )
 from crossbench.engine.parity import proof_batches, proof_weights, run_workload
 from crossbench.models import (
+    ELU,
     GELU,
     BinaryCrossEntropy,
     Conv,
@@ -26,7 +27,10 @@ from crossbench.models import (
     Dropout,
     Flatten,
     GlobalAveragePool,
+    HardSwish,
     MaxPool,
+    ReLU,
+    ReLU6,
 )
 from crossbench.results.parity import FLOAT64_BOUND
 from crossbench.workload import Batch, Job
@@ -68,7 +72,7 @@ def test_gradients_are_those_of_finite_differences(name):
 
 
 EVERY_PART = ("plain", "residual", "dropped", "averaged", "bidirectional", "gated_both_ways")
-EVERY_PART += ("fitted", "speaking", "patched")
+EVERY_PART += ("fitted", "speaking", "patched", "bent")
 """Small models that together have every layer, loss and optimizer."""
 
 
@@ -109,6 +113,26 @@ def test_near_ties_are_counted_and_float32_takes_the_first_of_them():
         gradient = backward(np.ones((1, 3, 32, 16)))
         first_wins[dtype, second] = gradient[0, 0, 0, 0] == 1
     assert list(first_wins.values()) == [False, False, True, True, False]
+
+
+CORNERS = [
+    (ReLU(), 0.0, (0, 1)),
+    (ReLU6(), 6.0, (1, 0)),
+    (HardSwish(), -3.0, (0, -0.5)),
+    (HardSwish(), 3.0, (1.5, 1)),
+    (ELU(2.0), 0.0, (2, 1)),
+]
+"""Activations with an input at which the slope has a step, and the slopes below and over it."""
+
+
+@pytest.mark.parametrize(("layer", "corner", "slopes"), CORNERS)
+def test_rounding_may_move_an_input_over_a_corner(layer, corner, slopes):
+    assert corner in layer.corners
+    inputs = np.array([[corner, 1.0]])
+    for near_zero, slope in zip((1e-5, -1e-5), slopes, strict=True):
+        run = Pass({}, training=True, near_zero=near_zero)
+        _, backward = forward(layer, None, inputs, run)
+        assert backward(np.ones((1, 2)))[0, 0] == pytest.approx(slope)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

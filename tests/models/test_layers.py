@@ -27,6 +27,9 @@ from crossbench.inputs.errors import SpecError
         (models.Embedding(50, 7), (9, 7)),
         (models.OneHot(50), (3, 32, 32)),
         (models.LSTM(4), (9,)),
+        (models.GroupNorm(4, 1e-5), (6, 5, 5)),
+        (models.GroupNorm(2, 1e-5), (9, 6)),
+        (models.PReLU(per_channel=True), (9, 6)),
     ],
 )
 def test_a_shape_that_does_not_fit_is_an_error(layer, shape):
@@ -125,13 +128,33 @@ def test_a_value_of_another_kind_is_refused_in_one_line(make, message):
     assert "\n" not in str(caught.value)
 
 
-SIZED = ("features", "heads", "vocabulary", "warmup", "steps", "step", "length", "batch_size")
+SIZED = (
+    "features",
+    "groups",
+    "heads",
+    "vocabulary",
+    "warmup",
+    "steps",
+    "step",
+    "length",
+    "batch_size",
+)
 PAIRED = ("kernel", "window", "stride")
-SWITCHES = ("bias", "bidirectional", "causal", "tanh", "matrices_only", "bigrams", "flip")
+SWITCHES = (
+    "affine",
+    "bias",
+    "per_channel",
+    "bidirectional",
+    "causal",
+    "tanh",
+    "matrices_only",
+    "bigrams",
+    "flip",
+)
 SHARES = ("rate", "slope", "momentum", "label_smoothing", "beta1", "beta2", "rho")
-NOT_NEGATIVE = ("std", "output_std", "learning_rate", "weight_decay", "decay")
+NOT_NEGATIVE = ("initial", "std", "output_std", "learning_rate", "weight_decay", "decay")
 WRONG = {
-    **dict.fromkeys((*SIZED, "batches", "epsilon", "clip_norm"), 0),
+    **dict.fromkeys((*SIZED, "batches", "epsilon", "alpha", "clip_norm"), 0),
     **dict.fromkeys(PAIRED, (0, 3)),
     **dict.fromkeys(SWITCHES, 0),
     **dict.fromkeys(SHARES, 1),

@@ -48,8 +48,8 @@ class FluxTraining(Dialect):
         found = []
         for named in self.model.all_layers():
             names = list(named.layer.parameters(named.input_shape))
-            if isinstance(named.layer, models.BatchNorm):
-                names[:2] = names[1::-1]  # Flux has the bias first
+            if isinstance(named.layer, models.BatchNorm | models.GroupNorm):
+                names.sort(key="bias".__ne__)  # Flux has the bias first
             found += [place(named, name) for name in names]
         return found
 

@@ -11,6 +11,7 @@ from ...in_julia.source import (
     number,
     shared_layer,
 )
+from ...models.layers.layer import channels
 from ...models.model import Model, NamedLayer
 from ...source.statements import Call, unless, unsupported
 
@@ -30,17 +31,31 @@ def layer_source(named: NamedLayer, *activation: str) -> list[str | Call]:
     match named.layer:
         case models.Flatten():
             return ["Flux.flatten"]
-        case models.BatchNorm(epsilon, momentum):
+        case models.PReLU(per_channel):
+            return [call("PReLU", f"fill(0.25f0, {channels(shape) if per_channel else 1})")]
+        case models.BatchNorm(epsilon, momentum, affine):
             # Flux's momentum is the weight of the new value, the description's of the old one; both
             # numbers are of one type
             given = {"eps": code(epsilon), "momentum": code(1 - momentum)}
             options = given if given != {"eps": "1e-5", "momentum": "0.1"} else {}
+            options |= {"affine": unless(True, affine)}
             return [call("BatchNorm", shape[0], *activation, **options)]
-        case models.LayerNorm(epsilon, bias):
-            name = "LayerNorm" if bias else "layer_norm"
-            return [call(name, features, eps=f"eps_for({code(epsilon)})")]
-        case models.RMSNorm(epsilon):
-            return [call("RMSNorm", f"ones32({features})", number(epsilon))]
+        case models.GroupNorm(groups, epsilon, affine):
+            # Flux's GroupNorm has a momentum that it does not use, of the type of eps
+            options = {"eps": code(epsilon), "momentum": "0.1"} if epsilon != 1e-5 else {}
+            options |= {"affine": unless(True, affine)}
+            return [call("GroupNorm", shape[0], groups, *activation, **options)]
+        case models.LayerNorm(epsilon, bias, affine):
+            eps = {"eps": f"eps_for({code(epsilon)})"}
+            if len(shape) == 3:
+                return [call("PictureNorm", *weight_and_bias(shape[0], affine, bias), **eps)]
+            name = "LayerNorm" if bias or not affine else "layer_norm"
+            return [call(name, features, **eps, affine=unless(True, affine))]
+        case models.RMSNorm(epsilon, affine):
+            weight, _ = weight_and_bias(channels(shape), affine)
+            return [call("RMSNorm", weight, number(epsilon))]
+        case models.Scale():
+            return [call("ChannelScale", f"ones32({channels(shape)})")]
         case models.GlobalAveragePool():
             return [call("GlobalMeanPool"), "Flux.flatten"]
         case models.Embedding(vocabulary, width):
@@ -67,6 +82,14 @@ def layer_source(named: NamedLayer, *activation: str) -> list[str | Call]:
             backward = Call("Chain", ("reverse_sequence", cell, "last_output"))
             return [Call("Parallel", ("vcat", forward, backward))]
     raise unsupported("layer", named.layer, "Flux.jl")
+
+
+def weight_and_bias(count: int, affine: bool, bias: bool = True) -> tuple[str, str]:
+    """Return the expressions of a norm's weight and bias of so many channels: as Flux has them,
+    true and false where there are none.
+    """
+    weight = f"ones32({count})" if affine else "true"
+    return weight, f"zeros32({count})" if affine and bias else "false"
 
 
 def loss_source(model: Model, first: int = 0) -> LossSource:

@@ -202,12 +202,13 @@ def variable(depth: int) -> str:
     return "xyzuvw"[depth] if depth < 6 else f"x{depth}"
 
 
-NORMS = models.BatchNorm | models.LayerNorm | models.RMSNorm
+NORMS = models.BatchNorm | models.GroupNorm | models.LayerNorm | models.RMSNorm
 EMBEDDING = "embedding"
 KINDS = {
     "batchnorm": "batch_norm",
     "classtoken": "class_token",
     "dense": "linear",
+    "groupnorm": "group_norm",
     "layernorm": "layer_norm",
     "multiheadattention": "attention",
     "positionembedding": "positions",

@@ -24,8 +24,10 @@ GRU = LSTM | {"bias": "dense_i.bias"}
 def _path(named: NamedLayer, name: str) -> str:
     """Return the attributes of a module that lead to a parameter, "cell.dense_i.kernel"."""
     match named.layer:
-        case models.BatchNorm() | models.LayerNorm() | models.RMSNorm():
+        case models.BatchNorm() | models.GroupNorm() | models.LayerNorm() | models.RMSNorm():
             return NORM[name]
+        case models.PReLU() | models.Scale():
+            return name
         case models.Embedding() | models.PositionEmbedding() | models.ClassToken():
             return "embedding"
         case models.MultiHeadAttention():

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ... import models
+from ...models.layers.layer import channels
 from ...models.model import NamedLayer
 from ...models.training import Optimizer
 from ...source.layers import LayerSource
@@ -20,6 +21,20 @@ FLOAT32: Dtypes = MappingProxyType({})
 """None: float32 is Flax's default."""
 BFLOAT16: Dtypes = MappingProxyType({"dtype": "jnp.bfloat16"})
 """Those of Flax's mixed precision, whose parameters are float32."""
+ACTIVATIONS: Mapping[models.Layer, str] = MappingProxyType(
+    {
+        models.GELU(): "nnx.gelu({x}, approximate=False)",
+        models.GELU(tanh=True): "nnx.gelu({x}, approximate=True)",
+        models.HardSwish(): "nnx.hard_swish({x})",
+        models.ReLU(): "nnx.relu({x})",
+        models.ReLU6(): "nnx.relu6({x})",
+        models.Sigmoid(): "nnx.sigmoid({x})",
+        models.SiLU(): "nnx.silu({x})",
+        models.Softplus(): "nnx.softplus({x})",
+        models.Tanh(): "nnx.tanh({x})",
+    }
+)
+"""The outputs of those that have no number or parameter."""
 OWN_LAYERS = "from crossbench.adapters.jax.patches import PatchConv, disjoint_max_pool"
 """What stands in the place of a layer's definition where a variant has layers of its own."""
 
@@ -38,25 +53,28 @@ def layer_source(named: NamedLayer, dtypes: Dtypes = FLOAT32) -> LayerSource:
     shape = named.input_shape
     features, options = shape[-1], {**dtypes, "rngs": "rngs"}
     match named.layer:
-        case models.Conv(channels, kernel, stride, padding, bias):
+        case models.Conv(width, kernel, stride, padding, bias):
             given = {
                 "strides": unless(1, one_or_both(stride)),
                 "padding": _padding(kernel, stride, padding),
                 "use_bias": unless(True, bias),
             }
-            return LayerSource(call("nnx.Conv", shape[0], channels, kernel, **given, **options))
+            return LayerSource(call("nnx.Conv", shape[0], width, kernel, **given, **options))
         case models.MaxPool(window, stride):
             return LayerSource(None, f"nnx.max_pool({{x}}, {window}, strides={stride})")
         case models.AveragePool(window, stride, padding):
             sides = tuple((p, p) for p in padding) if any(padding) else None
             pool = call("nnx.avg_pool", "{x}", window, strides=stride, padding=sides)
             return LayerSource(None, str(pool))
-        case models.ReLU():
-            return LayerSource(None, "nnx.relu({x})")
+        case layer if layer in ACTIVATIONS:
+            return LayerSource(None, ACTIVATIONS[layer])
         case models.LeakyReLU(slope):
             return LayerSource(None, f"nnx.leaky_relu({{x}}, {slope})")
-        case models.GELU(tanh):
-            return LayerSource(None, f"nnx.gelu({{x}}, approximate={tanh})")
+        case models.PReLU(per_channel):
+            build = call("PReLU", channels(shape) if per_channel else 1)
+            return LayerSource(build, definitions=(PRELU,))
+        case models.ELU(alpha):
+            return LayerSource(None, str(call("nnx.elu", "{x}", alpha=unless(1, alpha))))
         case models.Flatten() if len(shape) == 3:
             # the canonical order is C, H, W; XLA fuses the transposition with its neighbours
             return LayerSource(None, "{x}.transpose(0, 3, 1, 2).reshape(len({x}), -1)")
@@ -67,15 +85,21 @@ def layer_source(named: NamedLayer, dtypes: Dtypes = FLOAT32) -> LayerSource:
         case models.Dense(width, bias):
             given = {"use_bias": unless(True, bias)}
             return LayerSource(call("nnx.Linear", features, width, **given, **options))
-        case models.BatchNorm(epsilon, momentum):
-            given = {"momentum": momentum, "epsilon": epsilon}
+        case models.BatchNorm(epsilon, momentum, affine):
+            given = {"momentum": momentum, "epsilon": epsilon, **affine_options(affine)}
             build = call("BatchNorm", shape[0], **given, **options)
             return LayerSource(build, definitions=(BATCH_NORM,))
-        case models.LayerNorm(epsilon, bias):
-            given = {"epsilon": epsilon, "use_bias": unless(True, bias)}
-            return LayerSource(call("nnx.LayerNorm", features, **given, **options))
-        case models.RMSNorm(epsilon):
-            return LayerSource(call("nnx.RMSNorm", features, epsilon=epsilon, **options))
+        case models.GroupNorm(groups, epsilon, affine):
+            given = {"epsilon": epsilon, **affine_options(affine)}
+            return LayerSource(call("nnx.GroupNorm", shape[0], groups, **given, **options))
+        case models.LayerNorm(epsilon, bias, affine):
+            given = {"epsilon": epsilon, **affine_options(affine, bias)}
+            return LayerSource(call("nnx.LayerNorm", channels(shape), **given, **options))
+        case models.RMSNorm(epsilon, affine):
+            given = {"epsilon": epsilon, "use_scale": unless(True, affine)}
+            return LayerSource(call("nnx.RMSNorm", channels(shape), **given, **options))
+        case models.Scale():
+            return LayerSource(call("Scale", channels(shape)), definitions=(SCALE,))
         case models.Dropout(rate):
             return LayerSource(call("nnx.Dropout", rate, rngs="rngs"))
         case models.GlobalAveragePool():
@@ -104,6 +128,11 @@ def layer_source(named: NamedLayer, dtypes: Dtypes = FLOAT32) -> LayerSource:
         case models.LSTM(width, bidirectional) | models.GRU(width, bidirectional):
             return recurrent(named, width, bidirectional, options)
     raise unsupported("layer", named.layer, "JAX")
+
+
+def affine_options(affine: bool, bias: bool = True) -> dict[str, Any]:
+    """Return the options of a norm by which it has a weight and a bias, or not."""
+    return {"use_scale": unless(True, affine), "use_bias": unless(True, affine and bias)}
 
 
 def recurrent(
@@ -218,6 +247,26 @@ class BatchNorm(nnx.BatchNorm):
             n = x.size // x.shape[-1]
             self.var[...] += (self.var[...] - self.momentum * before) / (n - 1)
         return y
+'''
+PRELU = '''
+class PReLU(nnx.Module):
+    """Multiplies negative values by the slope of their channel, or by the only one."""
+
+    def __init__(self, slopes):
+        self.slope = nnx.Param(jnp.full(slopes, 0.25))
+
+    def __call__(self, x):
+        return jnp.where(x > 0, x, self.slope[...].astype(x.dtype) * x)
+'''
+SCALE = '''
+class Scale(nnx.Module):
+    """Multiplies each channel by a weight."""
+
+    def __init__(self, channels):
+        self.weight = nnx.Param(jnp.ones(channels))
+
+    def __call__(self, x):
+        return x * self.weight[...].astype(x.dtype)
 '''
 POSITION_EMBEDDING = '''
 class PositionEmbedding(nnx.Module):

@@ -26,6 +26,17 @@ class BatchNorm(layers.BatchNormalization):
         return outputs
 
 
+class Scale(layers.Layer):
+    """Multiply each channel by a weight."""
+
+    def build(self, input_shape: Any) -> None:
+        shape = input_shape[-1:]
+        self.weight = self.add_weight(shape=shape, initializer="ones", name="weight")
+
+    def call(self, inputs: Any) -> Any:
+        return inputs * self.weight
+
+
 class PositionEmbedding(layers.Layer):
     """Add a weight for each place of a sequence."""
 

@@ -17,10 +17,7 @@ from ...source.places import Place
 from ...source.statements import WIDTH, Call, bracketed, code, indented
 from ...source.training_programs import Block, grouped
 from .parameters import places
-from .source import channels_last, layer_source
-
-ACTIVATIONS = {models.ReLU(): '"relu"', models.GELU(): '"gelu"'}
-"""Those that a convolution or a dense layer can apply itself."""
+from .source import ACTIVATIONS, channels_last, layer_source
 
 
 class Network:
@@ -60,9 +57,10 @@ class Network:
         start = "sequential/" if self.is_sequential else ""
         names, found = Counter[str](), {}
         for named in self.model.all_layers():
-            if not named.parameters:
+            source = self.sources.get(named.name)
+            if source is None or source.build is None:
                 continue
-            build = self.sources[named.name].call
+            build = source.build
             layer = _next_name(build.function, names)
             inner = build.arguments[0] if build.arguments else None
             cell = _next_name(inner.function, names) if isinstance(inner, Call) else layer

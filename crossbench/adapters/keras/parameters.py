@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ... import models
@@ -33,7 +35,13 @@ def swapped(array: np.ndarray) -> np.ndarray:
 def places(named: NamedLayer) -> dict[str, Place]:
     """Return where a layer holds each of its parameters, by canonical name."""
     kind = GRUPlace if isinstance(named.layer, models.GRU) else Place
-    return of_layers.places(named, _path, kind)
+    found = of_layers.places(named, _path, kind)
+    if isinstance(named.layer, models.PReLU):  # slopes have as many axes as an example
+        ones = [1] * (len(named.input_shape) - 1)
+        return {
+            name: replace(place, own_shape=(*ones, *place.shape)) for name, place in found.items()
+        }
+    return found
 
 
 DENSE = {"weight": "kernel", "bias": "bias"}
@@ -49,13 +57,15 @@ CELL = {"weight_ih": "kernel", "weight_hh": "recurrent_kernel", "bias": "bias"}
 def _path(named: NamedLayer, name: str) -> str:
     """Return the attributes of a layer that lead to a parameter, "forward_layer.cell.kernel"."""
     match named.layer:
-        case models.BatchNorm() | models.LayerNorm():
+        case models.BatchNorm() | models.GroupNorm() | models.LayerNorm():
             return NORM[name]
+        case models.PReLU():
+            return "alpha"
         case models.RMSNorm():
             return "scale"
         case models.Embedding():
             return "embeddings"
-        case models.PositionEmbedding() | models.ClassToken():
+        case models.PositionEmbedding() | models.ClassToken() | models.Scale():
             return "weight"
         case models.MultiHeadAttention():
             projection, kind = name.split("_")

@@ -215,9 +215,11 @@ def _to_device(training: Training, backend: str) -> str:
 def _vectors(model: Model) -> str:
     """Return the expression of the variables without weight decay."""
     is_vector = "len(v.shape) < 2"
-    layers = (named.layer for named in model.all_layers())
-    if any(isinstance(layer, models.MultiHeadAttention | models.GRU) for layer in layers):
+    kinds = {type(named.layer) for named in model.all_layers()}
+    if kinds & {models.MultiHeadAttention, models.GRU}:
         is_vector += ' or v.name == "bias"'  # it has an axis for the heads, or for cuDNN's formula
+    if models.PReLU in kinds:
+        is_vector += ' or v.name == "alpha"'  # it has an axis for each of an example
     return f"[v for v in model.trainable_variables if {is_vector}]"
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ... import models
@@ -24,6 +26,19 @@ from ..torch.source import is_unsafe_for_onednn
 
 OWN = tuple(map(Path(__file__).with_name, ("layers.py", "optimizers.py")))
 """Files with the classes and functions that programs may need."""
+ACTIVATIONS: Mapping[models.Layer, str] = MappingProxyType(
+    {
+        models.GELU(): '"gelu"',
+        models.HardSwish(): '"hard_swish"',
+        models.ReLU(): '"relu"',
+        models.ReLU6(): '"relu6"',
+        models.Sigmoid(): '"sigmoid"',
+        models.SiLU(): '"silu"',
+        models.Softplus(): '"softplus"',
+        models.Tanh(): '"tanh"',
+    }
+)
+"""Those that a layer can apply itself, by their names."""
 
 
 def imports(text: str) -> list[str]:
@@ -62,10 +77,15 @@ def layer_source(
             return LayerSource(call("layers.ReLU"))
         case models.LeakyReLU(slope):
             return LayerSource(call("layers.LeakyReLU", slope))
+        case models.PReLU(per_channel):
+            shared = tuple(range(1, len(shape) + (0 if per_channel else 1)))
+            return LayerSource(call("layers.PReLU", shared_axes=shared or None))
+        case models.ELU(alpha):
+            return LayerSource(call("layers.ELU", alpha=unless(1, alpha)))
         case models.GELU(tanh=True):
             return LayerSource(None, "keras.activations.gelu({x}, approximate=True)")
-        case models.GELU():
-            return LayerSource(call("layers.Activation", '"gelu"'))
+        case layer if layer in ACTIVATIONS:
+            return LayerSource(call("layers.Activation", ACTIVATIONS[layer]))
         case models.Flatten() if len(shape) == 3:
             channels_first = call("layers.Permute", (3, 1, 2))  # the canonical order
             return LayerSource(call("layers.Flatten"), before=(channels_first,))
@@ -76,13 +96,21 @@ def layer_source(
         case models.Dense(width, bias):
             options = {"activation": activation, "use_bias": unless(True, bias)}
             return LayerSource(call("layers.Dense", width, **options))
-        case models.BatchNorm(epsilon, momentum):
-            return LayerSource(call("BatchNorm", momentum=momentum, epsilon=epsilon))
-        case models.LayerNorm(epsilon, bias):
-            center = unless(True, bias)
-            return LayerSource(call("layers.LayerNormalization", epsilon=epsilon, center=center))
-        case models.RMSNorm(epsilon):
+        case models.BatchNorm(epsilon, momentum, affine):
+            options = {"momentum": momentum, "epsilon": epsilon, **affine_options(affine)}
+            return LayerSource(call("BatchNorm", **options))
+        case models.GroupNorm(groups, epsilon, affine):
+            options = {"epsilon": epsilon, **affine_options(affine)}
+            return LayerSource(call("layers.GroupNormalization", groups, **options))
+        case models.LayerNorm(epsilon, bias, affine):
+            options = {"epsilon": epsilon, **affine_options(affine, bias)}
+            return LayerSource(call("layers.LayerNormalization", **options))
+        case models.RMSNorm(epsilon, True):
             return LayerSource(call("layers.RMSNormalization", epsilon=epsilon))
+        case models.RMSNorm(epsilon):
+            return LayerSource(None, str(call("ops.rms_normalization", "{x}", epsilon=epsilon)))
+        case models.Scale():
+            return LayerSource(call("Scale"))
         case models.Dropout(rate):
             return LayerSource(call("layers.Dropout", rate))
         case models.GlobalAveragePool():
@@ -111,6 +139,11 @@ def layer_source(
             build = call("layers.GRU", width, bias_constraint="OneBias()")
             return recurrent(build, bidirectional)
     raise unsupported("layer", named.layer, "Keras")
+
+
+def affine_options(affine: bool, bias: bool = True) -> dict[str, Any]:
+    """Return the options of a norm by which it has a weight and a bias, or not."""
+    return {"center": unless(True, affine and bias), "scale": unless(True, affine)}
 
 
 def recurrent(build: Call, bidirectional: bool) -> LayerSource:

@@ -51,7 +51,7 @@ class LuxTraining(Dialect):
         statistics: list[Place] = []
         for named in self.model.all_layers():
             names = list(named.layer.parameters(named.input_shape))
-            if isinstance(named.layer, models.LayerNorm):
+            if isinstance(named.layer, models.LayerNorm) and len(named.input_shape) == 2:
                 names.reverse()  # Lux has the bias first
             for found in (place(named, name) for name in names):
                 (trained if found.is_trained else statistics).append(found)

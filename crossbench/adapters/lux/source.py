@@ -8,10 +8,13 @@ from ...in_julia.source import (
     call,
     class_range,
     code,
+    number,
     shared_layer,
 )
+from ...models.layers.layer import channels
 from ...models.model import Model, NamedLayer
-from ...source.statements import Call, unsupported
+from ...models.parameters import Shape
+from ...source.statements import Call, unless, unsupported
 
 MODULES = {
     "MLUtils": ("DataLoader",),
@@ -33,16 +36,29 @@ def layer_source(named: NamedLayer, *activation: str) -> str | Call:
     match named.layer:
         case models.Flatten():
             return call("FlattenLayer")
-        case models.BatchNorm(epsilon, momentum):
+        case models.PReLU(per_channel):
+            return call("prelu", channels(shape) if per_channel else 1)
+        case models.BatchNorm(epsilon, momentum, affine):
             # Lux's momentum is the weight of the new value, the description's of the old one
             norms = {"epsilon": epsilon, "momentum": 1 - momentum}
-            return call("BatchNorm", shape[0], *activation, **norms)
-        case models.LayerNorm(epsilon, bias):
-            if not bias:
-                return call("layer_norm", features, epsilon=epsilon)
+            return call("BatchNorm", shape[0], *activation, **norms, affine=unless(True, affine))
+        case models.GroupNorm(groups, epsilon, affine):
+            norms = {"epsilon": epsilon, "affine": unless(True, affine)}
+            return call("GroupNorm", shape[0], groups, *activation, **norms)
+        case models.LayerNorm(epsilon, False, True) if len(shape) < 3:
+            return call("layer_norm", features, epsilon=epsilon)
+        case models.LayerNorm(epsilon, True, True) if len(shape) == 2:
             return call("LayerNorm", f"({features}, 1)", dims=1, epsilon=epsilon)
-        case models.RMSNorm(epsilon):
-            return call("RMSNorm", features, epsilon=epsilon)
+        case models.LayerNorm(epsilon, bias, affine):
+            norms = {"dims": 3 if len(shape) == 3 else 1, "epsilon": epsilon}
+            norm = call("LayerNorm", f"({channels(shape)},)", **norms, affine=False)
+            return scaled(norm, shape, affine, bias)
+        case models.RMSNorm(epsilon, affine) if len(shape) == 3:
+            return scaled(f"rms_norm({number(epsilon)})", shape, affine, False)
+        case models.RMSNorm(epsilon, affine):
+            return call("RMSNorm", features, epsilon=epsilon, affine=unless(True, affine))
+        case models.Scale():
+            return call("channel_scale", channels(shape))
         case models.GlobalAveragePool():
             return call("Chain", call("GlobalMeanPool"), call("FlattenLayer"))
         case models.Embedding(vocabulary, width):
@@ -71,6 +87,15 @@ def layer_source(named: NamedLayer, *activation: str) -> str | Call:
             backward = Call("Chain", ("ReverseSequence(2)", forward))
             return Call("Parallel", ("vcat", forward, backward))
     raise unsupported("layer", named.layer, "Lux.jl")
+
+
+def scaled(norm: str | Call, shape: Shape, affine: bool, bias: bool) -> str | Call:
+    """Return a norm with a weight and a bias, or not: Lux's own have the axes of what they scale,
+    or are of vectors and sequences alone.
+    """
+    if not affine:
+        return norm
+    return call("Chain", norm, call("channel_affine" if bias else "channel_scale", channels(shape)))
 
 
 def loss_source(model: Model, first: int = 0) -> LossSource:

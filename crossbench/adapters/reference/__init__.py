@@ -17,7 +17,16 @@ import numpy as np
 from ... import models
 from ...models.model import Model, Weights
 from ...workload import Adapter, Batch, Batches, DeviceArrays, Job, Workload, versions
-from . import attention, branches, dense, norms, pictures, recurrent, sequences  # noqa: F401, they register
+from . import (  # noqa: F401, they register
+    activations,
+    attention,
+    branches,
+    dense,
+    norms,
+    pictures,
+    recurrent,
+    sequences,
+)
 from .passes import SEED, Outcome, Pass, forward, forward_all
 from .rounding import Rounding, rounded
 from .training import State, clip, global_norm, loss_and_gradient, update

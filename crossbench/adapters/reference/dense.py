@@ -1,8 +1,7 @@
-"""Dense layers, and the layers that do something to each value."""
+"""Dense layers, dropouts and residuals."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -43,49 +42,6 @@ def affine(
 
     y = (rows @ matrix.T).reshape(*x.shape[:-1], -1)
     return y if bias is None else y + bias, backward
-
-
-@forward.register
-def _(layer: models.ReLU, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
-    threshold = _corner(x, run)
-    return np.maximum(x, 0), lambda dy: np.where(x > threshold, dy, 0)
-
-
-@forward.register
-def _(layer: models.LeakyReLU, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
-    threshold, slope = _corner(x, run), x.dtype.type(layer.slope)
-    return np.where(x > 0, x, slope * x), lambda dy: np.where(x > threshold, dy, slope * dy)
-
-
-def _corner(x: np.ndarray, run: Pass) -> float:
-    """Return the input over which the slope is 1."""
-    return run.near_zero * math.sqrt(np.mean(np.square(x))) if run.near_zero else 0
-
-
-@forward.register
-def _(layer: models.GELU, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
-    if layer.tanh:
-        scale = math.sqrt(2 / math.pi)
-        tanh = np.tanh(scale * (x + 0.044715 * x**3))
-        below = (1 + tanh) / 2
-    else:
-        from scipy.special import erf  # it takes a third of a worker process' start
-
-        below = (1 + erf(x / math.sqrt(2))) / 2  # the share of the normal distribution below x
-
-    def backward(dy: np.ndarray) -> np.ndarray:
-        if layer.tanh:
-            slope = (1 - tanh**2) / 2 * scale * (1 + 3 * 0.044715 * x**2)
-        else:
-            slope = np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
-        return dy * (below + x * slope)
-
-    return x * below, backward
-
-
-def sigmoid(x: np.ndarray) -> np.ndarray:
-    e = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1, e) / (1 + e)
 
 
 @forward.register

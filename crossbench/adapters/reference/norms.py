@@ -1,4 +1,4 @@
-"""The normalizations: by the batch, by the features."""
+"""The norms, by the batch, by the channels and by groups of them, and the scale of each channel."""
 
 from __future__ import annotations
 
@@ -30,13 +30,17 @@ def _(layer: models.BatchNorm, named: NamedLayer, x: np.ndarray, run: Pass) -> O
     deviation = np.sqrt(variance + layer.epsilon)
     normal = (x - channels(mean)) / channels(deviation)
 
+    weight = parameters.get("weight", np.ones_like(mean))
+    bias = parameters.get("bias", np.zeros_like(mean))
+
     def backward(dy: np.ndarray) -> np.ndarray:
         dweight, dbias = _channel_sum(dy * normal), _channel_sum(dy)
-        run.add_gradients(named, weight=dweight, bias=dbias)
+        if layer.affine:
+            run.add_gradients(named, weight=dweight, bias=dbias)
         centred = dy - channels(dbias / n) - normal * channels(dweight / n)
-        return centred * channels(parameters["weight"] / deviation)
+        return centred * channels(weight / deviation)
 
-    return normal * channels(parameters["weight"]) + channels(parameters["bias"]), backward
+    return normal * channels(weight) + channels(bias), backward
 
 
 def _channel_sum(x: np.ndarray) -> np.ndarray:
@@ -51,25 +55,66 @@ def _(
     layer: models.LayerNorm | models.RMSNorm, named: NamedLayer, x: np.ndarray, run: Pass
 ) -> Outcome:
     centres = isinstance(layer, models.LayerNorm)
-    parameters = run.parameters(named)
-    weight, bias = parameters["weight"], parameters.get("bias")
+    normal, normal_back = normalized(x, channel_axis(x), layer.epsilon, centres)
+    y, back = scaled(named, normal, run)
+    return y, lambda dy: normal_back(back(dy))
+
+
+@forward.register
+def _(layer: models.GroupNorm, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
+    groups = x.reshape(len(x), layer.groups, -1)
+    normal, normal_back = normalized(groups, 2, layer.epsilon)
+    y, back = scaled(named, normal.reshape(x.shape), run)
+    return y, lambda dy: normal_back(back(dy).reshape(groups.shape)).reshape(x.shape)
+
+
+@forward.register
+def _(layer: models.Scale, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
+    return scaled(named, x, run)
+
+
+def normalized(x: np.ndarray, axis: int, epsilon: float, centres: bool = True) -> Outcome:
+    """Return (x - mean) / sqrt(variance + epsilon) along an axis, and its backward pass.
+
+    centres: False for a mean of 0, whatever it is.
+    """
 
     def centred(values: np.ndarray) -> np.ndarray:
-        return values - values.mean(-1, keepdims=True) if centres else values
+        return values - values.mean(axis, keepdims=True) if centres else values
 
     difference = centred(x)
-    deviation = np.sqrt((difference**2).mean(-1, keepdims=True) + x.dtype.type(layer.epsilon))
+    deviation = np.sqrt((difference**2).mean(axis, keepdims=True) + x.dtype.type(epsilon))
     normal = difference / deviation
 
-    def backward(dy: np.ndarray) -> np.ndarray:
-        places = tuple(range(dy.ndim - 1))
-        gradients = {"weight": sum_float64(dy * normal, places)}
-        if bias is not None:
-            gradients["bias"] = sum_float64(dy, places)
-        run.add_gradients(named, **gradients)
-        dnormal = dy * weight
-        along = (dnormal * normal).mean(-1, keepdims=True)
+    def backward(dnormal: np.ndarray) -> np.ndarray:
+        along = (dnormal * normal).mean(axis, keepdims=True)
         return (centred(dnormal) - normal * along) / deviation
 
-    y = normal * weight
+    return normal, backward
+
+
+def scaled(named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
+    """Return weight * x + bias, with those of them that the layer has, and its backward pass."""
+    after = x.ndim - 1 - channel_axis(x)
+    arrays = {
+        name: array.reshape(-1, *[1] * after) for name, array in run.parameters(named).items()
+    }
+    weight, bias = arrays.get("weight"), arrays.get("bias")
+
+    def backward(dy: np.ndarray) -> np.ndarray:
+        gradients = {name: _sum(dy * x if name == "weight" else dy) for name in arrays}
+        run.add_gradients(named, **gradients)
+        return dy if weight is None else dy * weight
+
+    y = x if weight is None else x * weight
     return y if bias is None else y + bias, backward
+
+
+def channel_axis(x: np.ndarray) -> int:
+    """Return the axis of the channels of pictures, or of the features of vectors or sequences."""
+    return 2 if x.ndim == 3 else 1
+
+
+def _sum(x: np.ndarray) -> np.ndarray:
+    """Sum each channel: of pictures as a batch norm does."""
+    return _channel_sum(x) if x.ndim == 4 else sum_float64(x, tuple(range(x.ndim - 1)))

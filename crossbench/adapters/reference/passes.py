@@ -33,8 +33,9 @@ class Pass:
     running: the running statistics after the pass, by full name.
     near_ties: how many windows of max-pools had near ties: two values so close that a framework may
         give the gradient to either.
-    near_zero: of a ReLU, whose gradient is that of values over it, as a multiple of their root mean
-        square; 0 but for what rounding may do.
+    near_zero: how far the step in the slope of an activation, at 0 in a ReLU, is moved, as a
+        multiple of the root mean square of the inputs plus the size of the input that it is at; 0
+        but for what rounding may do.
     rounding: what is rounded; None for nothing.
     """
 

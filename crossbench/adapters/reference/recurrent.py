@@ -8,7 +8,7 @@ import numpy as np
 
 from ... import models
 from ...models.model import NamedLayer
-from .dense import sigmoid
+from .activations import sigmoid
 from .passes import Outcome, Pass, forward
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ... import models
 from ...models.model import Weights
-from .dense import sigmoid
+from .activations import sigmoid
 
 
 @singledispatch

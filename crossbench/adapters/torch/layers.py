@@ -40,6 +40,31 @@ class ToSequence(nn.Module):
         return images.flatten(2).transpose(1, 2)
 
 
+class LayerNorm2d(nn.LayerNorm):
+    """Normalize the channels of images (batch, channels, height, width) at each place."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return super().forward(images.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class RMSNorm2d(nn.RMSNorm):
+    """Normalize the channels of images (batch, channels, height, width) at each place."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return super().forward(images.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class Scale(nn.Module):
+    """Multiply each channel of images, or each feature, by a weight."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * (self.weight[:, None, None] if x.ndim == 4 else self.weight)
+
+
 class PositionEmbedding(nn.Module):
     """Add a weight for each place of a sequence."""
 

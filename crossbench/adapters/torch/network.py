@@ -101,4 +101,6 @@ def attribute(named: NamedLayer, name: str) -> str:
         case models.LSTM() | models.GRU():
             array = name.removesuffix("_reverse")
             return f"{array.replace('bias', 'bias_ih')}_l0{name.removeprefix(array)}"
+        case models.PReLU():
+            return "weight"
     return name

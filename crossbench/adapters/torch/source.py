@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ... import models
+from ...models.layers.layer import channels
 from ...models.model import NamedLayer
 from ...models.parameters import Shape
 from ...models.training import Optimizer
@@ -15,6 +18,20 @@ from ...source.statements import Call, call, code, one_or_both, unless, unsuppor
 UNSAFE_BELOW = 8
 """With fewer input channels than this oneDNN's gradients were wrong on a CPU with AVX2."""
 LAYERS = Path(__file__).with_name("layers.py")
+ACTIVATIONS: Mapping[models.Layer, Call] = MappingProxyType(
+    {
+        models.GELU(): call("nn.GELU"),
+        models.GELU(tanh=True): call("nn.GELU", '"tanh"'),
+        models.HardSwish(): call("nn.Hardswish"),
+        models.ReLU(): call("nn.ReLU"),
+        models.ReLU6(): call("nn.ReLU6"),
+        models.Sigmoid(): call("nn.Sigmoid"),
+        models.SiLU(): call("nn.SiLU"),
+        models.Softplus(): call("nn.Softplus"),
+        models.Tanh(): call("nn.Tanh"),
+    }
+)
+"""How those are made that have no number or parameter."""
 
 
 def imports(text: str) -> list[str]:
@@ -47,13 +64,13 @@ def layer_source(named: NamedLayer) -> Call:
     shape = named.input_shape
     features = shape[-1]
     match named.layer:
-        case models.Conv(channels, kernel, stride, padding, bias):
+        case models.Conv(outputs, kernel, stride, padding, bias):
             options = {
                 "stride": unless(1, one_or_both(stride)),
                 "padding": unless(0, one_or_both(padding)),
                 "bias": unless(True, bias),
             }
-            return call("nn.Conv2d", shape[0], channels, one_or_both(kernel), **options)
+            return call("nn.Conv2d", shape[0], outputs, one_or_both(kernel), **options)
         case models.MaxPool(window, stride):
             stride_option = unless(one_or_both(window), one_or_both(stride))
             return call("nn.MaxPool2d", one_or_both(window), stride=stride_option)
@@ -63,28 +80,38 @@ def layer_source(named: NamedLayer) -> Call:
                 "padding": unless(0, one_or_both(padding)),
             }
             return call("nn.AvgPool2d", one_or_both(window), **given)
-        case models.ReLU():
-            return call("nn.ReLU")
+        case layer if layer in ACTIVATIONS:
+            return ACTIVATIONS[layer]
         case models.LeakyReLU(slope):
             return call("nn.LeakyReLU", slope)
-        case models.GELU(tanh):
-            return call("nn.GELU", *(('"tanh"',) if tanh else ()))
+        case models.PReLU(per_channel):
+            return call("nn.PReLU", *((channels(shape),) if per_channel else ()))
+        case models.ELU(alpha):
+            return call("nn.ELU", *((alpha,) if alpha != 1 else ()))
         case models.Flatten():
             return call("nn.Flatten")
         case models.ToSequence():
             return call("ToSequence")
         case models.Dense(outputs, bias):
             return call("nn.Linear", features, outputs, bias=unless(True, bias))
-        case models.BatchNorm(epsilon, momentum):
+        case models.BatchNorm(epsilon, momentum, affine):
             norm = "nn.BatchNorm2d" if len(shape) == 3 else "nn.BatchNorm1d"
             # PyTorch's momentum is the weight of the new value, the description's of the old one
             given = {"eps": unless(1e-5, epsilon), "momentum": unless("0.1", code(1 - momentum))}
-            return call(norm, shape[0], **given)
-        case models.LayerNorm(epsilon, bias):
-            given = {"eps": unless(1e-5, epsilon), "bias": unless(True, bias)}
-            return call("nn.LayerNorm", features, **given)
-        case models.RMSNorm(epsilon):
-            return call("nn.RMSNorm", features, eps=epsilon)
+            return call(norm, shape[0], **given, affine=unless(True, affine))
+        case models.GroupNorm(groups, epsilon, affine):
+            given = {"eps": unless(1e-5, epsilon), "affine": unless(True, affine)}
+            return call("nn.GroupNorm", groups, shape[0], **given)
+        case models.LayerNorm(epsilon, bias, affine):
+            norm = "LayerNorm2d" if len(shape) == 3 else "nn.LayerNorm"
+            given = {"eps": unless(1e-5, epsilon), "elementwise_affine": unless(True, affine)}
+            return call(norm, channels(shape), **given, bias=unless(True, bias))
+        case models.RMSNorm(epsilon, affine):
+            norm = "RMSNorm2d" if len(shape) == 3 else "nn.RMSNorm"
+            given = {"elementwise_affine": unless(True, affine)}
+            return call(norm, channels(shape), eps=epsilon, **given)
+        case models.Scale():
+            return call("Scale", channels(shape))
         case models.Dropout(rate):
             return call("nn.Dropout", rate)
         case models.GlobalAveragePool() if len(shape) == 3:

@@ -110,11 +110,11 @@ def compute_reference(model: Model, directory: Path) -> ExpectedTensors:
 
 
 def sides_of_zero(model: Model) -> list[float]:
-    """Return NEAR_ZERO with both signs; nothing for a model without ReLUs, whose other activations
-    have no step in their slope.
+    """Return NEAR_ZERO with both signs; nothing for a model without activations whose slope has a
+    step.
     """
-    has_relus = any(named.layer.has_corner for named in model.all_layers())
-    return [NEAR_ZERO, -NEAR_ZERO] if has_relus else []
+    has_corners = any(named.layer.corners for named in model.all_layers())
+    return [NEAR_ZERO, -NEAR_ZERO] if has_corners else []
 
 
 def near_zero_deviations(

@@ -1,4 +1,4 @@
-"""Describe dense layers, activations and dropouts, which take several shapes."""
+"""Describe dense layers and dropouts, which take several shapes."""
 
 from __future__ import annotations
 
@@ -36,33 +36,6 @@ class Dense(Layer):
 
     def forward_flops(self, input_shape: Shape) -> int:
         return 2 * math.prod(input_shape) * self.features
-
-
-@dataclass(frozen=True)
-class ReLU(Layer):
-    """Computes max(x, 0)."""
-
-    has_corner = True
-
-
-@dataclass(frozen=True)
-class LeakyReLU(Layer):
-    """Computes x where it is over 0, and slope * x elsewhere (Maas, Hannun and Ng, 2013)."""
-
-    slope: Below1
-
-    has_corner = True
-
-
-@dataclass(frozen=True)
-class GELU(Layer):
-    """Computes x * Φ(x) = x / 2 * (1 + erf(x / sqrt(2))) (Hendrycks and Gimpel, 2016).
-
-    Φ: the standard normal distribution function. tanh: compute the approximation of the same paper
-    instead, x / 2 * (1 + tanh(sqrt(2 / π) * (x + 0.044715 * x³))), as GPT-2 does.
-    """
-
-    tanh: Boolean = False
 
 
 @dataclass(frozen=True)

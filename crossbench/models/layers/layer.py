@@ -13,8 +13,8 @@ from ..parameters import Parameter, Shape
 class Layer(Checked):
     """Describes a layer; by default one that has no parameters and keeps the shape."""
 
-    has_corner: ClassVar[bool] = False
-    """Whether it is an activation whose slope has a step at 0."""
+    corners: ClassVar[tuple[float, ...]] = ()
+    """The inputs at which the slope of an activation has a step."""
 
     def output_shape(self, input_shape: Shape) -> Shape:
         """Return the shape after this layer; raise ValueError if the input does not fit it."""
@@ -57,6 +57,13 @@ def require_sequence(layer: Layer, shape: Shape) -> Shape:
     if len(shape) != 2:
         raise ValueError(f"{layer} takes (length, features), not the shape {shape}")
     return shape
+
+
+def channels(shape: Shape) -> int:
+    """Return the number of a picture's channels, or of the features of a vector, or of each place
+    of a sequence.
+    """
+    return shape[0] if len(shape) == 3 else shape[-1]
 
 
 def require_image(layer: Layer, shape: Shape) -> Shape:

@@ -40,13 +40,49 @@ eps_for(epsilon) = Flux.normalise([-1.0, 1.0]; eps = 3.0)[2] < 0.4 ? sqrt(epsilo
 layer_norm(features; eps) =
     LayerNorm(identity, Flux.Scale(features; bias = false), eps, (features,), true)
 
-"""Divide by the root of the mean square of the features."""
+"""
+Return numbers along the axis of the channels of x, the third of a picture and the first of
+others. A norm's weight or bias is true or false where it has none.
+"""
+along_channels(numbers, x) = ndims(x) == 4 ? reshape(numbers, 1, 1, :) : numbers
+along_channels(number::Bool, x) = number
+
+"""Normalize the channels of pictures at each place."""
+struct PictureNorm{W,B,E}
+    weight::W
+    bias::B
+    eps::E
+end
+PictureNorm(weight, bias; eps) = PictureNorm(weight, bias, eps)
+Flux.@layer PictureNorm
+(norm::PictureNorm)(x) =
+    along_channels(norm.weight, x) .* Flux.normalise(x; dims = 3, norm.eps) .+
+    along_channels(norm.bias, x)
+
+"""Divide by the root of the mean square of the channels."""
 struct RMSNorm{W,E}
     weight::W
     epsilon::E
 end
 Flux.@layer RMSNorm
-(norm::RMSNorm)(x) = norm.weight .* x ./ sqrt.(mean(abs2, x; dims = 1) .+ norm.epsilon)
+function (norm::RMSNorm)(x)
+    squares = mean(abs2, x; dims = ndims(x) == 4 ? 3 : 1)
+    return along_channels(norm.weight, x) .* x ./ sqrt.(squares .+ norm.epsilon)
+end
+
+"""Multiply each channel by a weight."""
+struct ChannelScale{W}
+    weight::W
+end
+Flux.@layer ChannelScale
+(layer::ChannelScale)(x) = along_channels(layer.weight, x) .* x
+
+"""Multiply negative values by the slope of their channel, or by the only one."""
+struct PReLU{S}
+    slope::S
+end
+Flux.@layer PReLU
+(layer::PReLU)(x) = relu.(x) .- along_channels(layer.slope, x) .* relu.(.-x)
 
 """Multiply by the weight of an embedding."""
 struct Unembedding{W}

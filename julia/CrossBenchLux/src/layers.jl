@@ -27,6 +27,36 @@ layer_norm(features; epsilon) = Chain(
     Scale(features; use_bias = false),
 )
 
+"""
+Return numbers along the axis of the channels of x, the third of a picture and the first of
+others.
+"""
+along_channels(numbers, x) = ndims(x) == 4 ? reshape(numbers, 1, 1, :) : numbers
+
+"""Multiply each channel by a weight."""
+function channel_scale(channels)
+    return @compact(; weight = ones32(channels)) do x
+        @return along_channels(weight, x) .* x
+    end
+end
+
+"""Multiply each channel by a weight, and add a bias to it."""
+function channel_affine(channels)
+    return @compact(; weight = ones32(channels), bias = zeros32(channels)) do x
+        @return along_channels(weight, x) .* x .+ along_channels(bias, x)
+    end
+end
+
+"""Return the function that divides by the root of the mean square of the channels."""
+rms_norm(epsilon) = x -> x ./ sqrt.(mean(abs2, x; dims = 3) .+ epsilon)
+
+"""Multiply negative values by the slope of their channel, or by the only one."""
+function prelu(slopes)
+    return @compact(; slope = fill(0.25f0, slopes)) do x
+        @return relu.(x) .- along_channels(slope, x) .* relu.(.-x)
+    end
+end
+
 """Add a weight for each place of a sequence."""
 function position_embedding(features, places)
     return @compact(; weight = zeros32(features, places)) do x
