@@ -19,6 +19,7 @@ from crossbench.in_julia import source as julia
 from crossbench.in_julia.definitions import JULIA_FOLDER, definitions_in
 from crossbench.models import training
 from crossbench.models.layers import (
+    activations,
     attention,
     branches,
     dense,
@@ -49,7 +50,8 @@ class or function that the framework lacks: a [program](programs.md) has its tex
 This page is written by `python docs/layers_page.py`, from the docstrings and the adapters.
 """
 FAMILIES = {
-    "Dense layers, activations and dropouts": dense,
+    "Dense layers and dropouts": dense,
+    "Activations": activations,
     "Branches": branches,
     "Pictures": pictures,
     "Norms": norms,
@@ -65,8 +67,16 @@ EXAMPLES: dict[type, tuple[models.Layer, tuple[int, ...]]] = {
         VECTOR: [
             models.Dense(10),
             models.ReLU(),
+            models.ReLU6(),
             models.LeakyReLU(0.2),
+            models.PReLU(),
+            models.ELU(),
             models.GELU(),
+            models.SiLU(),
+            models.HardSwish(),
+            models.Sigmoid(),
+            models.Tanh(),
+            models.Softplus(),
             models.Dropout(0.5),
         ],
         PICTURE: [
@@ -77,6 +87,8 @@ EXAMPLES: dict[type, tuple[models.Layer, tuple[int, ...]]] = {
             models.Flatten(),
             models.ToSequence(),
             models.BatchNorm(1e-5, 0.9),
+            models.GroupNorm(4, 1e-5),
+            models.Scale(0.1),
         ],
         TOKENS: [models.Embedding(1000, 64), models.OneHot(1000)],
         SEQUENCE: [
