@@ -123,7 +123,14 @@ RESIDUAL = model(
         models.GlobalAveragePool(),
         models.Dense(10),
     ),
-    models.SGD(learning_rate=0.01),
+    models.SGD(
+        learning_rate=0.01,
+        momentum=0.9,
+        nesterov=True,
+        weight_decay=0.1,
+        matrices_only=True,
+        schedule=models.OneCycle(warmup=10, steps=40, start=0.2, end=0.05),
+    ),
 )
 DROPPED = model(
     "dropped",
@@ -151,7 +158,8 @@ BIDIRECTIONAL = model(
     "bidirectional",
     (
         models.Embedding(50, 5),
-        models.LSTM(4, bidirectional=True),
+        models.LSTM(4, bidirectional=True, sequences=True),
+        models.LSTM(3, bidirectional=True),
         models.Dropout(0.5),
         models.Dense(1),
     ),
@@ -161,7 +169,7 @@ BIDIRECTIONAL = model(
 )
 LETTERED = model(
     "lettered",
-    (models.OneHot(11), models.LSTM(6), models.Dense(11)),
+    (models.OneHot(11), models.LSTM(6, sequences=True), models.LSTM(5), models.Dense(11)),
     models.RMSprop(learning_rate=0.01, rho=0.9, epsilon=1e-8),
     data=LETTERS,
 )
@@ -173,15 +181,20 @@ GATED = model(
 )
 GATED_BOTH_WAYS = model(
     "gated_both_ways",
-    (models.OneHot(11), models.GRU(3, bidirectional=True), models.Dense(11)),
-    models.SGD(learning_rate=0.1, momentum=0.5),
+    (
+        models.OneHot(11),
+        models.GRU(3, bidirectional=True, sequences=True, both_biases=True),
+        models.GRU(4, bidirectional=True, both_biases=True),
+        models.Dense(11),
+    ),
+    models.SGD(learning_rate=0.1, momentum=0.5, weight_decay=0.1),
     data=LETTERS,
 )
 FITTED = model(
     "fitted",
     (models.Dense(9), models.GELU(), models.Dense(3)),
     # a larger learning rate diverges from the proof's large inputs
-    models.SGD(learning_rate=1e-4, momentum=0.9),
+    models.SGD(learning_rate=1e-4, momentum=0.9, nesterov=True),
     models.MeanSquaredError(),
     Synthetic(),
     (7,),
@@ -208,7 +221,30 @@ UNBIASED = model(
         models.Dense(2),
     ),
     models.Adam(learning_rate=1e-3, beta1=0.9, beta2=0.999, epsilon=1e-8),
-    models.MeanSquaredError(),
+    models.Huber(delta=0.5),
+    Synthetic(),
+    (2, 9, 8),
+)
+ROBUST = model(
+    "robust",
+    (models.Dense(9), models.GELU(), models.Dense(3)),
+    models.Adagrad(learning_rate=1e-2, initial_accumulator=0.1, epsilon=1e-3),
+    models.AbsoluteError(),
+    Synthetic(),
+    (7,),
+)
+SEGMENTED = model(
+    "segmented",
+    # a class for each pixel
+    (models.Conv(6, kernel=(3, 3), padding=(1, 1)), models.GELU(), models.Conv(4, kernel=(1, 1))),
+    models.Lion(
+        learning_rate=1e-3,
+        beta1=0.8,
+        beta2=0.95,
+        weight_decay=0.2,
+        schedule=models.Steps(milestones=(20, 30), gamma=0.3),
+    ),
+    models.SoftmaxCrossEntropy(label_smoothing=0.1),
     Synthetic(),
     (2, 9, 8),
 )
@@ -342,5 +378,5 @@ BRANCHED = model(
 )
 
 ALL = (PLAIN, NORMED, POSITIVE, RESIDUAL, DROPPED, AVERAGED, BIDIRECTIONAL, LETTERED, GATED)
-ALL += (GATED_BOTH_WAYS, FITTED, UNBIASED, SPEAKING, PATCHED, BRANCHED, BENT)
+ALL += (GATED_BOTH_WAYS, FITTED, UNBIASED, ROBUST, SEGMENTED, SPEAKING, PATCHED, BRANCHED, BENT)
 SMALL_MODELS = {model.name: model for model in ALL}

@@ -15,8 +15,8 @@ class ExampleShapes:
     """Describe the examples that a model takes, without the axis of a batch.
 
     inputs: shape of an input. labels: that of a label: () for a class, (L,) for one at each place
-    of a sequence, that of the numbers to predict. vocabulary: number of token ids; None for
-    pictures and numbers. classes: None for numbers to predict.
+    of a sequence, (H, W) of a picture, that of the numbers to predict. vocabulary: number of token
+    ids; None for pictures and numbers. classes: None for numbers to predict.
     """
 
     inputs: tuple[int, ...]

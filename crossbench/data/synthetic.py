@@ -161,9 +161,11 @@ def make_split(
 def make_pictures(
     shapes: ExampleShapes, labels: np.ndarray, random: np.random.Generator
 ) -> np.ndarray:
-    """Return (n, channels, height, width) float32 in (0, 1), one picture per label."""
+    """Return (n, channels, height, width) float32 in (0, 1), one picture per label; where each of
+    its places has one, per that of the first place.
+    """
     assert shapes.classes
-    n, class_number = len(labels), labels.astype(np.float32)
+    n, class_number = len(labels), labels.reshape(len(labels), -1)[:, 0].astype(np.float32)
     channels, *sides = shapes.inputs
     of_channel = np.float32(2.1) * np.arange(channels, dtype=np.float32)
     hue = class_number[:, None] * np.float32(2 * np.pi / shapes.classes) + of_channel

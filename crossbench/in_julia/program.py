@@ -47,7 +47,8 @@ class JuliaPrograms:
         first = int(dialect.model.example_shapes.are_language)  # token ids count from 1
         data = julia_data(training, dialect.data_loader, dialect.loss_source(first).targets)
         functions, model = _model(dialect)
-        functions += [*dialect.rate_and_clip(), *data.functions, *_loss(dialect)]
+        functions += [*_rules(dialect), *dialect.rate_and_clip()]
+        functions += [*data.functions, *_loss(dialect)]
         load = [*dialect.setup, *dialect.load_weights()]
         blocks = [
             f"const {assigned(training.sizes)}",
@@ -69,7 +70,7 @@ class JuliaPrograms:
         made += dialect.setup
         function, call = dialect.gradients()
         if training.trains:
-            functions += dialect.rate_and_clip()
+            functions += [*_rules(dialect), *dialect.rate_and_clip()]
             function, call = _train_epoch(dialect), _call_of_epoch(dialect, "[(x, y)]", "1")
         if "state" in call:
             functions += _loss(dialect)
@@ -115,9 +116,15 @@ def _program(
 def _model(dialect: Dialect) -> tuple[list[str], list[str]]:
     """Return the structs and functions of a model, and the statements that make it."""
     functions, statements = dialect.made()
+    text = "\n".join([*functions, *statements, dialect.loss.made or dialect.loss.function])
     file = JULIA_FOLDER / f"CrossBench{dialect.package}" / "src" / "layers.jl"
-    own = definitions_in("\n".join([*functions, *statements]), file)
-    return [*own, *functions], statements
+    return [*definitions_in(text, file), *functions], statements
+
+
+def _rules(dialect: Dialect) -> list[str]:
+    """Return the rules of the optimizer that Optimisers.jl has not got."""
+    file = JULIA_FOLDER / "CrossBenchJulia" / "src" / "rules.jl"
+    return definitions_in("\n".join(dialect.state()), file)
 
 
 def _loss(dialect: Dialect) -> list[str]:

@@ -172,7 +172,8 @@ class Imports:
         """Return "A is", or "A, B and C are", for the packages that a program uses."""
         packages = list(self.packages)
         for module, names in self.modules.items():
-            packages += [module] if any(uses(text, name) for name in names) else []
+            is_used = any(uses(text, name) for name in names)
+            packages += [module] if is_used and module not in packages else []
         *before, last = [*packages, *self.on_gpu]
         return f"{', '.join(before)} and {last} are" if before else f"{last} is"
 
@@ -245,27 +246,50 @@ class LossSource:
 
 def class_range(model: Model, first: int) -> str:
     """Return the classes of a model as a range. first: the first class."""
-    return f"{first}:{model.output_shape[-1] - 1 + first}"
+    return f"{first}:{(model.classes or 0) - 1 + first}"
 
 
-def optimizer_source(optimizer: Optimizer) -> str:
+def optimizer_source(optimizer: Optimizer) -> Call:
     """Return the rule of an optimizer, without clipping and schedule."""
     rate = optimizer.learning_rate
     match optimizer:
-        case models.SGD(_, momentum) if momentum:
-            return str(call("Momentum", rate, momentum))
-        case models.SGD():
-            return str(call("Descent", rate))
+        case models.SGD(weight_decay=decay):
+            return chained(call("WeightDecay", decay) if decay else None, *_sgd_rules(optimizer))
         case models.Adam(_, beta1, beta2, epsilon):
-            return str(call("Adam", rate, (beta1, beta2), epsilon))
+            return call("Adam", rate, (beta1, beta2), epsilon)
         case models.AdamW(_, beta1, beta2, epsilon, decay):
-            return str(call("AdamW", rate, (beta1, beta2), decay, epsilon))
+            return call("AdamW", rate, (beta1, beta2), decay, epsilon)
+        case models.Lion(_, beta1, beta2, decay):
+            # Optimisers' Lion has betas of another formula, and its learning rate before a decay
+            decayed = call("WeightDecay", decay) if decay else None
+            return chained(call("LionSign", (beta1, beta2)), decayed, call("Descent", rate))
         case models.RMSprop(_, rho, epsilon):
-            return str(call("RMSProp", rate, rho, epsilon))
+            return call("RMSProp", rate, rho, epsilon)
         case models.Adadelta(_, rho, epsilon):  # it has no learning rate of its own
-            chain = (call("AdaDelta", rho, epsilon), call("Descent", rate))
-            return str(Call("OptimiserChain", chain))
+            return chained(call("AdaDelta", rho, epsilon), call("Descent", rate))
+        case models.Adagrad(_, initial, epsilon):  # Optimisers' begins with epsilon
+            return chained(call("RootOfSum", initial, epsilon), call("Descent", rate))
     raise unsupported("optimizer", optimizer, TITLE)
+
+
+def _sgd_rules(optimizer: models.SGD) -> list[Call]:
+    """Return the rules without the weight decay.
+
+    In Optimisers' momentum the learning rate is a part of the velocity, which is another formula
+    where it changes.
+    """
+    rate, momentum = optimizer.learning_rate, optimizer.momentum
+    if not momentum:
+        return [call("Descent", rate)]
+    if optimizer.schedule:
+        return [call("Velocity", momentum, optimizer.nesterov), call("Descent", rate)]
+    return [call("Nesterov" if optimizer.nesterov else "Momentum", rate, momentum)]
+
+
+def chained(*rules: Call | None) -> Call:
+    """Return the rules that there are, one after the other."""
+    found = [rule for rule in rules if rule]
+    return found[0] if len(found) == 1 else Call("OptimiserChain", tuple(found))
 
 
 def schedule_source(optimizer: Optimizer) -> str:
@@ -278,12 +302,19 @@ def schedule_source(optimizer: Optimizer) -> str:
             return WARMUP_COSINE.format(
                 peak=peak, warmup=warmup, steps=steps, minimum=code(minimum)
             )
+        case models.Steps(milestones, gamma):
+            passed = f"count(<=(step), {code(list(milestones))})"
+            return f"rate(step) = {peak} * {code(gamma)}^{passed}"
+        case models.OneCycle(warmup, steps, start, end, linear):
+            way = "part" if linear else "(1 - cospi(part)) / 2"
+            ends = {"start": code(start), "end": code(end)}
+            return ONE_CYCLE.format(peak=peak, warmup=warmup, steps=steps, way=way, **ends)
     raise unsupported("schedule", optimizer.schedule, TITLE)
 
 
 def has_no_decay(optimizer: Optimizer) -> bool:
     """Return whether an optimizer decays some parameters, and others not."""
-    return isinstance(optimizer, models.AdamW) and optimizer.matrices_only
+    return isinstance(optimizer, models.Decaying) and optimizer.matrices_only
 
 
 WARMUP_COSINE = '''
@@ -292,5 +323,16 @@ function rate(step)
     step < {warmup} && return {peak} * (step + 1) / ({warmup} + 1)
     part = min(1, (step - {warmup}) / ({steps} - {warmup}))
     return {peak} * ({minimum} + (1 - {minimum}) * (1 + cospi(part)) / 2)
+end
+'''
+ONE_CYCLE = '''
+"""Rise from {start} of the rate in {warmup} steps, and fall to {end} of it in step {steps}."""
+function rate(step)
+    if step < {warmup}
+        part = step / {warmup}
+        return {peak} * ({start} + (1 - {start}) * {way})
+    end
+    part = min(1, (step - {warmup}) / ({steps} - {warmup}))
+    return {peak} * (1 - (1 - {end}) * {way})
 end
 '''

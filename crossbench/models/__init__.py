@@ -65,17 +65,24 @@ from .layers.sequences import (
 from .model import Model as Model, NamedLayer as NamedLayer, Weights as Weights
 from .training import (
     SGD as SGD,
+    AbsoluteError as AbsoluteError,
     Adadelta as Adadelta,
+    Adagrad as Adagrad,
     Adam as Adam,
     AdamW as AdamW,
     BinaryCrossEntropy as BinaryCrossEntropy,
+    Decaying as Decaying,
     GivenGradient as GivenGradient,
+    Huber as Huber,
     InverseTimeDecay as InverseTimeDecay,
+    Lion as Lion,
     Loss as Loss,
     MeanSquaredError as MeanSquaredError,
+    OneCycle as OneCycle,
     Optimizer as Optimizer,
     RMSprop as RMSprop,
     SoftmaxCrossEntropy as SoftmaxCrossEntropy,
+    Steps as Steps,
     WarmupCosine as WarmupCosine,
 )
 

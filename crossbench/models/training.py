@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from ..inputs.checks import (
+    LARGEST,
     OVER_0,
+    SIZE,
     Below1,
     Boolean,
     Checked,
@@ -18,7 +20,9 @@ from ..inputs.checks import (
     Size,
     UpTo1,
     instance_of,
+    number,
     optional,
+    tuple_of,
 )
 from .parameters import Parameter
 
@@ -38,7 +42,8 @@ class Loss:
 
     def label_shape(self, output_shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape of an example's label: () for a class, (L,) for a class at each place of
-        a sequence, and that of its numbers where the model predicts numbers.
+        a sequence, (H, W) for one at each of a picture, and that of its numbers where the model
+        predicts numbers.
         """
         return ()
 
@@ -51,8 +56,8 @@ class Loss:
 
 @dataclass(frozen=True)
 class SoftmaxCrossEntropy(Checked, Loss):
-    """Is -log softmax(logits)[label], the mean over the batch, and over the places of a sequence
-    where the model ends in logits for each of them.
+    """Is -log softmax(logits)[label], the mean over the batch, and over all places where the model
+    ends in logits for each of them: (L, classes) of a sequence, (classes, H, W) of a picture.
 
     label_smoothing: ε; the label then counts 1 - ε, and each class, the label's too, ε / classes
     (Szegedy et al., 2016).
@@ -61,18 +66,22 @@ class SoftmaxCrossEntropy(Checked, Loss):
     label_smoothing: Below1 = 0.0
 
     def classes(self, output_shape: tuple[int, ...]) -> int:
-        if len(output_shape) not in (1, 2):
-            raise ValueError(
-                f"{self} takes logits of an example or of each place of a sequence, not the shape "
-                f"{output_shape}"
-            )
-        return output_shape[-1]
+        return output_shape[_class_axis(len(output_shape))]
 
     def label_shape(self, output_shape: tuple[int, ...]) -> tuple[int, ...]:
-        return output_shape[:-1]
+        axis = _class_axis(len(output_shape)) % len(output_shape)
+        return output_shape[:axis] + output_shape[axis + 1 :]
 
     def predictions(self, logits: np.ndarray) -> np.ndarray:
-        return logits.argmax(-1)
+        return logits.argmax(_class_axis(logits.ndim - 1))
+
+
+def _class_axis(axes: int) -> int:
+    """Return the axis of the classes in logits of so many axes: pictures have the channels first.
+
+    It is counted from the end, so that a batch has the same.
+    """
+    return -3 if axes == 3 else -1
 
 
 @dataclass(frozen=True)
@@ -90,9 +99,8 @@ class BinaryCrossEntropy(Loss):
         return (logits[:, 0] > 0).astype(np.int64)
 
 
-@dataclass(frozen=True)
-class MeanSquaredError(Loss):
-    """Is (output - target)², the mean over the batch and all outputs."""
+class Regression(Loss):
+    """Describes a loss of numbers, the mean over the batch and all outputs."""
 
     def classes(self, output_shape: tuple[int, ...]) -> None:
         if len(output_shape) != 1:
@@ -100,6 +108,25 @@ class MeanSquaredError(Loss):
 
     def label_shape(self, output_shape: tuple[int, ...]) -> tuple[int, ...]:
         return output_shape
+
+
+@dataclass(frozen=True)
+class MeanSquaredError(Regression):
+    """Is (output - target)², the mean over the batch and all outputs."""
+
+
+@dataclass(frozen=True)
+class AbsoluteError(Regression):
+    """Is |output - target|, the mean over the batch and all outputs; at 0 its slope is 0."""
+
+
+@dataclass(frozen=True)
+class Huber(Checked, Regression):
+    """Is d² / 2 for d = |output - target| up to delta, and delta * (d - delta / 2) from there, the
+    mean over the batch and all outputs (Huber, 1964).
+    """
+
+    delta: Over0
 
 
 @dataclass(frozen=True)
@@ -115,6 +142,10 @@ class GivenGradient(Loss):
 
     def label_shape(self, output_shape: tuple[int, ...]) -> tuple[int, ...]:
         return output_shape
+
+
+MILESTONES = tuple_of("a tuple of steps, each from 1", SIZE, range(1, LARGEST))
+Share = Annotated[float, number("a number over 0, at most 1", lambda value: 0 < value <= 1)]
 
 
 class Schedule(Checked):
@@ -167,6 +198,64 @@ class WarmupCosine(Schedule):
         return replace(self, warmup=max(1, steps - 3), steps=steps - 1)
 
 
+@dataclass(frozen=True)
+class Steps(Schedule):
+    """Multiplies the learning rate by gamma in each step of the milestones, counted from 0, for
+    that step and all that follow: PyTorch's MultiStepLR.
+    """
+
+    milestones: Annotated[tuple[int, ...], MILESTONES]
+    gamma: Over0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if sorted(set(self.milestones)) != list(self.milestones):
+            raise ValueError(f"{self} must have milestones that ascend")
+
+    def factor(self, step: int) -> float:
+        return self.gamma ** sum(step >= milestone for milestone in self.milestones)
+
+    def shortened(self, steps: int) -> Schedule:
+        """Return one with the first milestones in the steps after the first one."""
+        return replace(self, milestones=tuple(range(1, steps))[: len(self.milestones)])
+
+
+@dataclass(frozen=True)
+class OneCycle(Schedule):
+    """Rises from `start` to 1 in step `warmup`, and falls to `end` in step `steps`, where it stays:
+    by half a cosine each, or linearly (Smith and Topin, 2019).
+
+    PyTorch's OneCycleLR(total_steps=T, pct_start=p) has warmup = p T - 1 and steps = T - 1, and the
+    ends 1 / div_factor and 1 / (div_factor * final_div_factor).
+    """
+
+    warmup: Size
+    steps: Size
+    start: Share
+    end: Share
+    linear: Boolean = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.steps <= self.warmup:
+            raise ValueError(f"{self} must have more steps than warm-up")
+
+    def factor(self, step: int) -> float:
+        if step < self.warmup:
+            return self._between(self.start, 1, step / self.warmup)
+        part = (step - self.warmup) / (self.steps - self.warmup)
+        return self._between(1, self.end, min(1.0, part))
+
+    def _between(self, start: float, end: float, part: float) -> float:
+        """Return the value at a part of the way from one to the other."""
+        way = part if self.linear else (1 - math.cos(math.pi * part)) / 2
+        return start + (end - start) * way
+
+    def shortened(self, steps: int) -> Schedule:
+        """Return one whose second step is at the peak; the others but the first are on the fall."""
+        return replace(self, warmup=1, steps=steps)
+
+
 SCHEDULE = optional(instance_of("a schedule of crossbench.models.training", Schedule))
 
 
@@ -195,14 +284,39 @@ class Optimizer(Checked):
         return replace(self, learning_rate=self.learning_rate * factor)
 
 
-@dataclass(frozen=True)
-class SGD(Optimizer):
-    """Computes velocity = momentum * velocity + g; weight -= learning_rate * velocity.
+class Decaying(Optimizer):
+    """Describes an optimizer with a weight decay.
 
-    The velocity starts at 0: no dampening, no Nesterov, no weight decay.
+    is_coupled: whether it is a part of the gradient, which the optimizer's formula then changes.
+    """
+
+    weight_decay: float
+    matrices_only: bool
+    is_coupled: ClassVar[bool] = False
+
+    def weight_decay_of(self, parameter: Parameter) -> float:
+        return 0.0 if self.matrices_only and len(parameter.shape) < 2 else self.weight_decay
+
+
+@dataclass(frozen=True)
+class SGD(Decaying):
+    """Computes velocity = momentum * velocity + g; weight -= learning_rate * velocity; nesterov:
+    weight -= learning_rate * (g + momentum * velocity), with the new velocity, as PyTorch does
+    (Sutskever et al., 2013). The velocity starts at 0, and has no dampening.
+
+    weight_decay: times the weight, is added to g first. matrices_only: as in AdamW.
     """
 
     momentum: Below1 = 0.0
+    nesterov: Boolean = False
+    weight_decay: NotNegative = 0.0
+    matrices_only: Boolean = False
+    is_coupled: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.nesterov and not self.momentum:
+            raise ValueError(f"{self} must have a momentum: Nesterov's is one")
 
 
 @dataclass(frozen=True)
@@ -218,7 +332,7 @@ class Adam(Optimizer):
 
 
 @dataclass(frozen=True)
-class AdamW(Optimizer):
+class AdamW(Decaying):
     """Computes what Adam does, and weight -= learning_rate * weight_decay * weight, with the weight
     before the step and the learning rate of the step (Loshchilov and Hutter, 2019).
 
@@ -232,8 +346,18 @@ class AdamW(Optimizer):
     weight_decay: NotNegative
     matrices_only: Boolean = False
 
-    def weight_decay_of(self, parameter: Parameter) -> float:
-        return 0.0 if self.matrices_only and len(parameter.shape) < 2 else self.weight_decay
+
+@dataclass(frozen=True)
+class Lion(Decaying):
+    """Computes weight -= learning_rate * sign(beta1 * m + (1 - beta1) * g), and then
+    m = beta2 * m + (1 - beta2) * g (Chen et al., 2023; m starts at 0). The weight decay is that of
+    AdamW.
+    """
+
+    beta1: Below1
+    beta2: Below1
+    weight_decay: NotNegative = 0.0
+    matrices_only: Boolean = False
 
 
 @dataclass(frozen=True)
@@ -255,4 +379,15 @@ class Adadelta(Optimizer):
     """
 
     rho: Below1
+    epsilon: Over0
+
+
+@dataclass(frozen=True)
+class Adagrad(Optimizer):
+    """Computes s = s + g²; weight -= learning_rate * g / (sqrt(s) + epsilon) (Duchi et al., 2011).
+
+    s starts at initial_accumulator. Keras and optax add epsilon under the root.
+    """
+
+    initial_accumulator: NotNegative
     epsilon: Over0

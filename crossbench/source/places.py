@@ -1,4 +1,6 @@
-"""Says where a framework that has channels last holds a parameter, and with which axes."""
+"""Says where a framework that has channels last holds a parameter, and with which axes; and what
+its outputs are with channels first.
+"""
 
 from __future__ import annotations
 
@@ -70,3 +72,10 @@ def _own_shape(named: NamedLayer, name: str, shape: Shape, axes: tuple[int, ...]
         case _, "weight":
             return (features, *by_head)
     return by_head
+
+
+def channels_first(outputs: np.ndarray, shape: Shape) -> np.ndarray:
+    """Return a framework's outputs as they are described. shape: that of an example's; pictures
+    have their channels last in the framework.
+    """
+    return np.moveaxis(outputs, -1, -3) if len(shape) == 3 else outputs

@@ -15,7 +15,7 @@ from crossbench.engine.batches import ArrayBatches, BatchList, StreamedBatches, 
 from crossbench.engine.peak import PeakWork
 from crossbench.engine.tasks import TrainingTask
 from crossbench.engine.timing import finite_or_none, timed_epoch
-from crossbench.models import GivenGradient, Layer
+from crossbench.models import LSTM, Dense, GivenGradient, Layer, OneHot
 from crossbench.results.parity import FLOAT64_BOUND, FULL_FLOAT32_BOUND, worst
 from crossbench.workload import Batch, Job
 
@@ -73,6 +73,18 @@ def test_it_agrees_with_the_reference(adapter, device, model_name, lenet, expect
     # parameter, and from either start the losses and each parameter after the steps
     trained = [p for p in model.parameters.values() if p.trained]
     assert len(proof.float64) == 4 + len(trained) + 2 * (1 + len(model.parameters))
+
+
+def test_an_lstm_with_both_biases_agrees_or_is_refused(adapter, device, expected):
+    """They add up: an LSTM of Keras or Flux has one."""
+    layers = (OneHot(11), LSTM(6, bidirectional=True, both_biases=True), Dense(11))
+    model = replace(SMALL_MODELS["lettered"], name="biased", layers=layers)
+    job = Job(model, device, THREADS, "float32")
+    try:
+        proof = parity.prove(adapter.build, job, expected(model))
+    except NotImplementedError as refusal:
+        pytest.skip(str(refusal))
+    assert proof.agrees, proof.disagreement
 
 
 @IN_TORCH

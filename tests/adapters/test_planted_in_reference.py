@@ -8,7 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from planting import Plant, over_the_bound, with_other_weights
-from small_models import DROPPED, FITTED, PLAIN, SMALL_MODELS
+from small_models import (
+    BIDIRECTIONAL,
+    DROPPED,
+    FITTED,
+    PLAIN,
+    RESIDUAL,
+    SEGMENTED,
+    SMALL_MODELS,
+)
 
 from crossbench import models
 from crossbench.adapters.reference import ADAPTER, Rounding, rounded
@@ -18,8 +26,10 @@ from crossbench.inputs.names import BFLOAT16, TF32
 from crossbench.models import (
     ELU,
     GELU,
+    LSTM,
     SGD,
     Adadelta,
+    Adagrad,
     Adam,
     AdamW,
     BatchNorm,
@@ -27,8 +37,10 @@ from crossbench.models import (
     Dropout,
     Flatten,
     GroupNorm,
+    Huber,
     InverseTimeDecay,
     LayerNorm,
+    Lion,
     Optimizer,
     ReLU,
     ReLU6,
@@ -95,6 +107,37 @@ def last_channel_first(y, back, x, run):
     return last.reshape(len(x), -1), lambda dy: dy.reshape(last.shape).transpose(0, 3, 1, 2)
 
 
+def last_place(plant):
+    """Take the outputs of the last place, which is where a reverse cell begins."""
+    forward = plant.package.forward
+
+    def other(layer, named, x, run):
+        if not isinstance(layer, LSTM) or layer.sequences:
+            return forward(layer, named, x, run)
+        y, back = forward(replace(layer, sequences=True), named, x, run)
+
+        def backward(dy):
+            whole = np.zeros_like(y)
+            whole[:, -1] = dy
+            return back(whole)
+
+        return y[:, -1], backward
+
+    plant.part("forward", other)
+
+
+def in_order_of_the_cell(plant):
+    """Leave a reverse cell's outputs in its own order."""
+    turned = plant.package._turned
+    plant.part("_turned", lambda x, suffix: x if x.shape[-1] == 4 else turned(x, suffix))
+
+
+def outside_of_the_reset(plant):
+    """Add a GRU's second bias to the first."""
+    right = plant.package._gru
+    plant.part("_gru", lambda run, x, ih, hh, bias, second: right(run, x, ih, hh, bias + second))
+
+
 def saturated(y, back, x, run):
     return np.minimum(y, 6), lambda dy: back(np.where(y < 6, dy, 0))
 
@@ -124,6 +167,11 @@ def by_value(gradients, bound):
 
 def dampened(optimizer, gradient, state, t):
     state["velocity"] = 0.9 * state.get("velocity", 0) + 0.1 * gradient
+    return state["velocity"]
+
+
+def not_ahead(optimizer, gradient, state, t):
+    state["velocity"] = optimizer.momentum * state.get("velocity", 0) + gradient
     return state["velocity"]
 
 
@@ -180,7 +228,25 @@ IN_CODE = {
     "a weight decay of 1e-6": (
         PLAIN,
         "steps",
-        lambda plant: plant.method(Optimizer, "weight_decay_of", lambda *_: 1e-6),
+        lambda plant: plant.method(SGD, "weight_decay_of", lambda *_: 1e-6),
+    ),
+    "a decay beside the gradient": (
+        RESIDUAL,
+        "steps",
+        lambda plant: plant.method(SGD, "is_coupled", False),
+    ),
+    "a momentum without Nesterov's step": (RESIDUAL, "steps", wrong_part("update", not_ahead)),
+    "a milestone that is a step late": (
+        SEGMENTED,
+        "steps",
+        wrong_rate(lambda t: t - (t == 1)),
+    ),
+    "the last place of a reverse cell": (BIDIRECTIONAL, "logits", last_place),
+    "a reverse cell's own order": (BIDIRECTIONAL, "logits", in_order_of_the_cell),
+    "a second bias outside of the reset": (
+        SMALL_MODELS["gated_both_ways"],
+        "logits",
+        outside_of_the_reset,
     ),
     "a schedule that is a step late": (SPEAKING, "steps", wrong_rate(lambda t: max(0, t - 1))),
     "a mask that is off by one": (SPEAKING, "logits", wrong_part("causal_mask", CAUSAL)),
@@ -282,6 +348,20 @@ VALUES = [
     ("dropped", RMSprop, {"epsilon": 1.01e-4}, "steps"),
     ("dropped", RMSprop, {"schedule": InverseTimeDecay(0.51)}, "steps"),
     ("dropped", RMSprop, {"schedule": None}, "steps"),
+    ("residual", SGD, {"weight_decay": 0.101}, "steps"),
+    ("residual", SGD, {"matrices_only": False}, "steps"),
+    ("residual", SGD, {"schedule": lambda s: replace(s, start=0.21)}, "steps"),
+    ("residual", SGD, {"schedule": lambda s: replace(s, end=0.06)}, "steps"),
+    ("residual", SGD, {"schedule": lambda s: replace(s, steps=s.steps + 1)}, "steps"),
+    ("residual", SGD, {"schedule": lambda s: replace(s, linear=True)}, "steps"),
+    ("gated_both_ways", SGD, {"weight_decay": 0.0}, "steps"),
+    ("unbiased", Huber, {"delta": 0.501}, "loss"),
+    ("robust", Adagrad, {"initial_accumulator": 0.101}, "steps"),
+    ("robust", Adagrad, {"epsilon": 1.1e-3}, "steps"),
+    ("segmented", Lion, {"beta1": 0.5}, "steps"),
+    ("segmented", Lion, {"beta2": 0.5}, "steps"),
+    ("segmented", Lion, {"weight_decay": 0.21}, "steps"),
+    ("segmented", Lion, {"schedule": lambda s: replace(s, gamma=0.31)}, "steps"),
     ("fitted", GELU, {"tanh": True}, "logits"),
     ("averaged", Adadelta, {"learning_rate": 0.51}, "steps"),
     ("averaged", Adadelta, {"rho": 0.91}, "steps"),

@@ -67,6 +67,13 @@ def test_flops_count_a_multiply_add_as_two():
     assert models.LSTM(4, bidirectional=True).forward_flops((9, 7)) == 2 * 9 * 2 * 4 * 4 * (7 + 4)
 
 
+def test_all_outputs_of_a_recurrent_layer_are_a_sequence():
+    stacked = models.GRU(4, bidirectional=True, sequences=True, both_biases=True)
+    assert stacked.output_shape((9, 7)) == (9, 8)
+    shapes = {name: p.shape for name, p in stacked.parameters((9, 7)).items()}
+    assert shapes["bias"] == shapes["bias_hh"] == shapes["bias_hh_reverse"] == (12,)
+
+
 def test_attention_has_four_projections_and_two_products():
     unbiased = models.MultiHeadAttention(2, True, bias=False)
     # each of 9 places: four products with (8, 8), and with 9 keys and 9 values of 8, in all heads
@@ -150,11 +157,18 @@ SWITCHES = (
     "matrices_only",
     "bigrams",
     "flip",
+    "sequences",
+    "both_biases",
+    "nesterov",
+    "linear",
 )
 SHARES = ("rate", "slope", "momentum", "label_smoothing", "beta1", "beta2", "rho")
 NOT_NEGATIVE = ("initial", "std", "output_std", "learning_rate", "weight_decay", "decay")
+NOT_NEGATIVE += ("initial_accumulator",)
 WRONG = {
-    **dict.fromkeys((*SIZED, "batches", "epsilon", "alpha", "clip_norm"), 0),
+    **dict.fromkeys((*SIZED, "batches", "epsilon", "alpha", "clip_norm", "delta", "gamma"), 0),
+    **dict.fromkeys(("start", "end"), 1.5),
+    "milestones": (0, 3),
     **dict.fromkeys(PAIRED, (0, 3)),
     **dict.fromkeys(SWITCHES, 0),
     **dict.fromkeys(SHARES, 1),

@@ -39,7 +39,8 @@ class FluxTraining(Dialect):
     given_gradient = "given_gradient"
 
     def imports(self) -> Imports:
-        return Imports(("Flux",), on_gpu=("CUDA", "cuDNN") if self.is_on_gpu else ())
+        on_gpu = ("CUDA", "cuDNN") if self.is_on_gpu else ()
+        return Imports(("Flux",), {"Flux": ("Optimisers",)}, on_gpu)
 
     def loss_source(self, first: int = 0) -> LossSource:
         return loss_source(self.model, first)
@@ -82,8 +83,8 @@ class FluxTraining(Dialect):
 
     def state(self) -> list[str]:
         optimizer = self.model.optimizer
-        made = f"state = Flux.setup({optimizer_source(optimizer)}, model)"
-        return [made, *(NO_DECAY if has_no_decay(optimizer) else [])]
+        made = Call("Flux.setup", (optimizer_source(optimizer), "model"))
+        return [written("state = ", made), *(NO_DECAY if has_no_decay(optimizer) else [])]
 
     def seeds(self) -> list[str]:
         if self.is_on_gpu and self.dropouts:

@@ -74,13 +74,8 @@ def layer_source(named: NamedLayer, *activation: str) -> list[str | Call]:
             if not causal:
                 return [build, "first"]
             return [Call("CausalAttention", (build,))]
-        case models.LSTM(width, bidirectional) | models.GRU(width, bidirectional):
-            cell = call(type(named.layer).__name__, f"{features} => {width}")
-            if not bidirectional:
-                return [cell, "last_output"]
-            forward = Call("Chain", (cell, "last_output"))
-            backward = Call("Chain", ("reverse_sequence", cell, "last_output"))
-            return [Call("Parallel", ("vcat", forward, backward))]
+        case models.LSTM(both_biases=False) | models.GRU():  # Flux' LSTM has one bias
+            return recurrent(named.layer, features)
     raise unsupported("layer", named.layer, "Flux.jl")
 
 
@@ -92,6 +87,22 @@ def weight_and_bias(count: int, affine: bool, bias: bool = True) -> tuple[str, s
     return weight, f"zeros32({count})" if affine and bias else "false"
 
 
+def recurrent(layer: models.Recurrent, features: int) -> list[str | Call]:
+    """Return an LSTM or a GRU as items of a Chain."""
+    sizes = f"{features} => {layer.features}"
+    cell = call(type(layer).__name__, sizes)
+    if layer.both_biases:
+        cell = call("Recurrence", call("BiasedGRUCell", sizes))
+    if not layer.bidirectional:
+        return [cell] if layer.sequences else [cell, "last_output"]
+    if layer.sequences:
+        forward, last = cell, "reverse_sequence"
+    else:
+        forward, last = Call("Chain", (cell, "last_output")), "last_output"
+    backward = Call("Chain", ("reverse_sequence", cell, last))
+    return [Call("Parallel", ("vcat", forward, backward))]
+
+
 def loss_source(model: Model, first: int = 0) -> LossSource:
     """Return a model's loss. first: the first class."""
     match model.loss:
@@ -99,11 +110,20 @@ def loss_source(model: Model, first: int = 0) -> LossSource:
             targets = f"Flux.onehotbatch(labels, {class_range(model, first)})"
             if smoothing:
                 targets = f"Flux.label_smoothing(T.({targets}), {number(smoothing)})"
+            if len(model.output_shape) == 3:  # the channels are the third axis
+                targets = f"permutedims({targets}, (2, 3, 1, 4))"
+                return LossSource("picture_crossentropy", targets)
             return LossSource("Flux.logitcrossentropy", targets)
         case models.BinaryCrossEntropy():
             return LossSource("Flux.logitbinarycrossentropy", "reshape(T.(labels), 1, :)")
         case models.MeanSquaredError():
             return LossSource("Flux.mse", "T.(labels)")
+        case models.AbsoluteError():
+            return LossSource("Flux.mae", "T.(labels)")
+        case models.Huber(1):
+            return LossSource("Flux.huber_loss", "T.(labels)")
+        case models.Huber(delta):
+            return LossSource("lossfn", "T.(labels)", f"huber({code(delta)})")
         case models.GivenGradient():
             return LossSource("", "labels")
     raise unsupported("loss", model.loss, "Flux.jl")

@@ -170,7 +170,8 @@ class Forward:
     def _applied(self, named: NamedLayer, depth: int, x: str) -> str:
         is_tied = isinstance(named.layer, models.Unembedding)
         attribute = EMBEDDING if is_tied else self.names.get(named.name)
-        if isinstance(named.layer, models.Recurrent) and not named.layer.bidirectional:
+        layer = named.layer
+        if isinstance(layer, models.Recurrent) and not (layer.sequences or layer.bidirectional):
             last = last_output(named, variable(depth))
             self.lines.append(f"{last} = self.{attribute}({self._assigned(x, depth)})")
             return variable(depth)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ... import models
 from ...models.model import NamedLayer
 from ...source import places as of_layers
@@ -17,8 +15,12 @@ def places(named: NamedLayer) -> dict[str, Place]:
 
 DENSE = {"weight": "kernel", "bias": "bias"}
 NORM = {"weight": "scale", "bias": "bias", "running_mean": "mean", "running_var": "var"}
-LSTM = {"weight_ih": "dense_i.kernel", "weight_hh": "dense_h.kernel", "bias": "dense_h.bias"}
-GRU = LSTM | {"bias": "dense_i.bias"}
+CELL = {
+    "weight_ih": "dense_i.kernel",
+    "weight_hh": "dense_h.kernel",
+    "bias": "dense_i.bias",
+    "bias_hh": "dense_h.bias",
+}
 
 
 def _path(named: NamedLayer, name: str) -> str:
@@ -33,9 +35,13 @@ def _path(named: NamedLayer, name: str) -> str:
         case models.MultiHeadAttention():
             projection, kind = name.split("_")
             return f"{projection.replace('output', 'out')}.{DENSE[kind]}"
-        case models.LSTM(bidirectional=both) | models.GRU(bidirectional=both):
-            cell: Mapping[str, str] = LSTM if isinstance(named.layer, models.LSTM) else GRU
-            base = name.removesuffix("_reverse")
-            holder = ("forward." if base == name else "backward.") if both else ""
-            return f"{holder}cell.{cell[base]}"
+        case models.LSTM() | models.GRU():
+            base, layer = name.removesuffix("_reverse"), named.layer
+            cell = f"cell.{CELL[base]}"
+            if base == "bias" and isinstance(layer, models.LSTM) and not layer.both_biases:
+                cell = "cell.dense_h.bias"  # the only one
+            if not layer.bidirectional:
+                return cell
+            holder = "forward" if base == name else "backward"
+            return f"{holder}_rnn.{cell}" if layer.sequences else f"{holder}.{cell}"
     return DENSE[name]

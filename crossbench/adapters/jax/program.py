@@ -31,6 +31,7 @@ from .network import Network
 from .source import (
     BFLOAT16,
     FLOAT32,
+    SCALE_BY_SUMS,
     Dtypes,
     imports,
     layer_source,
@@ -91,7 +92,9 @@ def _optimizer(optimizer: models.Optimizer) -> list[str]:
     rule = optimizer_source(optimizer, "matrices")
     made = call("nnx.Optimizer", "model", rule, wrt="nnx.Param").after("return ", WIDTH - 4)
     function = ["def make_optimizer(model):", *indented([*schedule, made])]
-    return [*definitions, *[MATRICES] * ("mask=matrices" in str(rule)), "\n".join(function)]
+    needed = [MATRICES] * ("mask=matrices" in str(rule))
+    needed += [SCALE_BY_SUMS] * ("scale_by_sums" in str(rule))
+    return [*definitions, *needed, "\n".join(function)]
 
 
 def _loss(loss: models.Loss, outputs: str) -> str:

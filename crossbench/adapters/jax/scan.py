@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...models import Weights
+from ...source.places import channels_first
 from ...workload import Batches, Job
 from .workload import JaxWorkload
 
@@ -68,7 +69,8 @@ class ScanWorkload(JaxWorkload):
     def predict_epoch(self) -> np.ndarray:
         if self.stacked is None:
             return super().predict_epoch()
-        return np.asarray(self.predictions(self.state[0], self.stacked[0]))
+        outputs = np.asarray(self.predictions(self.state[0], self.stacked[0]))
+        return channels_first(outputs, self.model.output_shape)
 
     def predict_batches(self) -> Iterator[np.ndarray]:
         if self.stacked is None:
@@ -76,7 +78,9 @@ class ScanWorkload(JaxWorkload):
             return
         weights = self.state[0]
         for inputs in self.stacked[0]:
-            yield np.asarray(self.module.predict(weights, inputs))
+            yield channels_first(
+                np.asarray(self.module.predict(weights, inputs)), self.model.output_shape
+            )
 
     def allocated(self) -> int | None:
         return None  # the steps reuse the buffers of one program: no sum over the epoch

@@ -13,7 +13,7 @@ from ...models.layers.layer import channels
 from ...models.model import NamedLayer
 from ...models.training import Optimizer
 from ...source.layers import LayerSource
-from ...source.statements import Call, call, code, one_or_both, unless, unsupported
+from ...source.statements import WIDTH, Call, call, code, one_or_both, unless, unsupported
 
 Dtypes = Mapping[str, str]
 """Options of each module with parameters, as source code."""
@@ -125,8 +125,8 @@ def layer_source(named: NamedLayer, dtypes: Dtypes = FLOAT32) -> LayerSource:
             build = call("nnx.MultiHeadAttention", heads, features, **given, **options)
             output = "{layer}({x}, is_causal=True)" if causal else "{layer}({x})"
             return LayerSource(build, output)
-        case models.LSTM(width, bidirectional) | models.GRU(width, bidirectional):
-            return recurrent(named, width, bidirectional, options)
+        case models.LSTM() | models.GRU():
+            return recurrent(named, named.layer, options)
     raise unsupported("layer", named.layer, "JAX")
 
 
@@ -136,18 +136,28 @@ def affine_options(affine: bool, bias: bool = True) -> dict[str, Any]:
 
 
 def recurrent(
-    named: NamedLayer, width: int, bidirectional: bool, options: Mapping[str, str]
+    named: NamedLayer, layer: models.Recurrent, options: Mapping[str, str]
 ) -> LayerSource:
     """Return how an LSTM or a GRU is written. options: of a cell."""
-    is_lstm = isinstance(named.layer, models.LSTM)
+    is_lstm = isinstance(layer, models.LSTM)
     kind = "nnx.OptimizedLSTMCell" if is_lstm else "nnx.GRUCell"
-    cell = str(call(kind, named.input_shape[-1], width, **options))
-    if bidirectional:
+    definitions: tuple[str, ...] = ()
+    if layer.both_biases:  # Flax's cells have one, of the input in a GRU, of the output in an LSTM
+        own, other = f"Biased{kind.removeprefix('nnx.')}", "i" if is_lstm else "h"
+        inputs = "inputs" if is_lstm else "features"
+        given = {"gates": 4 if is_lstm else 3, "other": other, "inputs": inputs}
+        kind, definitions = own, (BIASED_CELL.format(name=own, kind=kind, **given),)
+    cell = str(call(kind, named.input_shape[-1], layer.features, **options))
+    if layer.sequences:
+        rnn = call("nnx.RNN", cell)
+        build = call("nnx.Bidirectional", rnn, rnn) if layer.bidirectional else rnn
+        return LayerSource(build, definitions=definitions)
+    if layer.bidirectional:
         name = "LastLSTMOutputs" if is_lstm else "LastGRUOutputs"
         last, first = last_output(named, "last"), last_output(named, "first")
-        definitions = (LAST_OUTPUTS.format(name=name, last=last, first=first),)
+        definitions += (LAST_OUTPUTS.format(name=name, last=last, first=first),)
         return LayerSource(call(name, cell, cell), definitions=definitions)
-    return LayerSource(call("nnx.RNN", cell, return_carry=True))
+    return LayerSource(call("nnx.RNN", cell, return_carry=True), definitions=definitions)
 
 
 def last_output(named: NamedLayer, variable: str) -> str:
@@ -178,6 +188,11 @@ def loss_source(loss: models.Loss) -> list[str]:
             return ["return optax.sigmoid_binary_cross_entropy(outputs[:, 0], labels).mean()"]
         case models.MeanSquaredError():
             return ["return optax.squared_error(outputs, labels).mean()"]
+        case models.AbsoluteError():
+            return ["return jnp.abs(outputs - labels).mean()"]
+        case models.Huber(delta):
+            loss_of_each = call("optax.huber_loss", "outputs", "labels", delta=unless(1, delta))
+            return [f"return {loss_of_each}.mean()"]
     raise unsupported("loss", loss, "JAX")
 
 
@@ -186,29 +201,39 @@ def optimizer_source(optimizer: Optimizer, matrices: str) -> Call:
 
     matrices: the expression of which parameters are matrices, for a weight decay of these alone.
     """
-    rule = rule_source(optimizer, matrices)
-    if optimizer.clip_norm is None:
-        return rule
-    return call("optax.chain", call("optax.clip_by_global_norm", optimizer.clip_norm), rule)
+    rules = rule_source(optimizer, matrices)
+    if optimizer.clip_norm is not None:
+        rules.insert(0, call("optax.clip_by_global_norm", optimizer.clip_norm))
+    return call("optax.chain", *rules) if len(rules) > 1 else rules[0]
 
 
-def rule_source(optimizer: Optimizer, matrices: str) -> Call:
-    """Return optax's rule of an optimizer, without its clipping."""
+def rule_source(optimizer: Optimizer, matrices: str) -> list[Call]:
+    """Return optax's rules of an optimizer, one after the other, without its clipping."""
     rate: Any = optimizer.learning_rate
     if optimizer.schedule:
         rate = "rate" if isinstance(optimizer.schedule, models.InverseTimeDecay) else "schedule"
+    is_masked = isinstance(optimizer, models.Decaying) and optimizer.matrices_only
+    mask = matrices if is_masked else None
     match optimizer:
-        case models.SGD(_, momentum):
-            return call("optax.sgd", rate, momentum=unless(0, momentum))
+        case models.SGD(_, momentum, nesterov, decay):
+            given = {"momentum": unless(0, momentum), "nesterov": unless(False, nesterov)}
+            decayed = [call("optax.add_decayed_weights", decay, mask=mask)] if decay else []
+            return [*decayed, call("optax.sgd", rate, **given)]
         case models.Adam(_, beta1, beta2, epsilon):
-            return call("optax.adam", rate, b1=beta1, b2=beta2, eps=epsilon)
-        case models.AdamW(_, beta1, beta2, epsilon, decay, matrices_only):
+            return [call("optax.adam", rate, b1=beta1, b2=beta2, eps=epsilon)]
+        case models.AdamW(_, beta1, beta2, epsilon, decay):
             given = {"b1": beta1, "b2": beta2, "eps": epsilon, "weight_decay": decay}
-            return call("optax.adamw", rate, **given, mask=matrices if matrices_only else None)
+            return [call("optax.adamw", rate, **given, mask=mask)]
+        case models.Lion(_, beta1, beta2, decay):
+            given = {"b1": beta1, "b2": beta2, "weight_decay": decay}
+            return [call("optax.lion", rate, **given, mask=mask)]
         case models.RMSprop(_, rho, epsilon):
-            return call("optax.rmsprop", rate, decay=rho, eps=epsilon, eps_in_sqrt=False)
+            return [call("optax.rmsprop", rate, decay=rho, eps=epsilon, eps_in_sqrt=False)]
         case models.Adadelta(_, rho, epsilon):
-            return call("optax.adadelta", rate, rho=rho, eps=epsilon)
+            return [call("optax.adadelta", rate, rho=rho, eps=epsilon)]
+        case models.Adagrad(_, initial, epsilon):
+            scale = call("optax.scale_by_learning_rate", rate)
+            return [call("scale_by_sums", initial, epsilon), scale]
     raise unsupported("optimizer", optimizer, "JAX")
 
 
@@ -233,7 +258,32 @@ def schedule_source(optimizer: Optimizer) -> tuple[list[str], list[str]]:
                 end_value=minimum * peak,
             )
             return [], [schedule.assigned_to("schedule")]
+        case models.Steps(milestones, gamma):
+            scales = f"{{{', '.join(f'{step}: {code(gamma)}' for step in milestones)}}}"
+            schedule = call("optax.piecewise_constant_schedule", peak, scales)
+            return [], [schedule.after("schedule = ", WIDTH - 4)]
+        case models.OneCycle(warmup, steps, start, end, linear):
+            # optax's one-cycle schedules are this one, with the warm-up as a share of the steps
+            scales = f"{{{warmup}: {code(1 / start)}, {steps}: {code(end)}}}"
+            kind = '"linear"' if linear else '"cosine"'
+            schedule = call("optax.piecewise_interpolate_schedule", kind, start * peak, scales)
+            return [], [schedule.after("schedule = ", WIDTH - 4)]
     raise unsupported("schedule", optimizer.schedule, "JAX")
+
+
+SCALE_BY_SUMS = '''
+def scale_by_sums(initial, eps):
+    """Divide by the root of the sum of squares, plus eps; optax adds it under the root."""
+
+    def init(params):
+        return jax.tree.map(lambda p: jnp.full_like(p, initial), params)
+
+    def update(updates, sums, params=None):
+        sums = jax.tree.map(lambda g, s: s + jnp.square(g), updates, sums)
+        return jax.tree.map(lambda g, s: g / (jnp.sqrt(s) + eps), updates, sums), sums
+
+    return optax.GradientTransformation(init, update)
+'''
 
 
 BATCH_NORM = '''
@@ -303,4 +353,12 @@ class {name}(nnx.Module):
         {last} = self.forward(sequences)
         {first} = self.backward(sequences)
         return jnp.concatenate([last, first], axis=-1)
+'''
+BIASED_CELL = '''
+class {name}({kind}):
+    """Has both biases of cuDNN's formula."""
+
+    def __init__(self, inputs, features, **options):
+        super().__init__(inputs, features, **options)
+        self.dense_{other} = nnx.Linear({inputs}, {gates} * features, **options)
 '''

@@ -18,6 +18,7 @@ from ...inputs.names import TF32
 from ...models.model import NamedLayer, Weights
 from ...source.layers import LayerSource
 from ...source.module import imported
+from ...source.places import channels_first
 from ...workload import (
     Batch,
     Batches,
@@ -247,19 +248,22 @@ class JaxWorkload(JaxRuntime):
     def predict_epoch(self) -> np.ndarray:
         weights = self.state[0]
         logits = [self.module.predict(weights, inputs) for inputs, *_ in self.batches]
-        return np.stack(self.jax.device_get(logits))
+        return channels_first(np.stack(self.jax.device_get(logits)), self.model.output_shape)
 
     def predict_batches(self) -> Iterator[np.ndarray]:
         weights = self.state[0]
         for inputs, *_ in self.batches:
-            yield np.asarray(self.module.predict(weights, inputs))
+            yield channels_first(
+                np.asarray(self.module.predict(weights, inputs)), self.model.output_shape
+            )
 
     def loss_and_gradients(self, batch: Batch) -> tuple[float, Weights]:
         gradients, _, loss = self.module.compute_gradients(*self.split(), self._to_device(batch))
         return float(loss), self._canonical(gradients)
 
     def predict(self, inputs: np.ndarray) -> np.ndarray:
-        return np.asarray(self.module.predict(self.state[0], self._put(inputs)))
+        outputs = np.asarray(self.module.predict(self.state[0], self._put(inputs)))
+        return channels_first(outputs, self.model.output_shape)
 
     def weights(self) -> Weights:
         found = self._canonical(self.state[0])

@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 from keras import ops
+from keras.optimizers.schedules import LearningRateSchedule
 from keras.src import backend
 from keras.src.backend.common import dtypes
 
@@ -56,8 +57,12 @@ def set_exact(optimizer: Any) -> None:
     """Have TensorFlow make float64 of an optimizer's numbers, as of its schedule's: it makes
     float32 of a Python float, but not of NumPy's.
     """
-    for holder in (optimizer, optimizer._learning_rate):
+    rate = optimizer._learning_rate
+    joined = (part for part in vars(rate).values() if isinstance(part, LearningRateSchedule))
+    for holder in (optimizer, rate, *joined):
         for name, value in list(vars(holder).items()):
             # rho stands before a variable, which NumPy's number would take for an array
             if type(value) is float and name != "rho":
                 setattr(holder, name, np.float64(value))
+            elif type(value) is list and value and all(type(v) is float for v in value):
+                setattr(holder, name, list(map(np.float64, value)))

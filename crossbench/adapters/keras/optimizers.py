@@ -42,6 +42,68 @@ class AdamW(EpsilonAfter, type(keras.optimizers.AdamW())):
     """Be Keras' own on the backend, with epsilon after the bias correction."""
 
 
+class CoupledSGD(keras.optimizers.SGD):
+    """Make the weight decay a part of the gradient, and the learning rate none of the velocity, as
+    PyTorch does; in Keras each is the other way round.
+    """
+
+    def _apply_weight_decay(self, variables: Any) -> None:
+        pass
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        velocity = self.momentums[self._get_variable_index(variable)]
+        if self.weight_decay and self._use_weight_decay(variable):
+            gradient = gradient + variable * self.weight_decay
+        self.assign(velocity, velocity * self.momentum + gradient)
+        step = gradient + velocity * self.momentum if self.nesterov else velocity
+        self.assign_sub(variable, step * ops.cast(learning_rate, variable.dtype))
+
+
+class ParallelCoupledSGD(type(keras.optimizers.SGD())):
+    """Be CoupledSGD, for all variables at once as Keras' own is on PyTorch."""
+
+    def _apply_weight_decay(self, variables: Any) -> None:
+        pass
+
+    def _parallel_update_step(self, grads: Any, variables: Any, learning_rate: Any) -> None:
+        import torch
+
+        values = [v.value for v in variables]
+        momenta = [self.momentums[self._get_variable_index(v)] for v in variables]
+        velocities = [momentum.value for momentum in momenta]
+        if self.weight_decay:
+            decays = [self.weight_decay * self._use_weight_decay(v) for v in variables]
+            grads = torch._foreach_add(grads, torch._foreach_mul(values, decays))
+        torch._foreach_mul_(velocities, self.momentum)
+        torch._foreach_add_(velocities, grads)
+        steps = velocities
+        if self.nesterov:
+            steps = torch._foreach_add(grads, velocities, alpha=self.momentum)
+        torch._foreach_add_(values, steps, alpha=-learning_rate)
+
+
+class Adagrad(keras.optimizers.Adagrad):
+    """Add epsilon to the square root; Keras adds it under the root."""
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        accumulator = self._accumulators[self._get_variable_index(variable)]
+        self.assign_add(accumulator, ops.square(gradient))
+        step = gradient / (ops.sqrt(accumulator) + self.epsilon)
+        self.assign_sub(variable, step * ops.cast(learning_rate, variable.dtype))
+
+
+class Joined(keras.optimizers.schedules.LearningRateSchedule):
+    """Follow one schedule up to a step, and from there another one, which begins with it."""
+
+    def __init__(self, first: Any, second: Any, boundary: Any) -> None:
+        super().__init__()
+        self.first, self.second, self.boundary = first, second, boundary
+
+    def __call__(self, step: Any) -> Any:
+        later = self.second(step - self.boundary)
+        return ops.where(step < self.boundary, self.first(step), later)
+
+
 class RMSprop(keras.optimizers.RMSprop):
     """Add epsilon to the square root; Keras adds it under the root."""
 
@@ -101,4 +163,16 @@ class DenseAdamW(DenseGradients, AdamW):
 
 
 class DenseRMSprop(DenseGradients, RMSprop):
+    """Make each gradient a dense one."""
+
+
+class DenseCoupledSGD(DenseGradients, CoupledSGD):
+    """Make each gradient a dense one."""
+
+
+class DenseLion(DenseGradients, keras.optimizers.Lion):
+    """Be Keras' own, with dense gradients."""
+
+
+class DenseAdagrad(DenseGradients, Adagrad):
     """Make each gradient a dense one."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from ... import models
-from ...models.model import NamedLayer
+from ...models.model import NamedLayer, Weights
 from ...source import places as of_layers
 from ...source.places import Place
 
@@ -15,15 +16,28 @@ from ...source.places import Place
 class GRUPlace(Place):
     """Says where Keras holds a parameter of a GRU, whose gates have another order.
 
-    A bias has a second row, that of cuDNN's formula, which stays at 0.
+    A bias has a second row, that of cuDNN's formula.
     """
+
+    row = 0
 
     def to_framework(self, array: np.ndarray) -> np.ndarray:
         array = super().to_framework(swapped(array))
-        return np.stack([array, np.zeros_like(array)]) if array.ndim == 1 else array
+        if array.ndim > 1:
+            return array
+        rows = np.zeros((2, *array.shape), array.dtype)
+        rows[self.row] = array
+        return rows
 
     def from_framework(self, array: np.ndarray) -> np.ndarray:
-        return swapped(super().from_framework(array[0] if len(self.shape) == 1 else array))
+        own = array[self.row] if len(self.shape) == 1 else array
+        return swapped(super().from_framework(own))
+
+
+class SecondGRUBias(GRUPlace):
+    """Says where Keras holds the second bias."""
+
+    row = 1
 
 
 def swapped(array: np.ndarray) -> np.ndarray:
@@ -34,13 +48,25 @@ def swapped(array: np.ndarray) -> np.ndarray:
 
 def places(named: NamedLayer) -> dict[str, Place]:
     """Return where a layer holds each of its parameters, by canonical name."""
-    kind = GRUPlace if isinstance(named.layer, models.GRU) else Place
-    found = of_layers.places(named, _path, kind)
     if isinstance(named.layer, models.PReLU):  # slopes have as many axes as an example
-        ones = [1] * (len(named.input_shape) - 1)
-        return {
-            name: replace(place, own_shape=(*ones, *place.shape)) for name, place in found.items()
-        }
+        ones, found = [1] * (len(named.input_shape) - 1), of_layers.places(named, _path)
+        return {name: replace(p, own_shape=(*ones, *p.shape)) for name, p in found.items()}
+    if not isinstance(named.layer, models.GRU):
+        return of_layers.places(named, _path)
+    found = of_layers.places(named, _path, GRUPlace)
+    second = of_layers.places(named, _path, SecondGRUBias)
+    return {name: second[name] if name.startswith("bias_hh") else found[name] for name in found}
+
+
+def arrays_by_path(places: Mapping[str, Place], weights: Weights) -> dict[str, np.ndarray]:
+    """Return Keras' arrays of canonical weights; both biases of a GRU are rows of one.
+
+    places: where Keras holds each parameter, by full canonical name.
+    """
+    found: dict[str, np.ndarray] = {}
+    for name, place in places.items():
+        array = place.to_framework(weights[name])
+        found[place.path] = found[place.path] + array if place.path in found else array
     return found
 
 
@@ -51,7 +77,12 @@ NORM = {
     "running_mean": "moving_mean",
     "running_var": "moving_variance",
 }
-CELL = {"weight_ih": "kernel", "weight_hh": "recurrent_kernel", "bias": "bias"}
+CELL = {
+    "weight_ih": "kernel",
+    "weight_hh": "recurrent_kernel",
+    "bias": "bias",
+    "bias_hh": "bias",
+}
 
 
 def _path(named: NamedLayer, name: str) -> str:

@@ -27,6 +27,7 @@ from ...source.training_source import TrainingSource
 from ..jax import program as jax
 from ..torch import program as torch
 from .network import Network
+from .parameters import arrays_by_path
 from .source import (
     definitions,
     has_sparse_gradients,
@@ -61,7 +62,10 @@ def training_source(
     is_given = isinstance(model.loss, models.GivenGradient)
     loss = call("GivenGradient") if is_given else loss_source(model.loss)
     is_sparse = has_sparse_gradients(model, backend)
-    is_gated = any(isinstance(named.layer, models.GRU) for named in model.all_layers())
+    is_gated = any(
+        isinstance(named.layer, models.GRU) and not named.layer.both_biases
+        for named in model.all_layers()
+    )
     if trains and is_gated and model.optimizer.clip_norm is not None:
         # the norm would have the gradient of a bias that stays 0
         raise unsupported("clipping beside a GRU", model.optimizer, "Keras")
@@ -155,10 +159,8 @@ def backend_of(variant: str) -> str:
 def initial_arrays(training: Training, weights: Weights) -> dict[str, np.ndarray]:
     """Return canonical weights by the paths that Keras gives the variables of the program."""
     places = Network(training.model, backend_of(training.variant)).places()
-    return {
-        place.path: np.ascontiguousarray(place.to_framework(weights[name]))
-        for name, place in places.items()
-    }
+    arrays = arrays_by_path(places, weights)
+    return {path: np.ascontiguousarray(array) for path, array in arrays.items()}
 
 
 LOAD_WEIGHTS = (

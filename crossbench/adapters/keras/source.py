@@ -18,6 +18,7 @@ from ...source.statements import (
     Call,
     bracketed,
     call,
+    code,
     one_or_both,
     unless,
     unsupported,
@@ -133,11 +134,8 @@ def layer_source(
             build = call("layers.MultiHeadAttention", *given, use_bias=unless(True, bias))
             mask = ", use_causal_mask=True" if causal else ""
             return LayerSource(build, f"{{layer}}({{x}}, {{x}}{mask})")
-        case models.LSTM(width, bidirectional):
-            return recurrent(call("layers.LSTM", width), bidirectional)
-        case models.GRU(width, bidirectional):
-            build = call("layers.GRU", width, bias_constraint="OneBias()")
-            return recurrent(build, bidirectional)
+        case models.LSTM(both_biases=False) | models.GRU():  # Keras' LSTM has one bias
+            return recurrent(named.layer)
     raise unsupported("layer", named.layer, "Keras")
 
 
@@ -146,8 +144,16 @@ def affine_options(affine: bool, bias: bool = True) -> dict[str, Any]:
     return {"center": unless(True, affine and bias), "scale": unless(True, affine)}
 
 
-def recurrent(build: Call, bidirectional: bool) -> LayerSource:
-    return LayerSource(call("layers.Bidirectional", build) if bidirectional else build)
+def recurrent(layer: models.Recurrent) -> LayerSource:
+    """Return how an LSTM or a GRU is written."""
+    has_unused_bias = isinstance(layer, models.GRU) and not layer.both_biases
+    build = call(
+        f"layers.{type(layer).__name__}",
+        layer.features,
+        return_sequences=unless(False, layer.sequences),
+        bias_constraint="OneBias()" if has_unused_bias else None,
+    )
+    return LayerSource(call("layers.Bidirectional", build) if layer.bidirectional else build)
 
 
 def definitions(line: str) -> tuple[str, ...]:
@@ -200,6 +206,10 @@ def loss_source(loss: models.Loss) -> Call:
             return call("keras.losses.BinaryCrossentropy", from_logits=True)
         case models.MeanSquaredError():
             return call("keras.losses.MeanSquaredError")
+        case models.AbsoluteError():
+            return call("keras.losses.MeanAbsoluteError")
+        case models.Huber(delta):
+            return call("keras.losses.Huber", delta=unless(1, delta))
     raise unsupported("loss", loss, "Keras")
 
 
@@ -224,8 +234,12 @@ def optimizer_source(
     clipped = {"global_clipnorm": optimizer.clip_norm}
     own, kept = ("Dense", "Dense") if has_sparse else ("", "keras.optimizers.")
     match optimizer:
-        case models.SGD(_, momentum):
-            made = call(f"{kept}SGD", rate, momentum=unless(0, momentum), **clipped)
+        case models.SGD(_, momentum, nesterov, decay):
+            name = f"{kept}SGD"
+            if momentum and (decay or optimizer.schedule):
+                name = "ParallelCoupledSGD" if backend == "torch" else f"{own}CoupledSGD"
+            given = {"momentum": unless(0, momentum), "nesterov": unless(False, nesterov)}
+            made = call(name, rate, **given, weight_decay=unless(0, decay), **clipped)
         case models.Adam(_, beta1, beta2, epsilon):
             betas = {"beta_1": beta1, "beta_2": beta2}
             made = call(f"{own}Adam", rate, **betas, epsilon=epsilon, **clipped)
@@ -233,15 +247,21 @@ def optimizer_source(
             given = {"weight_decay": decay, "epsilon": epsilon}
             betas = {"beta_1": beta1, "beta_2": beta2}
             made = call(f"{own}AdamW", rate, **betas, **given, **clipped)
+        case models.Lion(_, beta1, beta2, decay):
+            betas = {"beta_1": beta1, "beta_2": beta2}
+            made = call(f"{kept}Lion", rate, **betas, weight_decay=unless(0, decay), **clipped)
         case models.RMSprop(_, rho, epsilon):
             name = "ParallelRMSprop" if backend == "torch" else f"{own}RMSprop"
             made = call(name, rate, rho=rho, epsilon=epsilon, **clipped)
         case models.Adadelta(_, rho, epsilon):
             made = call(f"{kept}Adadelta", rate, rho=rho, epsilon=epsilon, **clipped)
+        case models.Adagrad(_, initial, epsilon):
+            given = {"initial_accumulator_value": initial, "epsilon": epsilon}
+            made = call(f"{own}Adagrad", rate, **given, **clipped)
         case _:
             raise unsupported("optimizer", optimizer, "Keras")
     lines = [*schedule_source(optimizer), made.assigned_to("optimizer")]
-    if isinstance(optimizer, models.AdamW) and optimizer.matrices_only:
+    if isinstance(optimizer, models.Decaying) and optimizer.matrices_only:
         lines.append(bracketed("optimizer.exclude_from_weight_decay(", [not_decaying], ")"))
     return lines
 
@@ -263,6 +283,22 @@ def schedule_source(optimizer: Optimizer) -> list[str]:
                 warmup_target=peak,
                 warmup_steps=warmup,
             )
+        case models.Steps(milestones, gamma):
+            rates = [peak * gamma**count for count in range(len(milestones) + 1)]
+            last = [step - 1 for step in milestones]  # with each rate
+            schedule = call(f"{schedules}.PiecewiseConstantDecay", last, code_list(rates))
+        case models.OneCycle(warmup, steps, start, end, linear):
+            if linear:
+                up, down, kind = peak, end * peak, "PolynomialDecay"
+            else:
+                up, down, kind = 1 / start, end, "CosineDecay"
+            rise = call(f"{schedules}.{kind}", start * peak, warmup, up)
+            fall = call(f"{schedules}.{kind}", peak, steps - warmup, down)
+            schedule = call("Joined", rise, fall, warmup)
         case other:
             raise unsupported("schedule", other, "Keras")
     return [schedule.assigned_to("rate")]
+
+
+def code_list(numbers: list[float]) -> str:
+    return f"[{', '.join(map(code, numbers))}]"

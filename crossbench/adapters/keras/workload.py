@@ -14,7 +14,9 @@ import numpy as np
 from ... import models
 from ...models.model import Weights
 from ...source.module import imported
+from ...source.places import channels_first
 from ...workload import Batch, Batches, Job, Unavailable, Workload, batches_on_device, versions
+from .parameters import arrays_by_path
 from .program import training_source
 
 
@@ -97,12 +99,15 @@ class KerasWorkload(Workload):
         raise NotImplementedError
 
     def load_weights(self, weights: Weights) -> None:
-        for name, (variable, place) in self.variables.items():
-            value = place.to_framework(weights[name])
-            variable.assign(np.ascontiguousarray(value, self.job.dtype))
+        places = {name: place for name, (_, place) in self.variables.items()}
+        arrays = arrays_by_path(places, weights)
+        for variable, place in self.variables.values():
+            variable.assign(np.ascontiguousarray(arrays[place.path], self.job.dtype))
+        start = getattr(self.job.model.optimizer, "initial_accumulator", 0.0)
         for variable in self.optimizer.variables:
             if variable is not self.optimizer._learning_rate:
-                variable.assign(np.zeros(variable.shape, variable.dtype))
+                value = 0 if variable is self.optimizer.iterations else start
+                variable.assign(np.full(variable.shape, value, variable.dtype))
         for variable, seed in zip(self._seeds(), self.seeds, strict=True):
             variable.assign(seed)
         self.wait()
@@ -153,7 +158,8 @@ class KerasWorkload(Workload):
         """Return the logits of inputs, as `_to_device` gives them, without their dropout masks."""
         if isinstance(inputs, dict):
             inputs = inputs["inputs"]
-        return np.asarray(self.model.predict_on_batch(inputs), self.job.dtype)
+        outputs = np.asarray(self.model.predict_on_batch(inputs), self.job.dtype)
+        return channels_first(outputs, self.job.model.output_shape)
 
     def weights(self) -> Weights:
         found = self._canonical({id(v): v for v, _ in self.variables.values()})

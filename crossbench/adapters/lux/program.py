@@ -18,10 +18,8 @@ from ...in_julia.source import (
     written,
 )
 from ...models.model import NamedLayer
-from ...source.statements import Call
+from ...source.statements import Call, unsupported
 from .source import MODULES, layer_source, loss_source
-
-RECURRENT = (models.LSTM, models.GRU)
 
 
 class LuxTraining(Dialect):
@@ -55,7 +53,7 @@ class LuxTraining(Dialect):
                 names.reverse()  # Lux has the bias first
             for found in (place(named, name) for name in names):
                 (trained if found.is_trained else statistics).append(found)
-                if isinstance(named.layer, RECURRENT) and len(found.shape) == 1:
+                if has_frozen_bias(named.layer) and len(found.shape) == 1:
                     trained.append(Place("", found.shape))  # a cell's second bias
         return trained + statistics
 
@@ -63,13 +61,18 @@ class LuxTraining(Dialect):
         return LuxChain()
 
     def clip(self, norm: str) -> str:
-        arrays = FIRST_BIASES if self.is_recurrent else "    arrays = trainables(gradients)"
+        arrays = FIRST_BIASES if self.freezes else "    arrays = trainables(gradients)"
         return CLIP.format(norm=norm, arrays=arrays)
 
     @property
-    def is_recurrent(self) -> bool:
-        layers = self.model.all_layers()
-        return any(isinstance(named.layer, RECURRENT) for named in layers)
+    def freezes(self) -> bool:
+        """Return whether the second biases of cells stay zero: those of all of them do."""
+        layers = [named.layer for named in self.model.all_layers()]
+        recurrent = [layer for layer in layers if isinstance(layer, models.Recurrent)]
+        frozen = [layer for layer in recurrent if has_frozen_bias(layer)]
+        if frozen and len(frozen) < len(recurrent):
+            raise unsupported("layer beside one with both biases", frozen[0], self.title)
+        return bool(frozen)
 
     def epoch(self) -> EpochSource:
         clips = self.model.optimizer.clip_norm is not None
@@ -92,7 +95,7 @@ class LuxTraining(Dialect):
         lines = [written("state = ", made)]
         if has_no_decay(optimizer):
             lines += NO_DECAY
-        if self.is_recurrent:
+        if self.freezes:
             lines += FREEZE
         return lines
 
@@ -117,6 +120,11 @@ class LuxTraining(Dialect):
         if self.is_on_gpu:
             return before, "first(model(x |> device, ps, st)) |> cpu_device()"
         return before, "first(model(x, ps, st))"
+
+
+def has_frozen_bias(layer: models.Layer) -> bool:
+    """Return whether a layer has a second bias in Lux, but not in the description."""
+    return isinstance(layer, models.Recurrent) and not layer.both_biases
 
 
 OF_LOSS = """

@@ -79,13 +79,8 @@ def layer_source(named: NamedLayer, *activation: str) -> str | Call:
             )
             # the second output are the scores
             return Call("Chain", (attention, "first"))
-        case models.LSTM(width, bidirectional) | models.GRU(width, bidirectional):
-            cell = call(f"{type(named.layer).__name__}Cell", f"{features} => {width}")
-            forward = Call("Recurrence", (cell,))
-            if not bidirectional:
-                return forward
-            backward = Call("Chain", ("ReverseSequence(2)", forward))
-            return Call("Parallel", ("vcat", forward, backward))
+        case models.LSTM() | models.GRU():
+            return recurrent(named.layer, features)
     raise unsupported("layer", named.layer, "Lux.jl")
 
 
@@ -98,18 +93,41 @@ def scaled(norm: str | Call, shape: Shape, affine: bool, bias: bool) -> str | Ca
     return call("Chain", norm, call("channel_affine" if bias else "channel_scale", channels(shape)))
 
 
+def recurrent(layer: models.Recurrent, features: int) -> Call:
+    """Return an LSTM or a GRU as the item of a Chain; the outputs of a Recurrence are a vector."""
+    cell = call(f"{type(layer).__name__}Cell", f"{features} => {layer.features}")
+    forward: Call = call("Recurrence", cell, return_sequence=True if layer.sequences else None)
+    outputs = ("stack_sequence",) if layer.sequences else ()
+    backward = Call("Chain", ("ReverseSequence(2)", forward, *outputs))
+    if layer.sequences:
+        backward = Call("Chain", (*backward.arguments, "ReverseSequence(2)"))
+        forward = Call("Chain", (forward, *outputs))
+    return Call("Parallel", ("vcat", forward, backward)) if layer.bidirectional else forward
+
+
 def loss_source(model: Model, first: int = 0) -> LossSource:
     """Return a model's loss. first: the first class."""
     match model.loss:
         case models.SoftmaxCrossEntropy(smoothing):
             options = f", label_smoothing = {code(smoothing)}" if smoothing else ""
-            made = f"CrossEntropyLoss(; logits = Val(true){options})"
             targets = f"onehotbatch(labels, {class_range(model, first)})"
+            match len(model.output_shape):
+                case 2 if smoothing:  # Lux would divide by the length of the sequence
+                    rest = number(smoothing / model.output_shape[-1])
+                    options, targets = "", f"{number(1 - smoothing)} .* {targets} .+ {rest}"
+                case 3:  # the channels are the third axis
+                    options += ", dims = 3"
+                    targets = f"permutedims({targets}, (2, 3, 1, 4))"
+            made = f"CrossEntropyLoss(; logits = Val(true){options})"
         case models.BinaryCrossEntropy():
             made = "BinaryCrossEntropyLoss(; logits = Val(true))"
             targets = "reshape(T.(labels), 1, :)"
         case models.MeanSquaredError():
             made, targets = "MSELoss()", "T.(labels)"
+        case models.AbsoluteError():
+            made, targets = "MAELoss()", "T.(labels)"
+        case models.Huber(delta):
+            made, targets = f"HuberLoss(; delta = {number(delta)})", "T.(labels)"
         case models.GivenGradient():
             return LossSource("", "labels")
         case other:

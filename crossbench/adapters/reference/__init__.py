@@ -139,9 +139,11 @@ class ReferenceWorkload(Workload):
         optimizer = self.model.optimizer
         rate = optimizer.rate(self.steps)
         for name, gradient in clip(gradients, optimizer.clip_norm).items():
-            step = update(optimizer, gradient, self.state.setdefault(name, {}), self.steps)
-            decay = optimizer.weight_decay_of(self.described[name])
-            step = rate * (step + decay * self.parameters[name])
+            decay = optimizer.weight_decay_of(self.described[name]) * self.parameters[name]
+            is_coupled = isinstance(optimizer, models.Decaying) and optimizer.is_coupled
+            given = gradient + decay if is_coupled else gradient
+            step = update(optimizer, given, self.state.setdefault(name, {}), self.steps)
+            step = rate * (step if is_coupled else step + decay)
             self.parameters[name] -= step.astype(self.dtype)
         self.steps += 1
 

@@ -1,8 +1,9 @@
-"""The recurrent layers, which return their last output."""
+"""The recurrent layers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -18,49 +19,66 @@ def _(layer: models.LSTM | models.GRU, named: NamedLayer, x: np.ndarray, run: Pa
     """Run the cell along the sequence, and a second cell along the reversed sequence if asked."""
     run_cell = _lstm if isinstance(layer, models.LSTM) else _gru
     suffixes = ("", "_reverse") if layer.bidirectional else ("",)
+    names = ("weight_ih", "weight_hh", "bias", "bias_hh")[: 4 if layer.both_biases else 3]
     parameters = run.parameters(named)
-    directions = []
+    outputs, backs = [], []
     for suffix in suffixes:
-        weights = [parameters[f"{name}{suffix}"] for name in ("weight_ih", "weight_hh", "bias")]
-        directions.append(run_cell(run, x[:, ::-1] if suffix else x, *weights))
+        weights = [parameters[f"{name}{suffix}"] for name in names]
+        y, back = run_cell(run, _turned(x, suffix), *weights)
+        outputs.append(_turned(y, suffix) if layer.sequences else y[:, -1])
+        backs.append(back)
 
     def backward(dy: np.ndarray) -> np.ndarray:
         dx = np.zeros_like(x)
-        halves = np.split(dy, len(directions), 1)
-        for suffix, (_, back), half in zip(suffixes, directions, halves, strict=True):
-            dsequence, dih, dhh, dbias = back(half)
-            dx += dsequence[:, ::-1] if suffix else dsequence
-            names = [f"{name}{suffix}" for name in ("weight_ih", "weight_hh", "bias")]
-            run.add_gradients(named, **dict(zip(names, (dih, dhh, dbias), strict=True)))
+        for suffix, back, part in zip(suffixes, backs, np.split(dy, len(backs), -1), strict=True):
+            dsequence, *gradients = back(_of_sequence(part, suffix))
+            dx += _turned(dsequence, suffix)
+            full = (f"{name}{suffix}" for name in names)
+            run.add_gradients(named, **dict(zip(full, gradients, strict=False)))
         return dx
 
-    return np.concatenate([h for h, _ in directions], 1), backward
+    def _of_sequence(dy: np.ndarray, suffix: str) -> np.ndarray:
+        """Return the gradients of all outputs of a cell, in its order."""
+        if layer.sequences:
+            return _turned(dy, suffix)
+        whole = np.zeros((*x.shape[:2], layer.features), dy.dtype)
+        whole[:, -1] = dy
+        return whole
+
+    return np.concatenate(outputs, -1), backward
 
 
-RecurrentBackward = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]
-"""Maps the gradient of the last output to those of x, weight_ih, weight_hh and bias."""
+def _turned(sequence: np.ndarray, suffix: str) -> np.ndarray:
+    """Return a sequence in the order of the cell whose parameters' names end so."""
+    return sequence[:, ::-1] if suffix else sequence
+
+
+RecurrentBackward = Callable[[np.ndarray], tuple[np.ndarray, ...]]
+"""Maps the gradient of all outputs to those of x, weight_ih, weight_hh and both biases."""
 
 
 def _lstm(
-    run: Pass, x: np.ndarray, ih: np.ndarray, hh: np.ndarray, bias: np.ndarray
+    run: Pass, x: np.ndarray, ih: np.ndarray, hh: np.ndarray, bias: np.ndarray, bias_hh: Any = 0.0
 ) -> tuple[np.ndarray, RecurrentBackward]:
     xs, ih, hh = run.operands(x, ih, hh)
-    h = c = np.zeros((len(x), hh.shape[1]), x.dtype)
+    y = np.zeros((*x.shape[:2], hh.shape[1]), x.dtype)
+    h = c = np.zeros_like(y[:, 0])
     steps = []
     for t in range(x.shape[1]):
         (operand,) = run.operands(h)
-        i, f, g, o = np.split(xs[:, t] @ ih.T + operand @ hh.T + bias, 4, 1)
+        i, f, g, o = np.split(xs[:, t] @ ih.T + operand @ hh.T + (bias + bias_hh), 4, 1)
         i, f, g, o = sigmoid(i), sigmoid(f), np.tanh(g), sigmoid(o)
         before, c = (operand, c), f * c + i * g
         h = o * np.tanh(c)
         steps.append((before, (i, f, g, o), c))
+        y[:, t] = h
 
-    def backward(dh: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def backward(dy: np.ndarray) -> tuple[np.ndarray, ...]:
         dx, dih, dhh, dbias = (np.zeros_like(a) for a in (x, ih, hh, bias))
-        dc = np.zeros_like(dh)
+        dh = dc = np.zeros_like(dy[:, 0])
         for t in reversed(range(len(steps))):
             (h_before, c_before), (i, f, g, o), c = steps[t]
-            tanh_c = np.tanh(c)
+            tanh_c, dh = np.tanh(c), dh + dy[:, t]
             dc = dc + dh * o * (1 - tanh_c**2)
             gates = (
                 dc * g * i * (1 - i),
@@ -75,41 +93,45 @@ def _lstm(
             dih += dgates.T @ xs[:, t]
             dhh += dgates.T @ h_before
             dh, dc = dgates @ hh, dc * f
-        return dx, dih, dhh, dbias
+        return dx, dih, dhh, dbias, dbias
 
-    return h, backward
+    return y, backward
 
 
 def _gru(
-    run: Pass, x: np.ndarray, ih: np.ndarray, hh: np.ndarray, bias: np.ndarray
+    run: Pass, x: np.ndarray, ih: np.ndarray, hh: np.ndarray, bias: np.ndarray, bias_hh: Any = 0.0
 ) -> tuple[np.ndarray, RecurrentBackward]:
     xs, ih, hh = run.operands(x, ih, hh)
-    h = np.zeros((len(x), hh.shape[1]), x.dtype)
+    y = np.zeros((*x.shape[:2], hh.shape[1]), x.dtype)
+    h = np.zeros_like(y[:, 0])
     steps = []
     for t in range(x.shape[1]):
         (operand,) = run.operands(h)
         from_x = np.split(xs[:, t] @ ih.T + bias, 3, 1)
-        from_h = np.split(operand @ hh.T, 3, 1)
+        from_h = np.split(operand @ hh.T + bias_hh, 3, 1)
         r, z = (sigmoid(a + b) for a, b in zip(from_x[:2], from_h[:2], strict=True))
         n = np.tanh(from_x[2] + r * from_h[2])
         steps.append((h, r, z, n, from_h[2]))
-        h = (1 - z) * n + z * h
+        y[:, t] = h = (1 - z) * n + z * h
 
-    def backward(dh: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        dx, dih, dhh, dbias = (np.zeros_like(a) for a in (x, ih, hh, bias))
+    def backward(dy: np.ndarray) -> tuple[np.ndarray, ...]:
+        dx, dih, dhh, dbias, dbias_hh = (np.zeros_like(a) for a in (x, ih, hh, bias, bias))
+        dh = np.zeros_like(dy[:, 0])
         for t in reversed(range(len(steps))):
             before, r, z, n, new_from_h = steps[t]
+            dh = dh + dy[:, t]
             dn = dh * (1 - z) * (1 - n**2)
             dz = dh * (before - n) * z * (1 - z)
             dr = dn * new_from_h * r * (1 - r)
             dgates = np.concatenate((dr, dz, dn), 1)
             dfrom_h = np.concatenate((dr, dz, dn * r), 1)
             dbias += dgates.sum(0)
+            dbias_hh += dfrom_h.sum(0)
             dgates, dfrom_h, before_operand = run.operands(dgates, dfrom_h, before)
             dx[:, t] = dgates @ ih
             dih += dgates.T @ xs[:, t]
             dhh += dfrom_h.T @ before_operand
             dh = dh * z + dfrom_h @ hh
-        return dx, dih, dhh, dbias
+        return dx, dih, dhh, dbias, dbias_hh
 
-    return h, backward
+    return y, backward

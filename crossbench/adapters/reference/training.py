@@ -27,15 +27,18 @@ def loss_and_gradient(
 def _(
     loss: models.SoftmaxCrossEntropy, logits: np.ndarray, labels: np.ndarray
 ) -> tuple[float, np.ndarray]:
-    classes, smoothing = logits.shape[-1], loss.label_smoothing
-    flat, labels = logits.reshape(-1, classes), labels.reshape(-1)
+    axis = 1 if logits.ndim == 4 else -1  # of the classes: pictures have their channels first
+    scores, smoothing = np.moveaxis(logits, axis, -1), loss.label_smoothing
+    classes = scores.shape[-1]
+    flat, labels = scores.reshape(-1, classes), labels.reshape(-1)
     shifted = flat - flat.max(1, keepdims=True)
     log_softmax = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
     rows = np.arange(len(labels))
     value = (1 - smoothing) * log_softmax[rows, labels].mean() + smoothing * log_softmax.mean()
     gradient = np.exp(log_softmax) - logits.dtype.type(smoothing / classes)
     gradient[rows, labels] -= logits.dtype.type(1 - smoothing)
-    return -float(value), gradient.reshape(logits.shape) / len(labels)
+    gradient = gradient.reshape(scores.shape) / len(labels)
+    return -float(value), np.moveaxis(gradient, -1, axis)
 
 
 @loss_and_gradient.register
@@ -53,6 +56,22 @@ def _(
 ) -> tuple[float, np.ndarray]:
     difference = outputs - targets
     return float((difference**2).mean()), 2 * difference / difference.size
+
+
+@loss_and_gradient.register
+def _(
+    loss: models.AbsoluteError, outputs: np.ndarray, targets: np.ndarray
+) -> tuple[float, np.ndarray]:
+    difference = outputs - targets
+    return float(np.abs(difference).mean()), np.sign(difference) / difference.size
+
+
+@loss_and_gradient.register
+def _(loss: models.Huber, outputs: np.ndarray, targets: np.ndarray) -> tuple[float, np.ndarray]:
+    difference, delta = outputs - targets, outputs.dtype.type(loss.delta)
+    near = np.clip(difference, -delta, delta)
+    losses = near * (difference - near / 2)
+    return float(losses.mean()), near / difference.size
 
 
 @loss_and_gradient.register
@@ -82,7 +101,7 @@ def update(optimizer: Any, gradient: np.ndarray, state: dict[str, Any], t: int) 
 def _(optimizer: models.SGD, gradient: np.ndarray, state: dict[str, Any], t: int) -> np.ndarray:
     state["velocity"] = optimizer.momentum * state.get("velocity", 0) + gradient
     velocity: np.ndarray = state["velocity"]
-    return velocity
+    return gradient + optimizer.momentum * velocity if optimizer.nesterov else velocity
 
 
 @update.register(models.Adam)
@@ -113,6 +132,20 @@ def _(
     state["v"] = rho * state.get("v", 0) + (1 - rho) * gradient**2
     step = gradient * np.sqrt(u + epsilon) / np.sqrt(state["v"] + epsilon)
     state["u"] = rho * u + (1 - rho) * step**2
+    return step
+
+
+@update.register
+def _(optimizer: models.Lion, gradient: np.ndarray, state: dict[str, Any], t: int) -> np.ndarray:
+    m, b1, b2 = state.get("m", 0), optimizer.beta1, optimizer.beta2
+    state["m"] = b2 * m + (1 - b2) * gradient
+    return np.sign(b1 * m + (1 - b1) * gradient)
+
+
+@update.register
+def _(optimizer: models.Adagrad, gradient: np.ndarray, state: dict[str, Any], t: int) -> np.ndarray:
+    state["s"] = state.get("s", optimizer.initial_accumulator) + gradient**2
+    step: np.ndarray = gradient / (np.sqrt(state["s"]) + optimizer.epsilon)
     return step
 
 

@@ -177,6 +177,22 @@ class GRULastOutput(nn.GRU):
         return torch.cat(tuple(last), 1)
 
 
+class LSTMSequence(nn.LSTM):
+    """Return all outputs of both directions, concatenated."""
+
+    def forward(self, sequences: Tensor) -> Tensor:
+        outputs, _ = super().forward(sequences)
+        return outputs
+
+
+class GRUSequence(nn.GRU):
+    """Return all outputs of both directions, concatenated."""
+
+    def forward(self, sequences: Tensor) -> Tensor:
+        outputs, _ = super().forward(sequences)
+        return outputs
+
+
 def one_bias(recurrent: nn.RNNBase) -> nn.RNNBase:
     """Keep the second bias, which only cuDNN's formula has, at 0."""
     for name, parameter in recurrent.named_parameters():
@@ -213,6 +229,44 @@ class GivenGradient(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, _: Tensor) -> tuple[Tensor, None]:
         return ctx.saved_tensors[0], None
+
+
+class Lion(torch.optim.Optimizer):
+    """Step by the sign of a momentum (Chen et al., 2023), all parameters at once."""
+
+    def __init__(
+        self,
+        params: list[nn.Parameter],
+        lr: float,
+        betas: tuple[float, float],
+        weight_decay: float = 0.0,
+    ) -> None:
+        defaults = {"lr": lr, "betas": betas, "weight_decay": weight_decay}
+        super().__init__(params, defaults)
+
+    def step(self) -> None:
+        with torch.no_grad():
+            for group in self.param_groups:
+                trained = [p for p in group["params"] if p.grad is not None]
+                self.update(trained, group["lr"], group["betas"], group["weight_decay"])
+
+    def update(
+        self,
+        parameters: list[Tensor],
+        lr: float,
+        betas: tuple[float, float],
+        decay: float,
+    ) -> None:
+        for p in parameters:
+            if not self.state[p]:
+                self.state[p]["momentum"] = torch.zeros_like(p)
+        momenta = [self.state[p]["momentum"] for p in parameters]
+        gradients = [p.grad for p in parameters]
+        if decay:
+            torch._foreach_mul_(parameters, 1 - lr * decay)
+        mixed = torch._foreach_lerp(momenta, gradients, 1 - betas[0])
+        torch._foreach_add_(parameters, torch._foreach_sign(mixed), alpha=-lr)
+        torch._foreach_lerp_(momenta, gradients, 1 - betas[1])
 
 
 def clip(parameters: list[nn.Parameter], max_norm: float) -> None:

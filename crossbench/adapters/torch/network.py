@@ -100,7 +100,8 @@ def attribute(named: NamedLayer, name: str) -> str:
             return f"{'output' if projection == 'output' else 'projection'}.{kind}"
         case models.LSTM() | models.GRU():
             array = name.removesuffix("_reverse")
-            return f"{array.replace('bias', 'bias_ih')}_l0{name.removeprefix(array)}"
+            own = "bias_ih" if array == "bias" else array
+            return f"{own}_l0{name.removeprefix(array)}"
         case models.PReLU():
             return "weight"
     return name

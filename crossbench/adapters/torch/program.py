@@ -70,7 +70,8 @@ def training_source(
     compiled = [f"loss_function = {loss}"]
     if is_given and not trains:  # the gradients need no loss
         compiled, compute_loss = [], ""
-    used = [*network.lines, *network.functions, *compiled, compute_loss, step]
+    optimizer = _optimizer(model, is_fused) if trains else []
+    used = [*network.lines, *network.functions, *compiled, *optimizer, compute_loss, step]
     functions = {
         "compute_loss": compute_loss,
         "train_step": step,
@@ -83,7 +84,7 @@ def training_source(
             text.strip() for text in (*definitions("\n".join(used)), *network.functions, *factor)
         ],
         made=network.lines,
-        compiled=[*compiled, *(_optimizer(model, is_fused) if trains else ()), *schedule],
+        compiled=[*compiled, *optimizer, *schedule],
         functions={name: text for name, text in functions.items() if text},
     )
 
@@ -211,7 +212,7 @@ def initial_arrays(training: Training, weights: Weights) -> dict[str, np.ndarray
                 found[f"{path}.weight"] = weights["embedding1.weight"]
             case models.BatchNorm():
                 found[f"{path}.num_batches_tracked"] = np.zeros((), np.int64)
-            case models.LSTM() | models.GRU():
+            case models.LSTM(both_biases=False) | models.GRU(both_biases=False):
                 for name in list(found):
                     if name.startswith(f"{path}.bias_ih"):
                         found[name.replace("bias_ih", "bias_hh")] = np.zeros_like(found[name])
@@ -229,8 +230,11 @@ def _optimizer(model: Model, is_fused: bool) -> list[str]:
     rule = model.optimizer
     has_fused = isinstance(rule, models.SGD | models.Adam | models.AdamW)
     fused = True if is_fused and has_fused else None
-    frozen = any(isinstance(named.layer, models.LSTM | models.GRU) for named in model.all_layers())
-    has_groups = isinstance(rule, models.AdamW) and rule.matrices_only
+    frozen = any(
+        isinstance(named.layer, models.Recurrent) and not named.layer.both_biases
+        for named in model.all_layers()
+    )
+    has_groups = isinstance(rule, models.Decaying) and rule.matrices_only
     if not (frozen or has_groups or rule.clip_norm is not None):
         return optimizer_source(rule, "model.parameters()", fused=fused)
     trained = "[p for p in model.parameters() if p.requires_grad]"

@@ -133,8 +133,8 @@ def layer_source(named: NamedLayer) -> Call:
             return call("FirstOfSequence")
         case models.MultiHeadAttention(heads, causal, bias):
             return call("SelfAttention", features, heads, causal=causal, bias=bias)
-        case models.LSTM(width, bidirectional) | models.GRU(width, bidirectional):
-            return recurrent(named, width, bidirectional)
+        case models.LSTM() | models.GRU():
+            return recurrent(named.layer, features)
     raise unsupported("layer", named.layer, "PyTorch")
 
 
@@ -148,23 +148,28 @@ def definitions(line: str) -> tuple[str, ...]:
     return definitions_in(line, LAYERS)
 
 
-def recurrent(named: NamedLayer, width: int, bidirectional: bool) -> Call:
+def recurrent(layer: models.Recurrent, features: int) -> Call:
     """Return how an LSTM or a GRU is written."""
-    kind = "LSTMLastOutput" if isinstance(named.layer, models.LSTM) else "GRULastOutput"
-    options = {"batch_first": True, "bidirectional": unless(False, bidirectional)}
-    return call("one_bias", call(kind, named.input_shape[-1], width, **options))
+    kind = f"{type(layer).__name__}{'Sequence' if layer.sequences else 'LastOutput'}"
+    options = {"batch_first": True, "bidirectional": unless(False, layer.bidirectional)}
+    made = call(kind, features, layer.features, **options)
+    return made if layer.both_biases else call("one_bias", made)
 
 
 def loss_source(loss: models.Loss, output_shape: Shape) -> Call:
     """Return how a loss is made, a function of outputs and labels."""
     match loss:
         case models.SoftmaxCrossEntropy(smoothing):
-            kind = "nn.CrossEntropyLoss" if len(output_shape) == 1 else "CrossEntropy"
+            kind = "CrossEntropy" if len(output_shape) == 2 else "nn.CrossEntropyLoss"
             return call(kind, label_smoothing=unless(0, smoothing))
         case models.BinaryCrossEntropy():
             return call("BinaryCrossEntropy")
         case models.MeanSquaredError():
             return call("nn.MSELoss")
+        case models.AbsoluteError():
+            return call("nn.L1Loss")
+        case models.Huber(delta):
+            return call("nn.HuberLoss", delta=unless(1, delta))
     raise unsupported("loss", loss, "PyTorch")
 
 
@@ -177,23 +182,29 @@ def optimizer_source(
     do not change what it computes, such as fused.
     """
     rate, updated, groups = optimizer.learning_rate, parameters, []
-    if isinstance(optimizer, models.AdamW) and optimizer.matrices_only:
+    if isinstance(optimizer, models.Decaying) and optimizer.matrices_only:
         updated, groups = "groups", [DECAYING_GROUPS.strip()]
     match optimizer:
-        case models.SGD(_, momentum):
-            kind, given = "SGD", {"momentum": unless(0, momentum)}
+        case models.SGD(_, momentum, nesterov, decay):
+            kind, given = "torch.optim.SGD", {"momentum": unless(0, momentum)}
+            given |= {"weight_decay": unless(0, decay), "nesterov": unless(False, nesterov)}
         case models.Adam(_, beta1, beta2, epsilon):
-            kind, given = "Adam", {"betas": (beta1, beta2), "eps": epsilon}
+            kind, given = "torch.optim.Adam", {"betas": (beta1, beta2), "eps": epsilon}
         case models.AdamW(_, beta1, beta2, epsilon, decay):
-            kind = "AdamW"
+            kind = "torch.optim.AdamW"
             given = {"betas": (beta1, beta2), "eps": epsilon, "weight_decay": decay}
+        case models.Lion(_, beta1, beta2, decay):
+            kind, given = "Lion", {"betas": (beta1, beta2), "weight_decay": unless(0, decay)}
         case models.RMSprop(_, rho, epsilon):
-            kind, given = "RMSprop", {"alpha": rho, "eps": epsilon}
+            kind, given = "torch.optim.RMSprop", {"alpha": rho, "eps": epsilon}
         case models.Adadelta(_, rho, epsilon):
-            kind, given = "Adadelta", {"rho": rho, "eps": epsilon}
+            kind, given = "torch.optim.Adadelta", {"rho": rho, "eps": epsilon}
+        case models.Adagrad(_, initial, epsilon):
+            kind = "torch.optim.Adagrad"
+            given = {"initial_accumulator_value": unless(0, initial), "eps": epsilon}
         case _:
             raise unsupported("optimizer", optimizer, "PyTorch")
-    made = call(f"torch.optim.{kind}", updated, lr=rate, **given, **options)
+    made = call(kind, updated, lr=rate, **given, **options)
     return [*groups, made.assigned_to("optimizer")]
 
 
@@ -209,12 +220,26 @@ def schedule_source(optimizer: Optimizer) -> tuple[list[str], list[str]]:
         case models.WarmupCosine(warmup, steps, minimum):
             given = {"warmup": warmup, "steps": steps, "minimum": code(minimum)}
             defined, factor = [WARMUP_COSINE.format(**given)], "factor"
+        case models.Steps(milestones, gamma):
+            made = call(f"{SCHEDULERS}.MultiStepLR", "optimizer", list(milestones), gamma=gamma)
+            return [], [made.assigned_to("schedule")]
+        case models.OneCycle() as cycle:
+            # PyTorch's OneCycleLR is an error behind its last step
+            defined, factor = [one_cycle(cycle)], "factor"
         case other:
             raise unsupported("schedule", other, "PyTorch")
-    made = call("torch.optim.lr_scheduler.LambdaLR", "optimizer", factor)
+    made = call(f"{SCHEDULERS}.LambdaLR", "optimizer", factor)
     return defined, [made.assigned_to("schedule")]
 
 
+def one_cycle(cycle: models.OneCycle) -> str:
+    """Return the function of the factors of the learning rate."""
+    way = "part" if cycle.linear else "(1 - np.cos(np.pi * part)) / 2"
+    given = {"start": code(cycle.start), "end": code(cycle.end), "way": way}
+    return ONE_CYCLE.format(warmup=cycle.warmup, steps=cycle.steps, **given)
+
+
+SCHEDULERS = "torch.optim.lr_scheduler"
 DECAYING_GROUPS = """
 groups = [
     {"params": [p for p in parameters if p.ndim > 1]},
@@ -228,4 +253,13 @@ def factor(step):
         return (step + 1) / ({warmup} + 1)
     part = min(1, (step - {warmup}) / ({steps} - {warmup}))
     return {minimum} + (1 - {minimum}) * (1 + np.cos(np.pi * part)) / 2
+'''
+ONE_CYCLE = '''
+def factor(step):
+    """Rise from {start} to 1 in {warmup} steps, and fall to {end} in step {steps}."""
+    if step < {warmup}:
+        part = step / {warmup}
+        return {start} + (1 - {start}) * {way}
+    part = min(1, (step - {warmup}) / ({steps} - {warmup}))
+    return 1 - (1 - {end}) * {way}
 '''

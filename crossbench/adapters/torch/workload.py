@@ -118,6 +118,9 @@ class TorchWorkload(TorchRuntime):
         self.module = self.training.model
         self.module.to(self.device, self.dtype).train()
         self.optimizer = self.training.optimizer
+        for parameter, state in self.optimizer.state.items():
+            if "sum" in state:  # Adagrad has made it already
+                state["sum"] = state["sum"].to(parameter)
         self.schedule = getattr(self.training, "schedule", None)
         self.new_groups = [_values(group) for group in deepcopy(self.optimizer.param_groups)]
         self.new_schedule = deepcopy(self.schedule.state_dict()) if self.schedule else None
@@ -145,13 +148,14 @@ class TorchWorkload(TorchRuntime):
     def _reset(self) -> None:
         """Bring the optimizer's state and the schedule back to where they began.
 
-        State is zeroed in the memory that it has: it would be allocated anew in the next step,
-        which is timed.
+        State is set in the memory that it has: it would be allocated anew in the next step, which
+        is timed. It begins with zeros, but for Adagrad's sum.
         """
+        starts = {"sum": getattr(self.description, "initial_accumulator", 0.0)}
         for state in self.optimizer.state.values():
-            for value in state.values():
+            for name, value in state.items():
                 if self.torch.is_tensor(value):
-                    value.zero_()
+                    value.fill_(starts.get(name, 0.0))
         for group, values in zip(self.optimizer.param_groups, self.new_groups, strict=True):
             group.update(values)
         if self.schedule:

@@ -25,16 +25,22 @@ class Recurrent(Layer):
     Each gate has `features` rows of weight_ih (for the input), weight_hh (for the previous output)
     and bias, in the order of the gates. bidirectional: a second cell runs from the end to the
     start; its parameters' names end in _reverse, and its last output is appended to the first's.
+
+    sequences: return all outputs, (L, features): those of the second cell too are at the place of
+    their input. both_biases: the previous output has a second bias, bias_hh, as in cuDNN.
     """
 
     features: Size
     bidirectional: Boolean = False
+    sequences: Boolean = False
+    both_biases: Boolean = False
     _gates: ClassVar[int]
     _bias_initializer: ClassVar[Initializer] = Zeros()
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        require_sequence(self, input_shape)
-        return (self._directions * self.features,)
+        length, _ = require_sequence(self, input_shape)
+        outputs = self._directions * self.features
+        return (length, outputs) if self.sequences else (outputs,)
 
     def parameters(self, input_shape: Shape) -> dict[str, Parameter]:
         rows, (_, inputs) = self._gates * self.features, input_shape
@@ -43,6 +49,8 @@ class Recurrent(Layer):
             "weight_hh": Parameter((rows, self.features), Orthogonal()),
             "bias": Parameter((rows,), self._bias_initializer),
         }
+        if self.both_biases:
+            forward["bias_hh"] = Parameter((rows,), Zeros())
         reverse = {f"{name}_reverse": parameter for name, parameter in forward.items()}
         return forward | reverse if self.bidirectional else forward
 
@@ -63,6 +71,8 @@ class Recurrent(Layer):
 class LSTM(Recurrent):
     """Computes c = sigmoid(f) * c + sigmoid(i) * tanh(g); h = sigmoid(o) * tanh(c) (Hochreiter and
     Schmidhuber, 1997; Gers et al., 2000). The gates' order is input i, forget f, cell g, output o.
+
+    both_biases: they add up, as PyTorch has them.
     """
 
     _gates: ClassVar[int] = 4
@@ -73,8 +83,7 @@ class LSTM(Recurrent):
 class GRU(Recurrent):
     """Computes n = tanh(W x + b + sigmoid(r) * (U h)); h = (1 - sigmoid(z)) * n + sigmoid(z) * h.
 
-    The gates' order is reset r, update z, new n. Each gate has one bias; cuDNN's form has a second
-    one inside the reset.
+    The gates' order is reset r, update z, new n. both_biases: U h + bias_hh, inside of the reset.
     """
 
     _gates: ClassVar[int] = 3

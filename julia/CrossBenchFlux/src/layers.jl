@@ -113,3 +113,34 @@ end
 Flux.@layer CausalAttention
 (layer::CausalAttention)(x) =
     first(layer.attention(x; mask = make_causal_mask(x; dims = 2)))
+
+"""Compute a GRU with cuDNN's second bias, which is inside of the reset; Flux's has one."""
+struct BiasedGRUCell{I,H,V}
+    Wi::I
+    Wh::H
+    b::V
+    bh::V
+end
+Flux.@layer BiasedGRUCell
+BiasedGRUCell((inputs, features)::Pair) = BiasedGRUCell(
+    Flux.glorot_uniform(3 * features, inputs),
+    Flux.glorot_uniform(3 * features, features),
+    zeros32(3 * features),
+    zeros32(3 * features),
+)
+Flux.initialstates(cell::BiasedGRUCell) = zero(cell.bh[1:size(cell.Wh, 2)])
+function (cell::BiasedGRUCell)(x, h)
+    from_x = Flux.chunk(cell.Wi * x .+ cell.b, 3; dims = 1)
+    from_h = Flux.chunk(cell.Wh * h .+ cell.bh, 3; dims = 1)
+    r = @. sigmoid_fast(from_x[1] + from_h[1])
+    z = @. sigmoid_fast(from_x[2] + from_h[2])
+    n = @. tanh_fast(from_x[3] + r * from_h[3])
+    h = @. (1 - z) * n + z * h
+    return h, h
+end
+
+"""Compute the loss of a class for each pixel, whose channels are the logits."""
+picture_crossentropy(outputs, targets) = Flux.logitcrossentropy(outputs, targets; dims = 3)
+
+"""Return Huber's loss, which is linear from delta on."""
+huber(delta) = (outputs, targets) -> Flux.huber_loss(outputs, targets; delta)

@@ -50,6 +50,9 @@ export add_batch!,
 
 # What the packages build their models and their workloads with.
 export Batch,
+    LionSign,
+    RootOfSum,
+    Velocity,
     Workload,
     apply_mask,
     array_places,
@@ -60,6 +63,7 @@ export Batch,
 
 include("device.jl")
 include("optimizers.jl")
+include("rules.jl")
 include("workload.jl")
 include("weights.jl")
 include("training.jl")

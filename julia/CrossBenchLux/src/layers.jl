@@ -21,6 +21,10 @@ multiply(xs...) = broadcast(*, xs...)
 
 add(xs...) = broadcast(+, xs...)
 
+# Before a Recurrence the pullback of `stack` fails (Lux 1.31, ChainRules 1).
+stack_sequence(outputs) =
+    reshape(reduce(vcat, outputs), size(first(outputs), 1), length(outputs), :)
+
 """Make a LayerNorm without a bias."""
 layer_norm(features; epsilon) = Chain(
     LayerNorm((features, 1); dims = 1, epsilon, affine = false),
