@@ -117,12 +117,17 @@ EXAMPLE_LOSSES = [
     (models.SoftmaxCrossEntropy(), 10),
     (models.BinaryCrossEntropy(), 1),
     (models.MeanSquaredError(), 10),
+    (models.AbsoluteError(), 10),
+    (models.Huber(1.0), 10),
 ]
 EXAMPLE_OPTIMIZERS = [
     models.SGD(0.01, momentum=0.9),
+    models.SGD(0.1, 0.9, nesterov=True, weight_decay=5e-4),
     models.Adam(1e-3, 0.9, 0.999, 1e-8),
     models.AdamW(1e-3, 0.9, 0.999, 1e-8, 0.01),
+    models.Lion(1e-4, 0.9, 0.99, 0.1),
     models.RMSprop(1e-3, 0.9, 1e-8),
+    models.Adagrad(0.01, 0.1, 1e-7),
     models.Adadelta(1.0, 0.9, 1e-6),
 ]
 
@@ -240,8 +245,11 @@ def _losses() -> Iterator[str]:
 def _optimizers() -> Iterator[str]:
     yield "## Optimizers\n"
     yield f"Each takes, beside its own: {_one_line(models.Optimizer)}\n"
+    described: type | None = None
     for optimizer in EXAMPLE_OPTIMIZERS:
-        yield from _described(type(optimizer).__name__, type(optimizer))
+        if type(optimizer) is not described:
+            described = type(optimizer)
+            yield from _described(described.__name__, described)
         in_julia = julia.optimizer_source(optimizer)
         rows = {
             "PyTorch": _cell(torch.optimizer_source(optimizer), torch.definitions),
