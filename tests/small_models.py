@@ -377,6 +377,58 @@ BRANCHED = model(
     models.SGD(learning_rate=0.001, momentum=0.9),
 )
 
+GENERATED = model(
+    "generated",
+    # a vector becomes a picture: the first transposed convolution and the dilated one are "same" in
+    # Keras and JAX, the others have to be padded or cut, and no size is another axis's
+    (
+        models.Dense(24),
+        models.Reshape((6, 2, 2)),
+        models.LeakyReLU(0.2),
+        models.TransposedConv(4, kernel=(4, 4), stride=(2, 2), padding=(1, 1), bias=False),
+        models.ReLU(),
+        models.TransposedConv(
+            4, kernel=(3, 2), stride=(2, 3), padding=(1, 0), output_padding=(1, 2)
+        ),
+        models.ReLU(),
+        models.Upsample(2, "bilinear"),
+        models.Conv(8, kernel=(3, 2), stride=(2, 1), padding=((0, 1), (2, 0)), groups=2),
+        models.Pad(((2, 0), (0, 1)), "reflect"),
+        models.LeakyReLU(0.1),
+        models.Conv(8, kernel=(3, 3), padding=(2, 2), groups=8, dilation=(2, 2)),
+        models.Upsample(2),
+        models.Conv(16, kernel=(4, 3), stride=(2, 2), bias=False, groups=8),
+        models.Pad((1, (0, 2))),
+        models.Conv(16, kernel=(1, 1)),  # else the largest values at the edges are zeros
+        models.MaxPool((3, 2), stride=(2, 2), padding=(1, 1)),
+        models.Reshape((8, 12, 15)),
+        models.GlobalMaxPool(),
+        models.Dense(3),
+    ),
+    models.SGD(learning_rate=1e-3, momentum=0.9),
+    data=Synthetic(),
+    shape=(7,),
+)
+CONVOLVED = model(
+    "convolved",
+    (
+        models.Embedding(50, 6),
+        models.Conv1D(8, kernel=3, padding=(2, 0)),
+        models.ReLU(),
+        models.LayerNorm(1e-3),
+        models.Conv1D(16, kernel=4, stride=2, padding=(0, 1), bias=False, groups=8),
+        models.GELU(),
+        models.Conv1D(6, kernel=2, padding=1, groups=2, dilation=2),
+        models.GlobalMaxPool(),
+        models.Dense(1),
+    ),
+    # some weights with three axes decay: those of the convolutions
+    models.AdamW(1e-3, beta1=0.9, beta2=0.99, epsilon=1e-4, weight_decay=0.2, matrices_only=True),
+    models.BinaryCrossEntropy(),
+    REVIEWS,
+)
+
 ALL = (PLAIN, NORMED, POSITIVE, RESIDUAL, DROPPED, AVERAGED, BIDIRECTIONAL, LETTERED, GATED)
 ALL += (GATED_BOTH_WAYS, FITTED, UNBIASED, ROBUST, SEGMENTED, SPEAKING, PATCHED, BRANCHED, BENT)
+ALL += (GENERATED, CONVOLVED)
 SMALL_MODELS = {model.name: model for model in ALL}

@@ -17,7 +17,7 @@ from ..source.statements import Call, indented
 from ..source.training_programs import Block, grouped
 from .source import ACTIVATIONS, LINE, written
 
-WITH_ACTIVATION = (models.Conv, models.Dense, models.BatchNorm, models.GroupNorm)
+WITH_ACTIVATION = (models.Convolution, models.Dense, models.BatchNorm, models.GroupNorm)
 """Layers that apply an activation themselves."""
 
 

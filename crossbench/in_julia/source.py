@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from .. import models
+from ..models.layers.convolutions import Window
 from ..models.model import Model, NamedLayer, Weights
 from ..models.parameters import Shape
 from ..models.training import Optimizer
@@ -75,20 +76,19 @@ def shared_layer(named: NamedLayer, activation: Sequence[str], bias: str) -> str
     """
     shape = named.input_shape
     match named.layer:
-        case models.Conv(channels, kernel, stride, padding, has_bias):
-            given = {
-                "stride": unless(1, one_or_both(stride[::-1])),
-                "pad": unless(0, one_or_both(padding[::-1])),
-                bias: unless(True, has_bias),
-            }
-            return call("Conv", kernel[::-1], f"{shape[0]} => {channels}", *activation, **given)
+        case models.Convolution():
+            return convolution(named.layer, shape, activation, bias)
         case models.Dense(width, has_bias):
             given = {bias: unless(True, has_bias)}
             return call("Dense", f"{shape[-1]} => {width}", *activation, **given)
-        case models.MaxPool(window, stride):
-            return pool("MaxPool", window, stride)
+        case models.MaxPool(window, stride, padding):
+            return pool("MaxPool", window, stride, padding)
         case models.AveragePool(window, stride, padding):
             return pool("MeanPool", window, stride, padding)
+        case models.Upsample(factor, mode):
+            return call("Upsample" if mode == "nearest" else "bilinear", factor)
+        case models.Pad(mode=mode):
+            return call("padded", f"pad_{mode}", pads(named.layer.windows))
         case layer if layer in ACTIVATIONS:
             return f"elementwise({ACTIVATIONS[layer]})"
         case models.LeakyReLU(slope):
@@ -103,7 +103,36 @@ def shared_layer(named: NamedLayer, activation: Sequence[str], bias: str) -> str
             return "first_of_sequence"
         case models.GlobalAveragePool() if len(shape) == 2:
             return "sequence_mean"
+        case models.GlobalMaxPool() if len(shape) == 2:
+            return "sequence_max"
     return None
+
+
+def convolution(
+    layer: models.Convolution, shape: Shape, activation: Sequence[str], bias: str
+) -> Call:
+    """Return how a convolution is written, the width first. shape: of its input."""
+    is_transposed = isinstance(layer, models.TransposedConv)
+    given = {
+        "stride": unless(1, one_or_both(layer.strides[::-1])),
+        "pad": unless(0, one_or_both(pads(layer.windows))),
+        "dilation": unless(1, one_or_both(layer.dilations[::-1])),
+        "groups": unless(1, layer.groups),
+        bias: unless(True, layer.bias),
+    }
+    if isinstance(layer, models.TransposedConv):
+        given["outpad"] = unless(0, one_or_both(layer.output_padding[::-1]))
+    kind = "ConvTranspose" if is_transposed else "Conv"
+    channels = f"{layer.channels(shape)} => {layer.features}"
+    made = call(kind, layer.kernel_size[::-1], channels, *activation, **given)
+    if isinstance(layer, models.Conv1D):  # it takes (L, F, N)
+        return Call("Chain", ("swap_features", made, "swap_features"))
+    return made
+
+
+def pads(windows: Sequence[Window]) -> tuple[int, ...]:
+    """Return the padding of each side, the last axis' first."""
+    return tuple(pad for window in reversed(windows) for pad in (window.before, window.after))
 
 
 def code(value: Any) -> str:
@@ -185,8 +214,11 @@ def uses(text: str, name: str) -> bool:
 
 def convolves(model: Model) -> bool:
     """Return whether convolutions do most of the model's work."""
-    convolutions = (named for named in model.all_layers() if isinstance(named.layer, models.Conv))
-    flops = sum(named.layer.forward_flops(named.input_shape) for named in convolutions)
+    flops = sum(
+        named.layer.forward_flops(named.input_shape)
+        for named in model.all_layers()
+        if isinstance(named.layer, models.Convolution)
+    )
     return 2 * flops > model.forward_flops
 
 
@@ -215,7 +247,7 @@ class Place:
             return np.zeros(self.shape, np.float32)
         array = weights[self.full_name]
         if self.change == FLIPPED:
-            return array[:, :, ::-1, ::-1]
+            return np.flip(array, tuple(range(2, array.ndim)))
         return array.T if self.change == TRANSPOSED else array
 
 
@@ -223,7 +255,7 @@ def place(named: NamedLayer, name: str) -> Place:
     """Return the place of a layer's parameter, by its name in the layer."""
     parameter = named.layer.parameters(named.input_shape)[name]
     full_name, shape, change = f"{named.name}.{name}", parameter.shape, SAME
-    if isinstance(named.layer, models.Conv) and len(shape) == 4:
+    if isinstance(named.layer, models.Convolution) and len(shape) > 2:
         change = FLIPPED
     elif isinstance(named.layer, MULTIPLYING) and len(shape) == 2:
         change = TRANSPOSED

@@ -116,16 +116,6 @@ def instance_of(words: str, kind: Any) -> Rule:
     return Rule(words, accept)
 
 
-def one_of(*allowed: str) -> Rule:
-    """Return the rule for these words."""
-
-    def accept(value: Any) -> str:
-        _require(value in allowed)
-        return str(value)
-
-    return Rule(f"one of {', '.join(allowed)}", accept)
-
-
 def tuple_of(words: str, rule: Rule, counts: range) -> Rule:
     """Return the rule for tuples of allowed lengths; lists and arrays become tuples.
 
@@ -140,6 +130,16 @@ def tuple_of(words: str, rule: Rule, counts: range) -> Rule:
     return Rule(words, accept)
 
 
+def one_of(*words: str) -> Rule:
+    """Return the rule for these words."""
+
+    def accept(value: Any) -> str:
+        _require(isinstance(value, str) and value in words)
+        return str(value)
+
+    return Rule(" or ".join(map(repr, words)), accept)
+
+
 def optional(rule: Rule) -> Rule:
     """Return a rule that also allows None."""
     return Rule(
@@ -151,6 +151,12 @@ def _true_or_false(value: Any) -> bool:
     found = value.item() if hasattr(value, "item") else value  # NumPy's True
     _require(isinstance(found, bool))
     return bool(found)
+
+
+def _sides(value: Any) -> int | tuple[int, int]:
+    """Return two equal numbers as one."""
+    before, after = PAIR_FROM_0.accept(value) if hasattr(value, "__len__") else (value, value)
+    return FROM_0.accept(before) if before == after else (before, after)
 
 
 def _line(value: Any) -> str:
@@ -172,11 +178,17 @@ TRUE_OR_FALSE = Rule("True or False", _true_or_false)
 LINE = Rule("text in one line", _line)
 PAIR = tuple_of(f"two whole numbers, each from 1 to {LARGEST:,}", SIZE, range(2, 3))
 PAIR_FROM_0 = tuple_of(f"two whole numbers, each from 0 to {LARGEST:,}", FROM_0, range(2, 3))
+SIDES = Rule(f"a whole number from 0 to {LARGEST:,}, or two: before and after", _sides)
+PADDING = tuple_of("two whole numbers from 0, of both sides, or pairs of them", SIDES, range(2, 3))
 SHAPE = tuple_of(f"one, two or three whole numbers, each from 1 to {LARGEST:,}", SIZE, range(1, 4))
 
 Size = Annotated[int, SIZE]
 Pair = Annotated[tuple[int, int], PAIR]
 PairFrom0 = Annotated[tuple[int, int], PAIR_FROM_0]
+Sides = Annotated[int | tuple[int, int], SIDES]
+"""The padding of an axis: on both sides, or (before, after)."""
+Padding = Annotated[tuple[int | tuple[int, int], int | tuple[int, int]], PADDING]
+"""The padding of a picture: (vertical, horizontal), each as Sides."""
 Below1 = Annotated[float, BELOW_1]
 Over0 = Annotated[float, OVER_0]
 NotNegative = Annotated[float, NOT_NEGATIVE]

@@ -29,6 +29,12 @@ from .layers.activations import (
 )
 from .layers.attention import MultiHeadAttention as MultiHeadAttention
 from .layers.branches import Branches as Branches, Residual as Residual
+from .layers.convolutions import (
+    Conv as Conv,
+    Conv1D as Conv1D,
+    Convolution as Convolution,
+    TransposedConv as TransposedConv,
+)
 from .layers.dense import (
     Dense as Dense,
     Dropout as Dropout,
@@ -43,11 +49,14 @@ from .layers.norms import (
 )
 from .layers.pictures import (
     AveragePool as AveragePool,
-    Conv as Conv,
     Flatten as Flatten,
     GlobalAveragePool as GlobalAveragePool,
+    GlobalMaxPool as GlobalMaxPool,
     MaxPool as MaxPool,
+    Pad as Pad,
+    Reshape as Reshape,
     ToSequence as ToSequence,
+    Upsample as Upsample,
 )
 from .layers.recurrent import (
     GRU as GRU,

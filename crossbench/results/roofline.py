@@ -29,7 +29,8 @@ GRADIENT_WEIGHT_ACCESSES = 4
 def training_bytes(model: dict[str, Any], batch_size: float, compute: Compute = FLOAT32) -> float:
     """Return the bytes that one example moves in a training step, if no tensor stays in a cache.
 
-    model: Model.description(). The activations are the inputs of all layers; Flatten moves nothing.
+    model: Model.description(). The activations are the inputs of all layers, but of those that
+    move nothing, Flatten and Reshape.
     """
     activations = sum(math.prod(layer["input_shape"]) for layer in _leaves(model["layers"]))
     weights = model["trained_parameters"] / batch_size
@@ -63,6 +64,6 @@ def _leaves(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for layer in layers:
         if inner := inner_layers(layer):
             found += _leaves(inner)
-        elif layer["type"] != "Flatten":
+        elif layer["type"] not in ("Flatten", "Reshape"):
             found.append(layer)
     return found

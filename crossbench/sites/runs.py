@@ -23,7 +23,7 @@ VERSION = re.compile(r"\d+\.\d")
 LAYERS_OF_KINDS = {
     "transformer": {"MultiHeadAttention"},
     "recurrent": {"LSTM", "GRU"},
-    "convolutional": {"Conv"},
+    "convolutional": {"Conv", "Conv1D", "TransposedConv"},
 }
 """The layers that make a model one of a kind; the first kind counts. A model without is dense."""
 KINDS = ("convolutional", "recurrent", "transformer", "dense")

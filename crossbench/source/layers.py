@@ -15,13 +15,14 @@ class LayerSource:
 
     build: makes it; None where it needs no object. output: the expression of its output, in which
     {layer} is its name and {x} its input. definitions: the classes and functions that are named.
-    before: layers without parameters that its input goes through.
+    before, after: layers without parameters that its input, and its output, go through.
     """
 
     build: Call | None
     output: str = "{layer}({x})"
     definitions: tuple[str, ...] = ()
     before: tuple[Call, ...] = ()
+    after: tuple[Call, ...] = ()
 
     @property
     def call(self) -> Call:

@@ -12,8 +12,9 @@ import numpy as np
 from ..models import MultiHeadAttention, NamedLayer
 from ..models.parameters import Shape
 
-KERNEL_AXES = {2: (1, 0), 4: (2, 3, 1, 0)}
-"""Axes of a weight by their number: dense ones are (in, out), convolutions' (H, W, I, O)."""
+KERNEL_AXES = {2: (1, 0), 3: (2, 1, 0), 4: (2, 3, 1, 0)}
+"""Axes of a weight by their number: dense ones are (in, out), convolutions' (L, I, O) or (H, W, I,
+O), and transposed ones' (H, W, O, I)."""
 
 
 @dataclass(frozen=True)

@@ -54,9 +54,9 @@ def unsupported(kind: str, found: Any, title: str) -> NotImplementedError:
     return NotImplementedError(f"unsupported {kind} for a program in {title}: {found}")
 
 
-def one_or_both(pair: tuple[int, int]) -> int | tuple[int, int]:
-    """Return a pair of equal numbers as one number."""
-    return pair[0] if pair[0] == pair[1] else pair
+def one_or_both(values: tuple[int, ...]) -> int | tuple[int, ...]:
+    """Return equal numbers, one for each axis, as one number."""
+    return values[0] if len(set(values)) == 1 else values
 
 
 def bracketed(start: str, items: Iterable[str | Call], end: str, room: int = WIDTH) -> str:

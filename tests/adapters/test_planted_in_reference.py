@@ -12,6 +12,7 @@ from small_models import (
     BIDIRECTIONAL,
     DROPPED,
     FITTED,
+    GENERATED,
     PLAIN,
     RESIDUAL,
     SEGMENTED,
@@ -34,6 +35,8 @@ from crossbench.models import (
     AdamW,
     BatchNorm,
     Branches,
+    Conv,
+    Conv1D,
     Dropout,
     Flatten,
     GroupNorm,
@@ -126,6 +129,20 @@ def last_place(plant):
     plant.part("forward", other)
 
 
+def interleaved(plant):
+    """Give the channels one after the other to different groups."""
+    forward = plant.package.forward
+
+    def other(layer, named, x, run):
+        if not isinstance(layer, Conv):
+            return forward(layer, named, x, run)
+        order = np.arange(x.shape[1]).reshape(layer.groups, -1).ravel("F")
+        y, back = forward(layer, named, x[:, order], run)
+        return y, lambda dy: back(dy)[:, np.argsort(order)]
+
+    plant.part("forward", other)
+
+
 def in_order_of_the_cell(plant):
     """Leave a reverse cell's outputs in its own order."""
     turned = plant.package._turned
@@ -136,6 +153,16 @@ def outside_of_the_reset(plant):
     """Add a GRU's second bias to the first."""
     right = plant.package._gru
     plant.part("_gru", lambda run, x, ih, hh, bias, second: right(run, x, ih, hh, bias + second))
+
+
+def padded_with_zeros(plant):
+    right = plant.package.patches
+    plant.part("patches", lambda x, windows, fill=0: right(x, windows))
+
+
+def aligned_corners(length, factor, mode):
+    places = np.linspace(0, length - 1, factor * length)
+    return np.maximum(1 - np.abs(places[:, None] - np.arange(length)), 0)
 
 
 def saturated(y, back, x, run):
@@ -218,6 +245,9 @@ CAUSAL = lambda length: np.triu(np.ones((length, length), bool), 2)  # noqa: E73
 SPEAKING, BENT = SMALL_MODELS["speaking"], SMALL_MODELS["bent"]
 IN_CODE = {
     "a wrong flatten order": (PLAIN, "logits", wrong_layer(Flatten, last_channel_first)),
+    "channels that change from group to group": (GENERATED, "logits", interleaved),
+    "a max-pool padded with zeros": (GENERATED, "logits", padded_with_zeros),
+    "corners that are aligned": (GENERATED, "logits", wrong_part("upsampling", aligned_corners)),
     "a summed loss": (PLAIN, "loss", wrong_loss(factor=len)),
     "a wrong momentum form": (PLAIN, "steps", wrong_part("update", dampened)),
     "a schedule one step ahead": (DROPPED, "steps", wrong_rate(lambda t: t + 1)),
@@ -307,9 +337,27 @@ def kernels(change):
     return lambda name, array, _: change(array) if array.ndim == 4 else array
 
 
+def of_layer(layer, change):
+    """Return what changes the weight of a layer, and gives it the shape that it had."""
+    weight = f"{layer}.weight"
+    return lambda name, array, _: change(array).reshape(array.shape) if name == weight else array
+
+
 LOADED = {
     "a transposed kernel": ("residual", kernels(lambda kernel: kernel.swapaxes(2, 3))),
     "a flipped kernel": ("plain", kernels(lambda kernel: kernel[:, :, ::-1, ::-1])),
+    "a transposed convolution that does not flip": (
+        "generated",
+        of_layer("transposedconv1", lambda kernel: kernel[..., ::-1, ::-1]),
+    ),
+    "in and out of a transposed convolution": (
+        "generated",
+        of_layer("transposedconv2", lambda kernel: kernel.swapaxes(0, 1)),
+    ),
+    "features of a depthwise convolution": (
+        "convolved",
+        of_layer("conv1d2", lambda kernel: kernel.reshape(8, 2, 4).swapaxes(0, 1)),
+    ),
     "gates of an LSTM": ("bidirectional", next_gate),
     "directions of an LSTM": ("bidirectional", other_direction),
     "gates of a GRU": ("gated_both_ways", next_gate),
@@ -334,6 +382,17 @@ def test_wrongly_loaded_weights_are_caught(expected, fault):
     check_caught(build, model, expected(model), "logits")
 
 
+def other_side(padding):
+    """Return a padding with what is before an axis behind it; of a picture for each axis."""
+    if isinstance(padding, int) or all(isinstance(side, int) for side in padding):
+        return padding if isinstance(padding, int) else padding[::-1]
+    return tuple(map(other_side, padding))
+
+
+UNDILATED = {
+    "padding": lambda padding: (1, 1) if padding == (2, 2) else padding,
+    "dilation": lambda _: (1, 1),
+}
 VALUES = [
     ("plain", SGD, {"learning_rate": 0.0101}, "steps"),
     ("plain", SGD, {"momentum": 0.91}, "steps"),
@@ -363,6 +422,9 @@ VALUES = [
     ("segmented", Lion, {"weight_decay": 0.21}, "steps"),
     ("segmented", Lion, {"schedule": lambda s: replace(s, gamma=0.31)}, "steps"),
     ("fitted", GELU, {"tanh": True}, "logits"),
+    ("generated", Conv, {"padding": other_side}, "logits"),
+    ("generated", Conv, UNDILATED, "logits"),
+    ("convolved", Conv1D, {"padding": other_side}, "logits"),
     ("averaged", Adadelta, {"learning_rate": 0.51}, "steps"),
     ("averaged", Adadelta, {"rho": 0.91}, "steps"),
     ("averaged", Adadelta, {"epsilon": 1.01e-5}, "steps"),

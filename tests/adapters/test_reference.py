@@ -13,8 +13,8 @@ from crossbench.adapters.reference import (
     Pass,
     ReferenceWorkload,
     Rounding,
+    convolutions,
     forward,
-    pictures,
     rounded,
 )
 from crossbench.engine.parity import proof_batches, proof_weights, run_workload
@@ -73,6 +73,7 @@ def test_gradients_are_those_of_finite_differences(name):
 
 EVERY_PART = ("plain", "residual", "dropped", "averaged", "bidirectional", "gated_both_ways")
 EVERY_PART += ("fitted", "unbiased", "robust", "segmented", "speaking", "patched", "bent")
+EVERY_PART += ("generated", "convolved")
 """Small models that together have every layer, loss and optimizer."""
 
 
@@ -150,7 +151,7 @@ def test_a_large_batch_is_the_sum_of_its_parts(monkeypatch, name, dtype):
 
     def computed(part, values):
         monkeypatch.setattr(reference, "PIECE_SIZE", part)
-        monkeypatch.setattr(pictures, "BLOCK_VALUES", values)
+        monkeypatch.setattr(convolutions, "BLOCK_VALUES", values)
         workload = ReferenceWorkload(Job(model, "cpu", 1, dtype))
         workload.load_weights(model.initial_weights(0))
         return workload.loss(batch), *workload.loss_and_gradients(batch)

@@ -17,7 +17,21 @@ from crossbench.inputs.errors import SpecError
     [
         (models.Dense(10), (8, 5, 5)),
         (models.Conv(4, (5, 5)), (3, 4, 4)),
+        (models.Conv(4, (3, 3), groups=2), (3, 9, 9)),
+        (models.Conv(3, (3, 3), groups=2), (4, 9, 9)),
+        (models.Conv(4, (3, 3), dilation=(2, 2)), (3, 4, 5)),
+        (models.Conv1D(4, 3), (3, 9, 9)),
+        (models.Conv1D(4, 3, dilation=2), (4, 3)),
+        (models.TransposedConv(4, (3, 3)), (9, 7)),
+        (models.TransposedConv(4, (3, 3), padding=(3, 0)), (3, 9, 9)),
+        (models.TransposedConv(4, (3, 3), output_padding=(0, 1)), (3, 9, 9)),
+        (models.TransposedConv(4, (3, 3), padding=(2, 2)), (3, 1, 1)),
+        (models.MaxPool((2, 2), (2, 2), padding=(2, 0)), (3, 9, 9)),
+        (models.Pad((3, 0), "reflect"), (3, 3, 9)),
+        (models.Reshape((3, 4)), (13,)),
+        (models.Upsample(2), (9, 7)),
         (models.GlobalAveragePool(), (8,)),
+        (models.GlobalMaxPool(), (8,)),
         (models.ToSequence(), (9, 7)),
         (models.MultiHeadAttention(2, causal=True), (9, 7)),
         (models.PositionEmbedding(), (7,)),
@@ -62,6 +76,12 @@ def test_branches_are_joined_where_their_shapes_allow_it(branches, join, input_s
 def test_flops_count_a_multiply_add_as_two():
     # one output of a 5x5 kernel over 3 channels is 75 multiply-adds
     assert models.Conv(16, (5, 5)).forward_flops((3, 32, 32)) == 2 * 75 * 16 * 28 * 28
+    # in four groups, each feature is of 2 of 8 channels
+    assert models.Conv(16, (3, 3), groups=4).forward_flops((8, 9, 9)) == 2 * (2 * 9) * 16 * 7 * 7
+    assert models.Conv1D(6, 4, stride=2).forward_flops((9, 5)) == 2 * (5 * 4) * 6 * 3
+    # each value of the input goes to all features of a window
+    transposed = models.TransposedConv(6, (4, 4), stride=(2, 2), padding=(1, 1))
+    assert transposed.forward_flops((8, 5, 7)) == 2 * (8 * 5 * 7) * (6 * 4 * 4)
     assert models.Dense(120).forward_flops((200,)) == 2 * 200 * 120
     # four gates at each of 9 steps, from 7 inputs and 4 outputs, in two directions
     assert models.LSTM(4, bidirectional=True).forward_flops((9, 7)) == 2 * 9 * 2 * 4 * 4 * (7 + 4)
@@ -72,6 +92,25 @@ def test_all_outputs_of_a_recurrent_layer_are_a_sequence():
     assert stacked.output_shape((9, 7)) == (9, 8)
     shapes = {name: p.shape for name, p in stacked.parameters((9, 7)).items()}
     assert shapes["bias"] == shapes["bias_hh"] == shapes["bias_hh_reverse"] == (12,)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (models.Conv(4, (3, 2), (2, 1), ((0, 1), (2, 0)), dilation=(1, 3)), (4, 4, 6)),
+        (models.TransposedConv(4, (3, 2), (2, 3), (1, 0), output_padding=(1, 2)), (4, 16, 22)),
+        (models.Pad((1, (0, 2))), (3, 10, 9)),
+        (models.Upsample(3), (3, 24, 21)),
+        (models.MaxPool((3, 3), stride=(2, 2), padding=(1, 1)), (3, 4, 4)),
+    ],
+)
+def test_the_shapes_of_pictures(layer, shape):
+    assert layer.output_shape((3, 8, 7)) == shape
+
+
+def test_equal_sides_of_a_padding_are_one_number():
+    assert models.Conv(4, (3, 3), padding=((1, 1), (2, 3))).padding == (1, (2, 3))
+    assert models.Conv1D(4, 3, padding=[2, 2]).padding == 2
 
 
 def test_attention_has_four_projections_and_two_products():
@@ -124,7 +163,7 @@ def test_a_size_is_a_whole_number_of_at_least_1(size):
         ),
         (
             lambda: models.Branches(((), ()), "sum"),
-            "Branches: join must be one of add",
+            "Branches: join must be 'add' or 'multiply' or 'concatenate', not 'sum'",
         ),
     ],
 )
@@ -138,6 +177,7 @@ def test_a_value_of_another_kind_is_refused_in_one_line(make, message):
 SIZED = (
     "features",
     "groups",
+    "factor",
     "heads",
     "vocabulary",
     "warmup",
@@ -146,7 +186,7 @@ SIZED = (
     "length",
     "batch_size",
 )
-PAIRED = ("kernel", "window", "stride")
+PAIRED = ("kernel", "window", "stride", "dilation", "shape")
 SWITCHES = (
     "affine",
     "bias",
@@ -177,7 +217,8 @@ WRONG = {
     "branches": ((models.ReLU,), ()),
     "join": "sum",
     **dict.fromkeys(("loss", "optimizer", "schedule", "data", "augmentation"), models.SGD),
-    "padding": (-1, 0),
+    **dict.fromkeys(("padding", "output_padding"), (-1, 0)),
+    "mode": "cubic",
     "words": 3,
     "name": "",
     "source": "two\nlines",

@@ -31,6 +31,8 @@ def layer_source(named: NamedLayer, *activation: str) -> list[str | Call]:
     match named.layer:
         case models.Flatten():
             return ["Flux.flatten"]
+        case models.Reshape(to):
+            return [call("reshaped", *to[::-1])]
         case models.PReLU(per_channel):
             return [call("PReLU", f"fill(0.25f0, {channels(shape) if per_channel else 1})")]
         case models.BatchNorm(epsilon, momentum, affine):
@@ -58,6 +60,8 @@ def layer_source(named: NamedLayer, *activation: str) -> list[str | Call]:
             return [call("ChannelScale", f"ones32({channels(shape)})")]
         case models.GlobalAveragePool():
             return [call("GlobalMeanPool"), "Flux.flatten"]
+        case models.GlobalMaxPool():
+            return [call("GlobalMaxPool"), "Flux.flatten"]
         case models.Embedding(vocabulary, width):
             return [call("Flux.Embedding", f"{vocabulary} => {width}")]
         case models.OneHot(vocabulary):

@@ -208,12 +208,14 @@ EMBEDDING = "embedding"
 KINDS = {
     "batchnorm": "batch_norm",
     "classtoken": "class_token",
+    "conv1d": "conv",
     "dense": "linear",
     "groupnorm": "group_norm",
     "layernorm": "layer_norm",
     "multiheadattention": "attention",
     "positionembedding": "positions",
     "rmsnorm": "rms_norm",
+    "transposedconv": "conv_transpose",
 }
 """What Flax's users call layers, by the name of their kind in a description, where it differs."""
 Attributes = Mapping[str, str]

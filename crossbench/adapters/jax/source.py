@@ -11,7 +11,9 @@ from typing import Any
 from ... import models
 from ...models.layers.layer import channels
 from ...models.model import NamedLayer
+from ...models.parameters import Shape
 from ...models.training import Optimizer
+from ...source.convolutions import pads_same, transposed_padding
 from ...source.layers import LayerSource
 from ...source.statements import WIDTH, Call, call, code, one_or_both, unless, unsupported
 
@@ -53,19 +55,22 @@ def layer_source(named: NamedLayer, dtypes: Dtypes = FLOAT32) -> LayerSource:
     shape = named.input_shape
     features, options = shape[-1], {**dtypes, "rngs": "rngs"}
     match named.layer:
-        case models.Conv(width, kernel, stride, padding, bias):
-            given = {
-                "strides": unless(1, one_or_both(stride)),
-                "padding": _padding(kernel, stride, padding),
-                "use_bias": unless(True, bias),
-            }
-            return LayerSource(call("nnx.Conv", shape[0], width, kernel, **given, **options))
-        case models.MaxPool(window, stride):
-            return LayerSource(None, f"nnx.max_pool({{x}}, {window}, strides={stride})")
-        case models.AveragePool(window, stride, padding):
+        case models.Convolution():
+            return LayerSource(convolution(named.layer, shape, options))
+        case models.MaxPool(window, stride, padding) | models.AveragePool(window, stride, padding):
+            kind = "nnx.max_pool" if isinstance(named.layer, models.MaxPool) else "nnx.avg_pool"
             sides = tuple((p, p) for p in padding) if any(padding) else None
-            pool = call("nnx.avg_pool", "{x}", window, strides=stride, padding=sides)
-            return LayerSource(None, str(pool))
+            return LayerSource(None, str(call(kind, "{x}", window, strides=stride, padding=sides)))
+        case models.Upsample(factor, mode="nearest"):
+            return LayerSource(None, f"{{x}}.repeat({factor}, axis=1).repeat({factor}, axis=2)")
+        case models.Upsample():
+            count, height, width = named.output_shape
+            to = f"(len({{x}}), {height}, {width}, {count})"
+            return LayerSource(None, f'jax.image.resize({{x}}, {to}, "bilinear")')
+        case models.Pad(mode=mode):
+            pads = ((0, 0), *((w.before, w.after) for w in named.layer.windows), (0, 0))
+            how = '"reflect"' if mode == "reflect" else None
+            return LayerSource(None, str(call("jnp.pad", "{x}", pads, mode=how)))
         case layer if layer in ACTIVATIONS:
             return LayerSource(None, ACTIVATIONS[layer])
         case models.LeakyReLU(slope):
@@ -80,6 +85,11 @@ def layer_source(named: NamedLayer, dtypes: Dtypes = FLOAT32) -> LayerSource:
             return LayerSource(None, "{x}.transpose(0, 3, 1, 2).reshape(len({x}), -1)")
         case models.Flatten():
             return LayerSource(None, "{x}.reshape(len({x}), -1)")
+        case models.Reshape(to):
+            first = ".transpose(0, 3, 1, 2)" if len(shape) == 3 else ""
+            last = ".transpose(0, 2, 3, 1)" if len(to) == 3 else ""
+            sizes = ", ".join(map(str, to))
+            return LayerSource(None, f"{{x}}{first}.reshape(len({{x}}), {sizes}){last}")
         case models.ToSequence():
             return LayerSource(None, "{x}.reshape(len({x}), -1, {x}.shape[-1])")
         case models.Dense(width, bias):
@@ -102,9 +112,10 @@ def layer_source(named: NamedLayer, dtypes: Dtypes = FLOAT32) -> LayerSource:
             return LayerSource(call("Scale", channels(shape)), definitions=(SCALE,))
         case models.Dropout(rate):
             return LayerSource(call("nnx.Dropout", rate, rngs="rngs"))
-        case models.GlobalAveragePool():
+        case models.GlobalAveragePool() | models.GlobalMaxPool():
             axes = "(1, 2)" if len(shape) == 3 else "1"
-            return LayerSource(None, f"{{x}}.mean({axes})")
+            kind = "mean" if isinstance(named.layer, models.GlobalAveragePool) else "max"
+            return LayerSource(None, f"{{x}}.{kind}({axes})")
         case models.Embedding(vocabulary, width):
             return LayerSource(call("nnx.Embed", vocabulary, width, **options))
         case models.OneHot(vocabulary):
@@ -165,11 +176,33 @@ def last_output(named: NamedLayer, variable: str) -> str:
     return f"(_, {variable}), _" if isinstance(named.layer, models.LSTM) else f"{variable}, _"
 
 
-def _padding(kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int]) -> Any:
-    """Return a convolution's padding; None for Flax's default, with which the size stays."""
-    if stride == (1, 1) and kernel == tuple(2 * p + 1 for p in padding):
+def convolution(layer: models.Convolution, shape: Shape, options: Mapping[str, str]) -> Call:
+    """Return how a convolution is made."""
+    given = {
+        "strides": unless(1, one_or_both(layer.strides)),
+        "padding": _padding(layer),
+        "kernel_dilation": unless(1, one_or_both(layer.dilations)),
+        "feature_group_count": unless(1, layer.groups),
+        "use_bias": unless(True, layer.bias),
+    }
+    kind = "nnx.Conv"
+    if isinstance(layer, models.TransposedConv):
+        # otherwise it neither flips the kernel nor takes (in, out) for (out, in)
+        kind, given["transpose_kernel"] = "nnx.ConvTranspose", True
+    sizes = (layer.channels(shape), layer.features, layer.kernel_size)
+    return call(kind, *sizes, **given, **options)
+
+
+def _padding(layer: models.Convolution) -> Any:
+    """Return a convolution's padding; None for Flax's default, "SAME"."""
+    if pads_same(layer):
         return None
-    return '"VALID"' if padding == (0, 0) else one_or_both(padding)
+    if isinstance(layer, models.TransposedConv):
+        return transposed_padding(layer)  # Flax's is that of the input with zeros between
+    if not layer.is_symmetric:
+        return tuple((w.before, w.after) for w in layer.windows)
+    padding = tuple(w.before for w in layer.windows)
+    return one_or_both(padding) if any(padding) else '"VALID"'
 
 
 def loss_source(loss: models.Loss) -> list[str]:

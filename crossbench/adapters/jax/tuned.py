@@ -41,7 +41,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -64,10 +64,10 @@ ATTEMPTS = 3
 """How often each number of pieces is timed; the fastest counts."""
 DEVICES = 2
 """Devices that the CPU becomes, at most; more of them were never tried."""
-CUT = (models.Conv, models.LSTM, models.GRU, models.MultiHeadAttention)
+CUT = (models.Convolution, models.LSTM, models.GRU, models.MultiHeadAttention)
 """Layers whose activations are large. A model without one of them stays as it is: where the CPU was
 two devices, mnist_mlp took 1.40 [1.37–1.46] times as long, and mlp7_relu 1.30 [1.06–1.44] times."""
-LARGE = (models.Conv, models.Embedding)
+LARGE = (models.Convolution, models.Embedding)
 """Layers with large arrays or gradients, whose memory one arena keeps where the model is not cut:
 imdb_fasttext took 0.50 [0.45-0.54] times as long with it, 1.18 [1.15-1.20] times without."""
 M_ARENA_MAX = -8
@@ -140,12 +140,12 @@ class TunedWorkload(JaxWorkload):
         if not self.cuts:
             return super().layer_source(named, dtypes)
         layer: Any = named.layer
-        if isinstance(layer, models.Conv):
+        if _has_patches(layer):
             pool: Any = self.pools[named.name].layer if named.name in self.pools else None
             options = {
                 "window": pool and pool.window,
                 "strides": layer.stride,
-                "padding": [(p, p) for p in layer.padding],
+                "padding": [(w.before, w.after) for w in layer.windows],
                 "use_bias": unless(True, layer.bias),
             }
             kernel = (named.input_shape[0], layer.features, layer.kernel)
@@ -257,8 +257,13 @@ def _pooled(layers: Iterable[NamedLayer]) -> dict[str, NamedLayer]:
     return {
         named.name: pool
         for named, pool in pairwise(layers)
-        if isinstance(named.layer, models.Conv) and named.layer.stride == (1, 1) and _disjoint(pool)
+        if _has_patches(named.layer) and named.layer.stride == (1, 1) and _disjoint(pool)
     }
+
+
+def _has_patches(layer: models.Layer) -> TypeGuard[models.Conv]:
+    """Return whether PatchConv computes this layer."""
+    return isinstance(layer, models.Conv) and layer.groups == 1 and layer.dilation == (1, 1)
 
 
 def share_one_arena() -> None:
@@ -274,7 +279,10 @@ def share_one_arena() -> None:
 
 
 def _disjoint(named: NamedLayer) -> bool:
-    return isinstance(named.layer, models.MaxPool) and named.layer.window == named.layer.stride
+    match named.layer:
+        case models.MaxPool(window, stride, padding):
+            return window == stride and not any(padding)
+    return False
 
 
 def _with_other_keys(others: Any, device: Any) -> Any:

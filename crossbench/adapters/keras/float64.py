@@ -23,9 +23,10 @@ def set_results(dtype: str) -> None:
 
 @cache
 def install() -> None:
-    """Give Keras an attention, a GELU and a leaky ReLU that compute in float64."""
+    """Give Keras an attention, a GELU, a leaky ReLU and an upsampling that compute in float64."""
     kind: Any = keras.layers.MultiHeadAttention
     attend, gelu, leaky_relu = kind._compute_attention, backend.nn.gelu, backend.nn.leaky_relu
+    resize = backend.image.resize
 
     def attend_in_float64(self: Any, *given: Any, **how: Any) -> Any:
         *arrays, scores = given
@@ -47,10 +48,21 @@ def install() -> None:
             return leaky_relu(x, negative_slope)
         return ops.where(x > 0, x, negative_slope * x)  # TensorFlow's slope is in float32
 
+    def resize_in_float64(images: Any, size: Any, **options: Any) -> Any:
+        # TensorFlow's result is in float32
+        if keras.backend.standardize_dtype(images.dtype) != "float64":
+            return resize(images, size, **options)
+        shares = []
+        for length, to in zip(images.shape[1:3], size, strict=True):
+            places = np.clip((np.arange(to) + 0.5) * length / to - 0.5, 0, length - 1)
+            shares.append(np.maximum(1 - np.abs(places[:, None] - np.arange(length)), 0))
+        return ops.einsum("hi,nijc,wj->nhwc", shares[0], images, shares[1])
+
     kind._compute_attention = attend_in_float64
     if backend.backend() == "tensorflow":
         backend.nn.gelu = gelu_in_float64
         backend.nn.leaky_relu = leaky_relu_in_float64
+        backend.image.resize = resize_in_float64
 
 
 def set_exact(optimizer: Any) -> None:

@@ -37,6 +37,14 @@ class Scale(layers.Layer):
         return inputs * self.weight
 
 
+class InfinityPadding2D(layers.ZeroPadding2D):
+    """Pad with minus infinity, in front of a max-pool: Keras' own padding is another one."""
+
+    def call(self, inputs: Any) -> Any:
+        sides = ((0, 0), *self.padding, (0, 0))
+        return ops.pad(inputs, sides, constant_values=-float("inf"))
+
+
 class PositionEmbedding(layers.Layer):
     """Add a weight for each place of a sequence."""
 

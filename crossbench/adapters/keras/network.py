@@ -41,7 +41,8 @@ class Network:
         inputs = Call("keras.Input", (*given, *['dtype="int32"'] * (model.vocabulary is not None)))
         if self.is_sequential:
             sources = [self.sources[named.name] for named in self._kept(layers)]
-            calls = [inputs, *(c for source in sources for c in (*source.before, source.call))]
+            made = ((*source.before, source.call, *source.after) for source in sources)
+            calls = [inputs, *(call for calls in made for call in calls)]
             items = [bracketed(f"{c.function}(", c.arguments, "),", WIDTH - 8) for c in calls]
             items = indented(["[", *indented(items), "]"])
             self.lines = ["model = keras.Sequential(", *items, ")"]
@@ -71,7 +72,7 @@ class Network:
 
     def _fuse(self, layers: Sequence[NamedLayer]) -> None:
         """Find the activations that the layer before applies, in branches too."""
-        kept, activations = fused(layers, (models.Conv, models.Dense), ACTIVATIONS.get)
+        kept, activations = fused(layers, (models.Convolution, models.Dense), ACTIVATIONS.get)
         self.kept |= {named.name for named in kept}
         self.activations |= activations
         for named in layers:
@@ -114,7 +115,14 @@ class Network:
         return lines
 
     def _layer(self, named: NamedLayer, x: str, to: str, room: int) -> list[str]:
-        source, lines = self.sources[named.name], []
+        source = self.sources[named.name]
+        lines = self._applied(named, source, x, to, room)
+        return [*lines, *(f"{to} = {after}({to})" for after in source.after)]
+
+    def _applied(
+        self, named: NamedLayer, source: LayerSource, x: str, to: str, room: int
+    ) -> list[str]:
+        lines = []
         for before in source.before:
             lines.append(f"{to} = {before}({x})")
             x = to

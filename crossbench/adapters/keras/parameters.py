@@ -8,9 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from ... import models
+from ...models.layers.layer import channels
 from ...models.model import NamedLayer, Weights
 from ...source import places as of_layers
 from ...source.places import Place
+from .source import is_depthwise
 
 
 class GRUPlace(Place):
@@ -52,7 +54,13 @@ def places(named: NamedLayer) -> dict[str, Place]:
         ones, found = [1] * (len(named.input_shape) - 1), of_layers.places(named, _path)
         return {name: replace(p, own_shape=(*ones, *p.shape)) for name, p in found.items()}
     if not isinstance(named.layer, models.GRU):
-        return of_layers.places(named, _path)
+        found = of_layers.places(named, _path)
+        count = channels(named.input_shape)
+        if is_depthwise(named.layer, count):
+            weight = found["weight"]
+            own_shape = (*weight.own_shape[:-2], count, weight.shape[0] // count)
+            found["weight"] = replace(weight, own_shape=own_shape)
+        return found
     found = of_layers.places(named, _path, GRUPlace)
     second = of_layers.places(named, _path, SecondGRUBias)
     return {name: second[name] if name.startswith("bias_hh") else found[name] for name in found}

@@ -9,9 +9,11 @@ from types import MappingProxyType
 from typing import Any
 
 from ... import models
+from ...models.layers.convolutions import Window
 from ...models.model import Model, NamedLayer
 from ...models.parameters import Shape
 from ...models.training import Optimizer
+from ...source.convolutions import pads_same
 from ...source.definitions import definitions_in
 from ...source.layers import LayerSource
 from ...source.statements import (
@@ -64,16 +66,27 @@ def layer_source(
     """Return how a layer is written. activation: the one that it applies itself, if any."""
     shape, features = named.input_shape, named.input_shape[-1]
     match named.layer:
-        case models.Conv():
-            return convolution(named, backend, activation)
-        case models.MaxPool(window, stride):
+        case models.TransposedConv():
+            return transposed_convolution(named.layer, activation)
+        case models.Convolution():
+            return convolution(named, named.layer, backend, activation)
+        case models.MaxPool(window, stride, padding) | models.AveragePool(window, stride, padding):
+            is_mean = isinstance(named.layer, models.AveragePool)
+            kind = "layers.AveragePooling2D" if is_mean else "layers.MaxPooling2D"
             strides = unless(one_or_both(window), one_or_both(stride))
-            return LayerSource(call("layers.MaxPooling2D", one_or_both(window), strides=strides))
-        case models.AveragePool(window, stride, padding):
-            strides = unless(one_or_both(window), one_or_both(stride))
-            build = call("layers.AveragePooling2D", one_or_both(window), strides=strides)
-            padded = call("layers.ZeroPadding2D", one_or_both(padding))
+            padded = call(
+                "layers.ZeroPadding2D" if is_mean else "InfinityPadding2D", one_or_both(padding)
+            )
+            build = call(kind, one_or_both(window), strides=strides)
             return LayerSource(build, before=(padded,) if any(padding) else ())
+        case models.Upsample(factor, mode):
+            how = f'"{mode}"' if mode != "nearest" else None
+            return LayerSource(call("layers.UpSampling2D", factor, interpolation=how))
+        case models.Pad(mode="reflect"):
+            pads = ((0, 0), *((w.before, w.after) for w in named.layer.windows), (0, 0))
+            return LayerSource(None, f'ops.pad({{x}}, {pads}, mode="reflect")')
+        case models.Pad():
+            return LayerSource(zero_padding(named.layer.windows))
         case models.ReLU():
             return LayerSource(call("layers.ReLU"))
         case models.LeakyReLU(slope):
@@ -87,11 +100,14 @@ def layer_source(
             return LayerSource(None, "keras.activations.gelu({x}, approximate=True)")
         case layer if layer in ACTIVATIONS:
             return LayerSource(call("layers.Activation", ACTIVATIONS[layer]))
-        case models.Flatten() if len(shape) == 3:
-            channels_first = call("layers.Permute", (3, 1, 2))  # the canonical order
-            return LayerSource(call("layers.Flatten"), before=(channels_first,))
-        case models.Flatten():
-            return LayerSource(call("layers.Flatten"))
+        case models.Flatten() | models.Reshape():
+            # the canonical order has the channels first
+            before = (call("layers.Permute", (3, 1, 2)),) if len(shape) == 3 else ()
+            if isinstance(named.layer, models.Flatten):
+                return LayerSource(call("layers.Flatten"), before=before)
+            to = named.output_shape
+            after = (call("layers.Permute", (2, 3, 1)),) if len(to) == 3 else ()
+            return LayerSource(call("layers.Reshape", to), before=before, after=after)
         case models.ToSequence():
             return LayerSource(call("layers.Reshape", named.output_shape))
         case models.Dense(width, bias):
@@ -114,9 +130,9 @@ def layer_source(
             return LayerSource(call("Scale"))
         case models.Dropout(rate):
             return LayerSource(call("layers.Dropout", rate))
-        case models.GlobalAveragePool():
-            axes = 2 if len(shape) == 3 else 1
-            return LayerSource(call(f"layers.GlobalAveragePooling{axes}D"))
+        case models.GlobalAveragePool() | models.GlobalMaxPool():
+            kind = "Average" if isinstance(named.layer, models.GlobalAveragePool) else "Max"
+            return LayerSource(call(f"layers.Global{kind}Pooling{len(shape) - 1}D"))
         case models.Embedding(vocabulary, width):
             return LayerSource(call("layers.Embedding", vocabulary, width))
         case models.OneHot(vocabulary):
@@ -169,30 +185,86 @@ ANNOTATION = re.compile(r"\n\n    \w+: Any(?=\n)|: (Any|bool|int)\b| -> (Any|Non
 ANNOTATED_DEFAULT = re.compile(r": (Any|bool|int) = ")
 
 
-def convolution(named: NamedLayer, backend: str, activation: str | None) -> LayerSource:
+def convolution(
+    named: NamedLayer, layer: models.Convolution, backend: str, activation: str | None
+) -> LayerSource:
     """Return how a convolution is written.
 
-    Before it is a padding that Keras cannot do itself, and a stride that is unsafe.
+    Before it is a padding that Keras cannot do itself, and a stride that is unsafe. A depthwise one
+    has a class of its own, since TensorFlow compiles others with groups by XLA.
     """
-    layer: Any = named.layer
-    halves = tuple((size - 1) / 2 for size in layer.kernel)
-    is_same = any(layer.padding) and layer.stride == (1, 1) and halves == layer.padding
-    unsafe = is_unsafe_for_onednn(layer.kernel, layer.stride, named.input_shape[0])
+    if max(layer.strides) > 1 and max(layer.dilations) > 1:
+        raise unsupported("stride beside a dilation", layer, "Keras")
+    channels, kernel = layer.channels(named.input_shape), one_or_both(layer.kernel_size)
+    unsafe = is_unsafe_for_onednn(layer.kernel_size, layer.strides, channels)
     is_sliced = unsafe and backend == "torch"  # Keras gives it the channels last
+    is_padded = any(w.before or w.after for w in layer.windows)
+    is_same = is_padded and pads_same(layer)
+    options = {
+        "strides": None if is_sliced else unless(1, one_or_both(layer.strides)),
+        "padding": '"same"' if is_same else None,
+        "dilation_rate": unless(1, one_or_both(layer.dilations)),
+        "activation": activation,
+        "use_bias": unless(True, layer.bias),
+    }
+    axes = len(layer.kernel_size)
+    if is_depthwise(layer, channels):
+        multiplier = unless(1, layer.features // channels)
+        name = f"layers.DepthwiseConv{axes}D"
+        build = call(name, kernel, depth_multiplier=multiplier, **options)
+    else:
+        groups = unless(1, layer.groups)
+        build = call(f"layers.Conv{axes}D", layer.features, kernel, groups=groups, **options)
+    strides = ", ".join(f"::{step}" for step in layer.strides)
+    output = f"{{layer}}({{x}}[:, {strides}])" if is_sliced else "{layer}({x})"
+    before = (zero_padding(layer.windows),) if is_padded and not is_same else ()
+    return LayerSource(build, output, before=before)
+
+
+def is_depthwise(layer: models.Layer, channels: int) -> bool:
+    """Return whether a convolution is written as a depthwise one, which TensorFlow has for equal
+    strides alone.
+    """
+    return (
+        isinstance(layer, models.Convolution)
+        and layer.groups == channels > 1
+        and len(set(layer.strides)) == 1
+    )
+
+
+def zero_padding(windows: tuple[Window, ...]) -> Call:
+    """Return the layer that pads with zeros, (vertical, horizontal)."""
+    sides: tuple[Any, ...] = tuple((w.before, w.after) for w in windows)
+    if all(before == after for before, after in sides):
+        sides = tuple(before for before, _ in sides)
+        return call(f"layers.ZeroPadding{len(windows)}D", one_or_both(sides))
+    return call(f"layers.ZeroPadding{len(windows)}D", sides if len(sides) > 1 else sides[0])
+
+
+def transposed_convolution(layer: models.TransposedConv, activation: str | None) -> LayerSource:
+    """Return how a transposed convolution is written, with a cropping that Keras cannot do itself
+    behind it.
+    """
+    is_same, options = pads_same(layer), {}
+    axes = list(zip(layer.windows, layer.output_padding, strict=True))
+    crops = tuple((w.before, max(w.before - more, 0)) for w, more in axes)
+    if is_same:
+        options["padding"] = '"same"'
+    else:
+        added = tuple(max(more - w.before, 0) for w, more in axes)
+        is_default = not any(added) and all(w.size >= w.stride for w in layer.windows)
+        options["output_padding"] = None if is_default else one_or_both(added)
     build = call(
-        "layers.Conv2D",
+        "layers.Conv2DTranspose",
         layer.features,
         one_or_both(layer.kernel),
-        strides=None if is_sliced else unless(1, one_or_both(layer.stride)),
-        padding='"same"' if is_same else None,
+        strides=unless(1, one_or_both(layer.stride)),
+        **options,
         activation=activation,
         use_bias=unless(True, layer.bias),
     )
-    down, right = layer.stride
-    output = f"{{layer}}({{x}}[:, ::{down}, ::{right}])" if is_sliced else "{layer}({x})"
-    is_padded = any(layer.padding) and not is_same
-    before = (call("layers.ZeroPadding2D", layer.padding),) if is_padded else ()
-    return LayerSource(build, output, before=before)
+    is_cropped = not is_same and any(map(any, crops))
+    return LayerSource(build, after=(call("layers.Cropping2D", crops),) if is_cropped else ())
 
 
 def loss_source(loss: models.Loss) -> Call:

@@ -166,7 +166,8 @@ LOAD_WEIGHTS = (
 )
 NO_DECAY = (
     "for (path, parameter) in trainables(ps; path = true)",
-    "    ndims(parameter) in (2, 4) && continue  # a LayerNorm's are (features, 1, 1)",
+    "    is_of_norm = last(path) in (:scale, :bias)  # a LayerNorm's are (features, 1, 1)",
+    "    ndims(parameter) > 1 && !is_of_norm && continue",
     "    Optimisers.adjust!(getkeypath(state.optimizer_state, path); lambda = 0.0)",
     "end",
 )

@@ -36,6 +36,8 @@ def layer_source(named: NamedLayer, *activation: str) -> str | Call:
     match named.layer:
         case models.Flatten():
             return call("FlattenLayer")
+        case models.Reshape(to):
+            return call("ReshapeLayer", to[::-1])
         case models.PReLU(per_channel):
             return call("prelu", channels(shape) if per_channel else 1)
         case models.BatchNorm(epsilon, momentum, affine):
@@ -61,6 +63,8 @@ def layer_source(named: NamedLayer, *activation: str) -> str | Call:
             return call("channel_scale", channels(shape))
         case models.GlobalAveragePool():
             return call("Chain", call("GlobalMeanPool"), call("FlattenLayer"))
+        case models.GlobalMaxPool():
+            return call("Chain", call("GlobalMaxPool"), call("FlattenLayer"))
         case models.Embedding(vocabulary, width):
             return call("Embedding", f"{vocabulary} => {width}")
         case models.OneHot(vocabulary):

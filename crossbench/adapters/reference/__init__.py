@@ -21,6 +21,7 @@ from . import (  # noqa: F401, they register
     activations,
     attention,
     branches,
+    convolutions,
     dense,
     norms,
     pictures,
@@ -92,9 +93,12 @@ class ReferenceWorkload(Workload):
         self.layers, self.described = list(job.model.named_layers()), job.model.parameters
         self.near_ties = 0  # of all training passes so far; see Pass
         self.near_zero = 0.0
-        kinds = {type(named.layer) for named in job.model.all_layers()}
+
+        def has(*kinds: type) -> bool:
+            return any(isinstance(named.layer, kinds) for named in job.model.all_layers())
+
         self.piece_size = None
-        if models.BatchNorm not in kinds and kinds & {models.Conv, models.MultiHeadAttention}:
+        if has(models.Convolution, models.MultiHeadAttention) and not has(models.BatchNorm):
             largest = max(math.prod(n.output_shape) for n in job.model.all_layers())
             self.piece_size = max(1, min(PIECE_SIZE, PIECE_VALUES // largest))
 

@@ -1,95 +1,46 @@
-"""The layers of pictures: convolution, pools, and to a vector or a sequence."""
+"""The layers of pictures without weights: pools, paddings, upsampling, other shapes."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from ... import models
 from ...models.model import NamedLayer
-from .passes import Outcome, Pass, forward, sum_float64
-
-BLOCK_VALUES = 2**19
-"""Values of a convolution's patches that are computed at a time."""
+from .passes import Outcome, Pass, forward
+from .windows import patches, summed
 
 
-@forward.register
-def _(layer: models.Conv, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
-    (sh, sw), (ph, pw), (kh, kw) = layer.stride, layer.padding, layer.kernel
-    (operand,) = run.operands(x)
-    padded = np.pad(operand, ((0, 0), (0, 0), (ph, ph), (pw, pw)))
-    patches = sliding_window_view(padded, (kh, kw), (2, 3))[:, :, ::sh, ::sw]
-    parameters = run.parameters(named)
-    (kernel,) = run.operands(parameters["weight"])
-    height, width = patches.shape[2:4]
-    blocks = _blocks(len(x), patches[:1].size)
-    y = np.empty((len(x), height, width, layer.features), x.dtype)
-    for block in blocks:
-        y[block] = np.tensordot(patches[block], kernel, ((1, 4, 5), (1, 2, 3)))
-
-    def backward(dy: np.ndarray) -> np.ndarray:
-        dpadded, dkernel = np.zeros_like(padded), np.zeros_like(kernel)
-        (doperand,) = run.operands(dy)
-        for block in blocks:
-            dkernel += np.tensordot(doperand[block], patches[block], ((0, 2, 3), (0, 2, 3)))
-            # batch, h, w, channel, kh, kw
-            dpatches = np.tensordot(doperand[block], kernel, ((1,), (0,)))
-            for i in range(kh):
-                for j in range(kw):
-                    window = dpadded[block, :, i : i + sh * height : sh, j : j + sw * width : sw]
-                    window += dpatches[..., i, j].transpose(0, 3, 1, 2)
-        bias = {"bias": sum_float64(dy, (0, 2, 3))} if layer.bias else {}
-        run.add_gradients(named, weight=dkernel, **bias)
-        return dpadded[:, :, ph : ph + x.shape[2], pw : pw + x.shape[3]]
-
-    y = y.transpose(0, 3, 1, 2)
-    return y + parameters["bias"][:, None, None] if layer.bias else y, backward
-
-
-def _blocks(examples: int, values: int) -> list[slice]:
-    """Return slices of a batch whose patches, of so many values per example, fit the caches."""
-    size = max(1, BLOCK_VALUES // values)
-    return [slice(start, start + size) for start in range(0, examples, size)]
+def largest(values: np.ndarray, run: Pass) -> tuple[np.ndarray, np.ndarray]:
+    """Return the largest values along the last axis, and their places; count near ties."""
+    maximum = values.max(-1, keepdims=True)
+    near = values >= maximum - np.sqrt(np.finfo(values.dtype).eps) * np.abs(maximum)
+    # exact ties, such as the zeros that a ReLU leaves, are harmless: all get the same gradient
+    run.near_ties += int(((values != maximum) & near).any(-1).sum())
+    winner = near.argmax(-1) if values.dtype == np.float32 else values.argmax(-1)
+    return maximum[..., 0], winner
 
 
 @forward.register
 def _(layer: models.MaxPool, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
-    (sh, sw), (kh, kw) = layer.stride, layer.window
-    windows = sliding_window_view(x, (kh, kw), (2, 3))[:, :, ::sh, ::sw]
-    flat = windows.reshape(*windows.shape[:4], kh * kw)
-    largest = flat.max(-1, keepdims=True)
-    near = flat >= largest - np.sqrt(np.finfo(x.dtype).eps) * np.abs(largest)
-    # exact ties, such as the zeros that a ReLU leaves, are harmless: all get the same gradient
-    run.near_ties += int(((flat != largest) & near).any(-1).sum())
-    winner = near.argmax(-1) if x.dtype == np.float32 else flat.argmax(-1)
-    height, width = winner.shape[2:]
+    windows = patches(x, layer.windows, fill=-np.inf)
+    y, winner = largest(windows.reshape(*windows.shape[:4], -1), run)
 
     def backward(dy: np.ndarray) -> np.ndarray:
-        dx = np.zeros_like(x)
-        for cell in range(kh * kw):
-            i, j = divmod(cell, kw)
-            window = dx[:, :, i : i + sh * height : sh, j : j + sw * width : sw]
-            window += np.where(winner == cell, dy, 0)
-        return dx
+        def part(cell: tuple[int, ...]) -> np.ndarray:
+            return np.where(winner == np.ravel_multi_index(cell, layer.window), dy, 0)
 
-    return largest[..., 0], backward
+        return summed(part, layer.windows, x.shape, x.dtype)
+
+    return y, backward
 
 
 @forward.register
 def _(layer: models.AveragePool, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
-    (sh, sw), (ph, pw), (kh, kw) = layer.stride, layer.padding, layer.window
-    padded = np.pad(x, ((0, 0), (0, 0), (ph, ph), (pw, pw)))
-    y = sliding_window_view(padded, (kh, kw), (2, 3))[:, :, ::sh, ::sw].mean((-2, -1))
-    height, width = y.shape[2:]
-
     def backward(dy: np.ndarray) -> np.ndarray:
-        dpadded = np.zeros_like(padded)
-        for i in range(kh):
-            for j in range(kw):
-                dpadded[:, :, i : i + sh * height : sh, j : j + sw * width : sw] += dy / (kh * kw)
-        return dpadded[:, :, ph : ph + x.shape[2], pw : pw + x.shape[3]]
+        share = dy / np.prod(layer.window).astype(x.dtype)
+        return summed(lambda cell: share, layer.windows, x.shape, x.dtype)
 
-    return y, backward
+    return patches(x, layer.windows).mean((-2, -1)), backward
 
 
 @forward.register
@@ -97,6 +48,43 @@ def _(layer: models.GlobalAveragePool, named: NamedLayer, x: np.ndarray, run: Pa
     axes = (1,) if x.ndim == 3 else (2, 3)
     count = np.prod([x.shape[axis] for axis in axes]).astype(x.dtype)
     return x.mean(axes), lambda dy: np.broadcast_to(np.expand_dims(dy / count, axes), x.shape)
+
+
+@forward.register
+def _(layer: models.GlobalMaxPool, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
+    places = x.swapaxes(1, 2) if x.ndim == 3 else x.reshape(*x.shape[:2], -1)
+    y, winner = largest(places, run)
+
+    def backward(dy: np.ndarray) -> np.ndarray:
+        dplaces = np.zeros(places.shape, x.dtype)
+        np.put_along_axis(dplaces, winner[..., None], dy[..., None], -1)
+        return dplaces.swapaxes(1, 2) if x.ndim == 3 else dplaces.reshape(x.shape)
+
+    return y, backward
+
+
+@forward.register(models.Pad)
+@forward.register(models.Upsample)
+def _(layer: models.Pad | models.Upsample, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
+    """Multiply by what makes of the values of a column, and of a row, the new ones."""
+    if isinstance(layer, models.Pad):
+        mode = {"zeros": "constant", "reflect": "reflect"}[layer.mode]
+        columns, rows = (
+            np.pad(np.eye(length), ((window.before, window.after), (0, 0)), mode)
+            for length, window in zip(x.shape[2:], layer.windows, strict=True)
+        )
+    else:
+        columns, rows = (upsampling(length, layer.factor, layer.mode) for length in x.shape[2:])
+    columns, rows = columns.astype(x.dtype), rows.astype(x.dtype)
+    return columns @ x @ rows.T, lambda dy: columns.T @ dy @ rows
+
+
+def upsampling(length: int, factor: int, mode: str) -> np.ndarray:
+    """Return the share of each value of an axis (columns) in each upsampled one (rows)."""
+    if mode == "nearest":
+        return np.eye(length).repeat(factor, 0)
+    places = np.clip((np.arange(factor * length) + 0.5) / factor - 0.5, 0, length - 1)
+    return np.maximum(1 - np.abs(places[:, None] - np.arange(length)), 0)
 
 
 @forward.register
@@ -108,3 +96,8 @@ def _(layer: models.Flatten, named: NamedLayer, x: np.ndarray, run: Pass) -> Out
 def _(layer: models.ToSequence, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
     y = x.reshape(*x.shape[:2], -1).transpose(0, 2, 1)
     return y, lambda dy: dy.transpose(0, 2, 1).reshape(x.shape)
+
+
+@forward.register
+def _(layer: models.Reshape, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
+    return x.reshape(len(x), *layer.shape), lambda dy: dy.reshape(x.shape)

@@ -33,6 +33,20 @@ class SequenceMean(nn.Module):
         return sequences.mean(1)
 
 
+class SequenceMax(nn.Module):
+    """Take the maximum of (batch, length, features) over the length."""
+
+    def forward(self, sequences: Tensor) -> Tensor:
+        return sequences.max(1).values
+
+
+class SequenceConv(nn.Conv1d):
+    """Convolve (batch, length, features) along the length."""
+
+    def forward(self, sequences: Tensor) -> Tensor:
+        return super().forward(sequences.transpose(1, 2)).transpose(1, 2)
+
+
 class ToSequence(nn.Module):
     """Turn images (batch, channels, height, width) into (batch, height * width, channels)."""
 

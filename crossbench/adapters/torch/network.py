@@ -95,6 +95,8 @@ class Network:
 def attribute(named: NamedLayer, name: str) -> str:
     """Return the attribute of a layer that holds a parameter; several may share one."""
     match named.layer:
+        case models.Convolution(is_symmetric=False):
+            return f"1.{name}"  # behind its padding
         case models.MultiHeadAttention():
             projection, kind = name.split("_")
             return f"{'output' if projection == 'output' else 'projection'}.{kind}"

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ... import models
+from ...models.layers.convolutions import Window
 from ...models.layers.layer import channels
 from ...models.model import NamedLayer
 from ...models.parameters import Shape
@@ -64,22 +65,22 @@ def layer_source(named: NamedLayer) -> Call:
     shape = named.input_shape
     features = shape[-1]
     match named.layer:
-        case models.Conv(outputs, kernel, stride, padding, bias):
-            options = {
-                "stride": unless(1, one_or_both(stride)),
-                "padding": unless(0, one_or_both(padding)),
-                "bias": unless(True, bias),
-            }
-            return call("nn.Conv2d", shape[0], outputs, one_or_both(kernel), **options)
-        case models.MaxPool(window, stride):
-            stride_option = unless(one_or_both(window), one_or_both(stride))
-            return call("nn.MaxPool2d", one_or_both(window), stride=stride_option)
-        case models.AveragePool(window, stride, padding):
+        case models.Convolution():
+            return convolution(named.layer, shape)
+        case models.MaxPool(window, stride, padding) | models.AveragePool(window, stride, padding):
+            kind = "nn.MaxPool2d" if isinstance(named.layer, models.MaxPool) else "nn.AvgPool2d"
             given = {
                 "stride": unless(one_or_both(window), one_or_both(stride)),
                 "padding": unless(0, one_or_both(padding)),
             }
-            return call("nn.AvgPool2d", one_or_both(window), **given)
+            return call(kind, one_or_both(window), **given)
+        case models.Upsample(factor, mode):
+            given = {"scale_factor": factor, "mode": f'"{mode}"' if mode != "nearest" else None}
+            return call("nn.Upsample", **given)
+        case models.Pad(mode="reflect"):
+            return call("nn.ReflectionPad2d", sides(named.layer.windows))
+        case models.Pad():
+            return call("nn.ZeroPad2d", sides(named.layer.windows))
         case layer if layer in ACTIVATIONS:
             return ACTIVATIONS[layer]
         case models.LeakyReLU(slope):
@@ -90,6 +91,10 @@ def layer_source(named: NamedLayer) -> Call:
             return call("nn.ELU", *((alpha,) if alpha != 1 else ()))
         case models.Flatten():
             return call("nn.Flatten")
+        case models.Reshape(to) if len(shape) == 1:
+            return call("nn.Unflatten", 1, to)
+        case models.Reshape(to):
+            return call("nn.Sequential", call("nn.Flatten"), call("nn.Unflatten", 1, to))
         case models.ToSequence():
             return call("ToSequence")
         case models.Dense(outputs, bias):
@@ -114,11 +119,14 @@ def layer_source(named: NamedLayer) -> Call:
             return call("Scale", channels(shape))
         case models.Dropout(rate):
             return call("nn.Dropout", rate)
-        case models.GlobalAveragePool() if len(shape) == 3:
-            pool = call("nn.AdaptiveAvgPool2d", 1)
+        case models.GlobalAveragePool() | models.GlobalMaxPool() if len(shape) == 3:
+            is_mean = isinstance(named.layer, models.GlobalAveragePool)
+            pool = call("nn.AdaptiveAvgPool2d" if is_mean else "nn.AdaptiveMaxPool2d", 1)
             return call("nn.Sequential", pool, call("nn.Flatten"))
         case models.GlobalAveragePool():
             return call("SequenceMean")
+        case models.GlobalMaxPool():
+            return call("SequenceMax")
         case models.Embedding(vocabulary, width):
             return call("nn.Embedding", vocabulary, width)
         case models.OneHot(vocabulary):
@@ -136,6 +144,33 @@ def layer_source(named: NamedLayer) -> Call:
         case models.LSTM() | models.GRU():
             return recurrent(named.layer, features)
     raise unsupported("layer", named.layer, "PyTorch")
+
+
+def convolution(layer: models.Convolution, shape: Shape) -> Call:
+    """Return how a convolution is made, behind its padding where that is not symmetric."""
+    kinds = {models.Conv: "nn.Conv2d", models.TransposedConv: "nn.ConvTranspose2d"}
+    windows = layer.windows
+    padding = tuple(w.before for w in windows) if layer.is_symmetric else (0,)
+    options = {
+        "stride": unless(1, one_or_both(layer.strides)),
+        "padding": unless(0, one_or_both(padding)),
+        "dilation": unless(1, one_or_both(layer.dilations)),
+        "groups": unless(1, layer.groups),
+        "bias": unless(True, layer.bias),
+    }
+    if isinstance(layer, models.TransposedConv):
+        options["output_padding"] = unless(0, one_or_both(layer.output_padding))
+    given = (layer.channels(shape), layer.features, one_or_both(layer.kernel_size))
+    made = call(kinds.get(type(layer), "SequenceConv"), *given, **options)
+    if layer.is_symmetric:
+        return made
+    return call("nn.Sequential", call("nn.ZeroPad2d", sides(windows)), made)
+
+
+def sides(windows: tuple[Window, ...]) -> tuple[int, ...]:
+    """Return the padding of the last two axes, the last one's first; of a sequence that is none."""
+    last_first = [(w.before, w.after) for w in reversed(windows)]
+    return tuple(side for pair in [(0, 0), *last_first][-2:] for side in pair)
 
 
 def is_unsafe_for_onednn(kernel: tuple[int, ...], stride: tuple[int, ...], channels: int) -> bool:

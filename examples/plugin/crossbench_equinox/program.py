@@ -120,12 +120,18 @@ def layer(named: NamedLayer) -> Call:
     """Return how a layer is written, for one example."""
     inputs = named.input_shape
     match named.layer:
-        case models.Conv(features, kernel, stride, padding, bias):
-            options = {"stride": unless((1, 1), stride), "padding": unless((0, 0), padding)}
-            options["use_bias"] = unless(True, bias)
+        case models.Conv(features, kernel, stride, padding, bias, _, groups, dilation) as conv:
+            sides = tuple((window.before, window.after) for window in conv.windows)
+            options = {
+                "stride": unless((1, 1), stride),
+                "padding": unless((0, 0), padding if conv.is_symmetric else sides),
+                "dilation": unless((1, 1), dilation),
+                "groups": unless(1, groups),
+                "use_bias": unless(True, bias),
+            }
             return call("eqx.nn.Conv2d", inputs[0], features, kernel, **options, key="key")
-        case models.MaxPool(window, stride):
-            return call("eqx.nn.MaxPool2d", window, stride)
+        case models.MaxPool(window, stride, padding):
+            return call("eqx.nn.MaxPool2d", window, stride, padding=unless((0, 0), padding))
         case models.AveragePool(window, stride, padding):
             return call("eqx.nn.AvgPool2d", window, stride, padding=unless((0, 0), padding))
         case models.ReLU():

@@ -1,5 +1,6 @@
 # Canonical weights are torch's, seen here with their axes reversed: a kernel (O, I, H, W)
-# arrives as (W, H, I, O), a dense weight (out, in) as (in, out).
+# arrives as (W, H, I, O), that of a sequence (O, I, L) as (L, I, O), a dense weight (out, in) as
+# (in, out).
 
 """
     swap_axes(change, array) -> array
@@ -8,7 +9,7 @@ Convert a canonical parameter to the form that the frameworks in Julia have it i
 its own inverse.
 """
 swap_axes(::Val{:same}, array) = array
-swap_axes(::Val{:flipped}, kernel) = reverse(kernel; dims = (1, 2))
+swap_axes(::Val{:flipped}, kernel) = reverse(kernel; dims = Tuple(1:(ndims(kernel) - 2)))
 swap_axes(::Val{:transposed}, matrix) = permutedims(matrix)
 
 """Convert an array of the form of a parameter to its canonical form."""
@@ -81,8 +82,10 @@ end
 copy_swapped!(change, array, values) = copyto!(array, swap_axes(change, values))
 copy_swapped!(::Val{:transposed}, array::Matrix, values::Matrix) =
     permutedims!(array, values, (2, 1))
-copy_swapped!(::Val{:flipped}, array::Array, values::Array) =
+copy_swapped!(::Val{:flipped}, array::Array{<:Any,4}, values::Array) =
     copyto!(array, view(values, axes(values, 1)[end:-1:1], axes(values, 2)[end:-1:1], :, :))
+copy_swapped!(::Val{:flipped}, array::Array{<:Any,3}, values::Array) =
+    copyto!(array, view(values, axes(values, 1)[end:-1:1], :, :))
 
 """
     wrap(type, address, size) -> Array

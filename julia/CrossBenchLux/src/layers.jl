@@ -13,6 +13,20 @@ to_sequence(x) = permutedims(reshape(x, :, size(x, 3), size(x, 4)), (2, 1, 3))
 
 sequence_mean(x) = dropdims(mean(x; dims = 2); dims = 2)
 
+sequence_max(x) = dropdims(maximum(x; dims = 2); dims = 2)
+
+"""Exchange the features of sequences with their places, as a convolution has them."""
+swap_features(x) = permutedims(x, (2, 1, 3))
+
+"""Return the function that pads pictures by `pad`, to the left, right, top and bottom."""
+padded(pad, sides) = x -> pad(x, sides; dims = (1, 2))
+
+"""
+Return the function that interpolates between the centers of pictures' values; Lux's Upsample
+aligns their corners, whatever it is asked for (1.31).
+"""
+bilinear(factor) = x -> upsample_bilinear(x, (factor, factor); align_corners = false)
+
 first_of_sequence(x) = x[:, 1, :]
 
 cat_channels(xs...) = cat(xs...; dims = 3)
