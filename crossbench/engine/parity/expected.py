@@ -31,12 +31,13 @@ CHANCE_FACTOR = 10.0
 from itself where it adds up in another order, or by 1e-9."""
 
 NEAR_ZERO = 1e-5
-"""How near 0 an input of a ReLU is, relative to the root mean square of its inputs, where a float32
-framework may have it on the other side. In resnet63 one that is between 1e-6 and 5e-6 from 0 moved
-the gradient of batchnorm19.bias by 7.3e-5 in Flux and Lux, whose sums OpenBLAS adds up."""
+"""How near an input is to a step in the slope of an activation, which a ReLU has at 0, where a
+float32 framework may have it on the other side: relative to the root mean square of the inputs plus
+the size of the input with the step. In resnet63 one that is between 1e-6 and 5e-6 from 0 moved the
+gradient of batchnorm19.bias by 7.3e-5 in Flux and Lux, whose sums OpenBLAS adds up."""
 
 BESIDE_ZERO = "beside zero"
-"""Name of the form in which inputs of ReLUs near 0 are on the other side."""
+"""Name of the form in which inputs near such a step are on the other side."""
 
 NEGLIGIBLE_GRADIENT = 1e-10
 """A gradient whose norm is a smaller part of the norm of all gradients is only rounding."""
