@@ -22,6 +22,7 @@ from crossbench.models.layers import (
     activations,
     attention,
     branches,
+    convolutions,
     dense,
     norms,
     pictures,
@@ -53,19 +54,21 @@ FAMILIES = {
     "Dense layers and dropouts": dense,
     "Activations": activations,
     "Branches": branches,
+    "Convolutions": convolutions,
     "Pictures": pictures,
     "Norms": norms,
     "Sequences": sequences,
     "Attention": attention,
     "Recurrent layers": recurrent,
 }
-ABSTRACT = ("Layer", "Recurrent")
+ABSTRACT = ("Convolution", "Layer", "Recurrent")
 PICTURE, SEQUENCE, TOKENS, VECTOR = (16, 8, 8), (32, 64), (32,), (64,)
 EXAMPLES: dict[type, tuple[models.Layer, tuple[int, ...]]] = {
     type(layer): (layer, shape)
     for shape, layers in {
         VECTOR: [
             models.Dense(10),
+            models.Reshape((4, 4, 4)),
             models.ReLU(),
             models.ReLU6(),
             models.LeakyReLU(0.2),
@@ -81,9 +84,13 @@ EXAMPLES: dict[type, tuple[models.Layer, tuple[int, ...]]] = {
         ],
         PICTURE: [
             models.Conv(32, (3, 3), padding=(1, 1)),
+            models.TransposedConv(8, (4, 4), stride=(2, 2), padding=(1, 1)),
             models.MaxPool((2, 2), (2, 2)),
             models.AveragePool((2, 2), (2, 2)),
             models.GlobalAveragePool(),
+            models.GlobalMaxPool(),
+            models.Upsample(2),
+            models.Pad((1, 1)),
             models.Flatten(),
             models.ToSequence(),
             models.BatchNorm(1e-5, 0.9),
@@ -92,6 +99,7 @@ EXAMPLES: dict[type, tuple[models.Layer, tuple[int, ...]]] = {
         ],
         TOKENS: [models.Embedding(1000, 64), models.OneHot(1000)],
         SEQUENCE: [
+            models.Conv1D(32, 3, padding=1),
             models.LayerNorm(1e-5),
             models.RMSNorm(1e-6),
             models.Unembedding(1000),
