@@ -11,20 +11,13 @@ import msgspec
 
 from ..inputs.errors import ResultsError
 from ..inputs.printable import printable
-from . import breakdown, file
+from . import breakdown, earlier, file
 from .parts import PartCost
 from .ranking import Ranking
 from .rows import Value, as_dict, rows
 from .validation import check
 
 SCHEMA = 16
-RENAMED = {
-    b"allocator_settings": b"environment",
-    b"masked_losses": b"undropped_losses",
-    b"given dropout masks": b"without dropouts",
-}
-"""Map names of schema 15, the first that was published, to the present ones. The losses that are
-without dropouts now were of given dropout masks, and are held to the same bounds."""
 PAGE_RESULTS = re.compile(rb'<script [^>]*class="crossbench-results">(.*?)</script>')
 """Where a page holds the results of a run."""
 SECONDS_PER_ROW = 60.0
@@ -132,8 +125,7 @@ def _decode(raw: bytes) -> Comparison:
     """Return the comparison; raise one of UNREADABLE where the content is none."""
     schema = msgspec.json.decode(raw, type=_Schema).schema
     if schema == SCHEMA - 1:
-        pattern = rb'"(%s)"(?=\s*:)' % b"|".join(RENAMED)
-        raw = re.sub(pattern, lambda found: b'"%s"' % RENAMED[found[1]], raw)
+        raw = earlier.with_present_names(raw)
     elif schema != SCHEMA:
         raise msgspec.ValidationError(
             f"it has schema {schema}, this crossbench reads {SCHEMA - 1} and {SCHEMA}: use its own "
@@ -142,6 +134,7 @@ def _decode(raw: bytes) -> Comparison:
     comparison = msgspec.json.decode(raw, type=Comparison)
     comparison.schema = SCHEMA
     check(comparison)
+    earlier.describe_anew(comparison)
     return comparison
 
 

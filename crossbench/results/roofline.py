@@ -53,9 +53,8 @@ def intensity(model: dict[str, Any], batch_size: int, compute: Compute) -> float
 
 
 def inner_layers(layer: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the layers of all branches. Older files have those of a Residual in two fields."""
-    earlier = [layer.get("body", []), layer.get("shortcut", [])]
-    return [inner for branch in layer.get("branches", earlier) for inner in branch]
+    """Return the layers of all branches."""
+    return [inner for branch in layer.get("branches", []) for inner in branch]
 
 
 def _leaves(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -7,8 +7,9 @@ import pytest
 from samples import DISAGREES, comparison, epoch, result
 
 import crossbench
+from crossbench import models
 from crossbench.inputs.errors import ResultsError
-from crossbench.results.comparison import SCHEMA
+from crossbench.results.comparison import SCHEMA, without_data
 from crossbench.results.parity import Parity
 
 
@@ -162,6 +163,16 @@ def test_a_file_that_is_none_gets_one_line(tmp_path, raw, message):
     with pytest.raises(ResultsError, match=rf"r\.json .*{message}") as caught:
         crossbench.load(tmp_path / "r.json")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["resnet63", "gpt_char", "text_lstm", "cifar_cnn"])
+def test_the_model_of_a_published_file_is_described_as_it_is_today(name):
+    """Else no new run could be compared with it, or go on from it."""
+    path = next((Path(__file__).parents[2] / "results").rglob(f"{name}-*.json.gz"))
+    described = crossbench.load(path).model
+    (vocabulary,) = {layer.get("vocabulary") for layer in described["layers"][:1]}
+    today = models.get(name).with_vocabulary(vocabulary).description()
+    assert without_data(described) == without_data(today)
 
 
 def test_a_published_file_of_the_schema_before_keeps_what_was_renamed():
