@@ -1,6 +1,7 @@
 """Describe the DenseNet of https://github.com/phlippe/uvadlc_notebooks/issues/85, which asks
 whether JAX is still faster than PyTorch with torch.compile (2023), in tutorial 5 of the UvA's
-deep learning course: four dense blocks of six layers, growing by 16 channels, on CIFAR-10.
+deep learning course: four dense blocks of six layers, growing by 16 channels, on CIFAR-10. It has
+239,146 parameters that are trained, as there.
 """
 
 from crossbench.models import (
