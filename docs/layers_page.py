@@ -104,6 +104,7 @@ EXAMPLES: dict[type, tuple[models.Layer, tuple[int, ...]]] = {
             models.RMSNorm(1e-6),
             models.Unembedding(1000),
             models.PositionEmbedding(),
+            models.SinusoidalPositions(),
             models.ClassToken(),
             models.FirstOfSequence(),
             models.MultiHeadAttention(4, causal=True),

@@ -428,7 +428,42 @@ CONVOLVED = model(
     REVIEWS,
 )
 
+ROTATED = model(
+    "rotated",
+    (
+        models.Embedding(50, 8),
+        models.SinusoidalPositions(),
+        models.Residual(
+            body=(
+                models.MultiHeadAttention(
+                    4,
+                    causal=True,
+                    kv_heads=2,
+                    head_features=6,
+                    window=3,
+                    rotary=models.Rotary(100.0),
+                    norm=models.RMSNorm(1e-2),
+                    output_bias=False,
+                ),
+            )
+        ),
+        models.MultiHeadAttention(
+            2,
+            causal=False,
+            bias=False,
+            kv_heads=1,
+            window=4,
+            rotary=models.Rotary(50.0, interleaved=True),
+        ),
+        models.MultiHeadAttention(4, causal=True, bias=False, kv_heads=2),
+        models.GlobalAveragePool(),
+        models.Dense(2),
+    ),
+    models.AdamW(1e-3, beta1=0.9, beta2=0.99, epsilon=1e-4, weight_decay=0.2, matrices_only=True),
+    data=REVIEWS,
+)
+
 ALL = (PLAIN, NORMED, POSITIVE, RESIDUAL, DROPPED, AVERAGED, BIDIRECTIONAL, LETTERED, GATED)
 ALL += (GATED_BOTH_WAYS, FITTED, UNBIASED, ROBUST, SEGMENTED, SPEAKING, PATCHED, BRANCHED, BENT)
-ALL += (GENERATED, CONVOLVED)
+ALL += (GENERATED, CONVOLVED, ROTATED)
 SMALL_MODELS = {model.name: model for model in ALL}

@@ -222,6 +222,39 @@ def convolves(model: Model) -> bool:
     return 2 * flops > model.forward_flops
 
 
+def grouped_attention(
+    named: NamedLayer,
+    layer: models.MultiHeadAttention,
+    function: str,
+    rotary: str,
+    norm: str | None,
+    **bias: Any,
+) -> Call:
+    """Return how an attention with later options is made.
+
+    function, rotary: those that make it and its rotary embedding. norm: the expression of the norm
+    of a head. bias: the option of the projections.
+    """
+    (length, features), width = named.input_shape, layer.width(named.input_shape)
+    mask, rotated = None, None
+    if layer.causal or layer.window:
+        mask = str(call("attention_mask", length, causal=layer.causal, window=layer.window))
+    if layer.rotary:
+        rotate = "rotate_neighbours" if layer.rotary.interleaved else "rotate_halves"
+        rotated = str(call(rotary, "T", rotate, width, length, layer.rotary.base))
+    heads = f"{layer.heads} => {layer.key_heads}"
+    return call(
+        function,
+        *(features, heads, width),
+        **bias,
+        output_bias=unless(layer.bias, layer.has_output_bias),
+        query_norm=norm,
+        key_norm=norm,
+        rotary=rotated,
+        mask=mask,
+    )
+
+
 SAME, FLIPPED, TRANSPOSED = "same", "flipped", "transposed"
 """What is done to a canonical array: nothing; a kernel is flipped, since NNlib convolves, where
 others cross-correlate; Julia's frameworks have a matrix the other way round."""
@@ -232,8 +265,8 @@ MULTIPLYING = (models.Dense, models.MultiHeadAttention, models.LSTM, models.GRU)
 class Place:
     """Says which parameter or running statistic an array of a model in Julia is.
 
-    full_name: the canonical one; "" for an array that stays zero. change: from the canonical axes,
-    which are in reversed order in Julia.
+    full_name: the canonical one; "" for an array that is no parameter: it stays zero, or the layer
+    has made it. change: from the canonical axes, which are in reversed order in Julia.
     """
 
     full_name: str
@@ -260,6 +293,17 @@ def place(named: NamedLayer, name: str) -> Place:
     elif isinstance(named.layer, MULTIPLYING) and len(shape) == 2:
         change = TRANSPOSED
     return Place(full_name, shape, change, parameter.trained)
+
+
+def tables(named: NamedLayer) -> list[Place]:
+    """Return the places of arrays that a layer makes of the numbers of its places."""
+    length, *_ = named.input_shape
+    match named.layer:
+        case models.SinusoidalPositions():
+            return [Place("", named.input_shape, is_trained=False)]
+        case models.MultiHeadAttention(rotary=models.Rotary()) as layer:
+            return 2 * [Place("", (length, layer.width(named.input_shape) // 2), is_trained=False)]
+    return []
 
 
 @dataclass(frozen=True)

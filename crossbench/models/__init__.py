@@ -27,7 +27,7 @@ from .layers.activations import (
     Softplus as Softplus,
     Tanh as Tanh,
 )
-from .layers.attention import MultiHeadAttention as MultiHeadAttention
+from .layers.attention import MultiHeadAttention as MultiHeadAttention, Rotary as Rotary
 from .layers.branches import Branches as Branches, Residual as Residual
 from .layers.convolutions import (
     Conv as Conv,
@@ -69,6 +69,7 @@ from .layers.sequences import (
     FirstOfSequence as FirstOfSequence,
     OneHot as OneHot,
     PositionEmbedding as PositionEmbedding,
+    SinusoidalPositions as SinusoidalPositions,
     Unembedding as Unembedding,
 )
 from .model import Model as Model, NamedLayer as NamedLayer, Weights as Weights

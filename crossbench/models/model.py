@@ -222,7 +222,7 @@ class Model(Checked):
             "source": self.source,
         }
         # tuples become lists, as they are when read from a results file
-        return json.loads(json.dumps(plain))
+        return json.loads(json.dumps(plain, default=_as_dict))
 
 
 def _name_layers(

@@ -80,7 +80,7 @@ def _without_repetitions(layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], 
 def in_whole_model(model: Model, parameters: Iterable[str]) -> list[str]:
     """Return the parameters of the model that those of its proof stand for, by full name."""
     standing = _stands_for(model)
-    split = (parameter.rpartition(".") for parameter in parameters)
+    split = (parameter.partition(".") for parameter in parameters)
     return [f"{layer}.{name}" for proved, _, name in split for layer in standing[proved]]
 
 

@@ -15,6 +15,7 @@ RENAMED = {
 }
 """Map names of schema 15, the first that was published, to the present ones. The losses that are
 without dropouts now were of given dropout masks, and are held to the same bounds."""
+ATTENTION_OPTIONS = ("kv_heads", "head_features", "window", "rotary", "norm", "output_bias")
 BOTH_BIASES = {"sequences": False, "both_biases": False}
 ADDED: dict[str, dict[str, Any]] = {
     "BatchNorm": {"affine": True},
@@ -23,6 +24,7 @@ ADDED: dict[str, dict[str, Any]] = {
     "LSTM": BOTH_BIASES,
     "LayerNorm": {"affine": True},
     "MaxPool": {"padding": [0, 0]},
+    "MultiHeadAttention": dict.fromkeys(ATTENTION_OPTIONS),
     "RMSNorm": {"affine": True},
     "SGD": {"nesterov": False, "weight_decay": 0.0, "matrices_only": False},
 }

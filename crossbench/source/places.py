@@ -61,18 +61,19 @@ def places(
 
 def _own_shape(named: NamedLayer, name: str, shape: Shape, axes: tuple[int, ...]) -> Shape:
     """Return the framework's shape: an attention's features are split by the head."""
-    if not isinstance(named.layer, MultiHeadAttention):
+    layer = named.layer
+    if not isinstance(layer, MultiHeadAttention) or "norm" in name:
         return tuple(shape[axis] for axis in axes)
-    heads, features = named.layer.heads, named.input_shape[-1]
-    by_head = (heads, features // heads)
+    features, width = named.input_shape[-1], layer.width(named.input_shape)
     match name.split("_"):
         case "output", "weight":
-            return (*by_head, features)
+            return (layer.heads, width, features)
         case "output", _:
             return (features,)
-        case _, "weight":
-            return (features, *by_head)
-    return by_head
+        case projection, kind:
+            heads = layer.heads if projection == "query" else layer.key_heads
+            return (features, heads, width) if kind == "weight" else (heads, width)
+    raise AssertionError(name)
 
 
 def channels_first(outputs: np.ndarray, shape: Shape) -> np.ndarray:

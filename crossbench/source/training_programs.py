@@ -227,7 +227,7 @@ def python_program(
     text: of its docstring. standard: imports of the standard library. model: the statements before
     the functions. end: the blocks behind these.
     """
-    own = sorted(["import numpy as np", *program.imports], key=import_order)
+    own = sorted({"import numpy as np", *program.imports}, key=import_order)
     blocks = [
         f'"""{_escaped(text)}\n"""',
         "\n".join(program.before_imports),

@@ -21,7 +21,9 @@ from small_models import (
 
 from crossbench import models
 from crossbench.adapters.reference import ADAPTER, Rounding, rounded
+from crossbench.adapters.reference.attention import rotate, window_mask
 from crossbench.adapters.reference.norms import normalized
+from crossbench.adapters.reference.sequences import sinusoids
 from crossbench.engine import dropout, parity
 from crossbench.inputs.names import BFLOAT16, TF32
 from crossbench.models import (
@@ -44,6 +46,7 @@ from crossbench.models import (
     InverseTimeDecay,
     LayerNorm,
     Lion,
+    MultiHeadAttention,
     Optimizer,
     ReLU,
     ReLU6,
@@ -243,6 +246,19 @@ def interleaved_groups(plant):
 
 CAUSAL = lambda length: np.triu(np.ones((length, length), bool), 2)  # noqa: E731
 SPEAKING, BENT = SMALL_MODELS["speaking"], SMALL_MODELS["bent"]
+SPEAKING, ROTATED = SMALL_MODELS["speaking"], SMALL_MODELS["rotated"]
+
+
+def other_pairs(x, rotary, sign=1):
+    other = rotary and replace(rotary, interleaved=not rotary.interleaved)
+    return rotate(x, other, sign)
+
+
+def queries_alone(x, rotary, sign=1):
+    """Rotate nothing where there is one head, as of the keys of an attention in ROTATED."""
+    return x if x.shape[1] == 1 else rotate(x, rotary, sign)
+
+
 IN_CODE = {
     "a wrong flatten order": (PLAIN, "logits", wrong_layer(Flatten, last_channel_first)),
     "channels that change from group to group": (GENERATED, "logits", interleaved),
@@ -281,6 +297,24 @@ IN_CODE = {
     "a schedule that is a step late": (SPEAKING, "steps", wrong_rate(lambda t: max(0, t - 1))),
     "a mask that is off by one": (SPEAKING, "logits", wrong_part("causal_mask", CAUSAL)),
     "no scale": (SPEAKING, "logits", wrong_part("attention_scale", lambda width: 1.0)),
+    "a window that is off by one": (
+        ROTATED,
+        "logits",
+        wrong_part("window_mask", lambda length, window: window_mask(length, window + 1)),
+    ),
+    "key heads in turn": (
+        ROTATED,
+        "logits",
+        wrong_part("shared_heads", lambda heads, key_heads: np.arange(heads) % key_heads),
+    ),
+    "a rotation of other pairs": (ROTATED, "logits", wrong_part("rotate", other_pairs)),
+    "a rotation of the queries alone": (ROTATED, "logits", wrong_part("rotate", queries_alone)),
+    # the same in a rotation changes nothing: the scores are of differences of places
+    "sines of places from 1": (
+        ROTATED,
+        "logits",
+        wrong_part("sinusoids", lambda length, features: sinusoids(length + 1, features)[1:]),
+    ),
     "no gradient through the last layer": (
         SPEAKING,
         "gradient of embedding1.weight",
@@ -442,6 +476,7 @@ VALUES = [
     ("speaking", AdamW, {"schedule": lambda s: replace(s, minimum=0.21)}, "steps"),
     ("branched", Branches, {"join": lambda join: join.replace("multiply", "add")}, "logits"),
     ("patched", LayerNorm, {"epsilon": 1.01e-3}, "logits"),
+    ("rotated", MultiHeadAttention, {"rotary": None}, "logits"),
     ("patched", SoftmaxCrossEntropy, {"label_smoothing": 0.201}, "loss"),
 ]
 

@@ -73,7 +73,7 @@ def test_gradients_are_those_of_finite_differences(name):
 
 EVERY_PART = ("plain", "residual", "dropped", "averaged", "bidirectional", "gated_both_ways")
 EVERY_PART += ("fitted", "unbiased", "robust", "segmented", "speaking", "patched", "bent")
-EVERY_PART += ("generated", "convolved")
+EVERY_PART += ("generated", "convolved", "rotated")
 """Small models that together have every layer, loss and optimizer."""
 
 

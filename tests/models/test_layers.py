@@ -34,7 +34,10 @@ from crossbench.inputs.errors import SpecError
         (models.GlobalMaxPool(), (8,)),
         (models.ToSequence(), (9, 7)),
         (models.MultiHeadAttention(2, causal=True), (9, 7)),
+        (models.MultiHeadAttention(4, causal=True, kv_heads=3), (9, 8)),
+        (models.MultiHeadAttention(2, causal=True, rotary=models.Rotary()), (9, 6)),
         (models.PositionEmbedding(), (7,)),
+        (models.SinusoidalPositions(), (9, 7)),
         (models.ClassToken(), (8, 5, 5)),
         (models.FirstOfSequence(), (7,)),
         (models.Unembedding(50), (7,)),
@@ -123,6 +126,15 @@ def test_attention_has_four_projections_and_two_products():
     )
 
 
+def test_flops_of_attention_with_shared_heads():
+    layer = models.MultiHeadAttention(4, True, kv_heads=2, head_features=6, window=3)
+    # queries and output have 24 features, keys and values 12; a window changes nothing
+    assert layer.forward_flops((9, 8)) == 2 * 9 * (2 * 24 * 8 + 2 * 12 * 8 + 2 * 9 * 24)
+    assert layer.training_flops((9, 8), False) == 3 * layer.forward_flops((9, 8)) - (
+        2 * 9 * (24 + 2 * 12) * 8
+    )
+
+
 def test_normal_initial_values_have_their_standard_deviation():
     random = np.random.default_rng(0)
     attention = models.MultiHeadAttention(2, True, std=0.02, output_std=0.003)
@@ -179,6 +191,8 @@ SIZED = (
     "groups",
     "factor",
     "heads",
+    "kv_heads",
+    "head_features",
     "vocabulary",
     "warmup",
     "steps",
@@ -201,12 +215,15 @@ SWITCHES = (
     "both_biases",
     "nesterov",
     "linear",
+    "output_bias",
+    "interleaved",
 )
 SHARES = ("rate", "slope", "momentum", "label_smoothing", "beta1", "beta2", "rho")
 NOT_NEGATIVE = ("initial", "std", "output_std", "learning_rate", "weight_decay", "decay")
 NOT_NEGATIVE += ("initial_accumulator",)
+OVER_0 = ("epsilon", "alpha", "clip_norm", "delta", "gamma", "base")
 WRONG = {
-    **dict.fromkeys((*SIZED, "batches", "epsilon", "alpha", "clip_norm", "delta", "gamma"), 0),
+    **dict.fromkeys((*SIZED, *OVER_0, "batches"), 0),
     **dict.fromkeys(("start", "end"), 1.5),
     "milestones": (0, 3),
     **dict.fromkeys(PAIRED, (0, 3)),
@@ -219,6 +236,7 @@ WRONG = {
     **dict.fromkeys(("loss", "optimizer", "schedule", "data", "augmentation"), models.SGD),
     **dict.fromkeys(("padding", "output_padding"), (-1, 0)),
     "mode": "cubic",
+    **dict.fromkeys(("rotary", "norm"), models.SGD),
     "words": 3,
     "name": "",
     "source": "two\nlines",
@@ -237,7 +255,8 @@ def described():
         layers = [named.layer for named in model.all_layers()]
         data, optimizer = model.data, model.optimizer
         others = (model, model.loss, optimizer, optimizer.schedule, data, data.augmentation)
-        for one in (*layers, *others):
+        rotaries = (getattr(layer, "rotary", None) for layer in layers)
+        for one in (*layers, *rotaries, *others):
             if dataclasses.is_dataclass(one):
                 found[type(one).__name__] = one
     return found

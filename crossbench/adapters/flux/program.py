@@ -18,6 +18,7 @@ from ...in_julia.source import (
     has_no_decay,
     optimizer_source,
     place,
+    tables,
     written,
 )
 from ...models.model import NamedLayer
@@ -51,7 +52,7 @@ class FluxTraining(Dialect):
             names = list(named.layer.parameters(named.input_shape))
             if isinstance(named.layer, models.BatchNorm | models.GroupNorm):
                 names.sort(key="bias".__ne__)  # Flux has the bias first
-            found += [place(named, name) for name in names]
+            found += [place(named, name) for name in names] + tables(named)
         return found
 
     def chain(self) -> FluxChain:

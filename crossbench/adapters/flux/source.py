@@ -8,6 +8,7 @@ from ...in_julia.source import (
     call,
     class_range,
     code,
+    grouped_attention,
     number,
     shared_layer,
 )
@@ -53,9 +54,8 @@ def layer_source(named: NamedLayer, *activation: str) -> list[str | Call]:
                 return [call("PictureNorm", *weight_and_bias(shape[0], affine, bias), **eps)]
             name = "LayerNorm" if bias or not affine else "layer_norm"
             return [call(name, features, **eps, affine=unless(True, affine))]
-        case models.RMSNorm(epsilon, affine):
-            weight, _ = weight_and_bias(channels(shape), affine)
-            return [call("RMSNorm", weight, number(epsilon))]
+        case models.RMSNorm():
+            return [rms_norm(channels(shape), named.layer)]
         case models.Scale():
             return [call("ChannelScale", f"ones32({channels(shape)})")]
         case models.GlobalAveragePool():
@@ -70,8 +70,15 @@ def layer_source(named: NamedLayer, *activation: str) -> list[str | Call]:
             return [call("Unembedding", f"{TIED}.weight")]
         case models.PositionEmbedding():
             return [call("PositionEmbedding", f"zeros32({features}, {shape[0]})")]
+        case models.SinusoidalPositions():
+            table = call("sinusoids", "T", features, shape[0])
+            return [Call("SinusoidalPositions", (table,))]
         case models.ClassToken():
             return [call("ClassToken", f"zeros32({features})")]
+        case models.MultiHeadAttention(is_plain=False) as layer:
+            norm = str(rms_norm(layer.width(shape), layer.norm)) if layer.norm else None
+            names = ("GroupedQueryAttention", "Rotary")
+            return [grouped_attention(named, layer, *names, norm, bias=unless(True, layer.bias))]
         case models.MultiHeadAttention(heads, causal, bias):
             own = unless(False, bias)
             build = call("MultiHeadAttention", features, nheads=heads, bias=own)
@@ -105,6 +112,11 @@ def recurrent(layer: models.Recurrent, features: int) -> list[str | Call]:
         forward, last = Call("Chain", (cell, "last_output")), "last_output"
     backward = Call("Chain", ("reverse_sequence", cell, last))
     return [Call("Parallel", ("vcat", forward, backward))]
+
+
+def rms_norm(features: int, norm: models.RMSNorm) -> Call:
+    weight, _ = weight_and_bias(features, norm.affine)
+    return call("RMSNorm", weight, number(norm.epsilon))
 
 
 def loss_source(model: Model, first: int = 0) -> LossSource:

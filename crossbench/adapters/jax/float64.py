@@ -14,17 +14,28 @@ def set_dtype(model: Any) -> None:
 
     An attention's softmax is in float32 whatever the arrays are: the same formula is written out.
     """
-    dtypes = {"dtype": jnp.float64, "param_dtype": jnp.float64}
-    model.set_attributes(raise_if_not_found=False, **dtypes)
-    own = {"attention_fn": attention}
-    model.set_attributes(nnx.MultiHeadAttention, raise_if_not_found=False, **own)
+    own = {"dtype": jnp.float64, "param_dtype": jnp.float64, "attention_fn": attention}
+    model.set_attributes(raise_if_not_found=False, **own)
 
 
-def attention(query: Any, key: Any, value: Any, is_causal: bool, **unused: Any) -> Any:
+def attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    is_causal: bool,
+    local_window_size: int | None = None,
+    **unused: Any,
+) -> Any:
     """Attend, (batch, length, heads, features of a head), in the arrays' own dtype."""
+    shared = query.shape[2] // key.shape[2]
+    key, value = jnp.repeat(key, shared, 2), jnp.repeat(value, shared, 2)
     scores = jnp.einsum("nqhd,nkhd->nhqk", query, key) / query.shape[-1] ** 0.5
+    places = jnp.arange(scores.shape[-1])
+    distance = places[:, None] - places
     if is_causal:
-        scores = jnp.where(jnp.tri(scores.shape[-1], dtype=bool), scores, -jnp.inf)
+        scores = jnp.where(distance >= 0, scores, -jnp.inf)
+    if local_window_size is not None:
+        scores = jnp.where(abs(distance) <= local_window_size, scores, -jnp.inf)
     return jnp.einsum("nhqk,nkhd->nqhd", jax.nn.softmax(scores), value)
 
 

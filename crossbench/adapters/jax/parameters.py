@@ -32,6 +32,8 @@ def _path(named: NamedLayer, name: str) -> str:
             return name
         case models.Embedding() | models.PositionEmbedding() | models.ClassToken():
             return "embedding"
+        case models.MultiHeadAttention() if "norm" in name:
+            return name.replace("weight", "scale")
         case models.MultiHeadAttention():
             projection, kind = name.split("_")
             return f"{projection.replace('output', 'out')}.{DENSE[kind]}"

@@ -4,6 +4,7 @@ none of them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -45,6 +46,7 @@ def imports(text: str) -> list[str]:
     """Return the statements that import what a text needs of JAX, Flax and optax."""
     lines = ["import jax"]
     lines += ["import jax.numpy as jnp"] if "jnp." in text else []
+    lines += ["import numpy as np"] if re.search(r"\bnp\.", text) else []
     lines += ["import optax"] if "optax." in text else []
     lines += ["from flax import nnx"] if "nnx." in text else []
     return lines
@@ -126,11 +128,15 @@ def layer_source(named: NamedLayer, dtypes: Dtypes = FLOAT32) -> LayerSource:
         case models.PositionEmbedding():
             build = call("PositionEmbedding", *shape)
             return LayerSource(build, definitions=(POSITION_EMBEDDING,))
+        case models.SinusoidalPositions():
+            return LayerSource(None, "add_sinusoids({x})", (PLACE_ANGLES, ADD_SINUSOIDS))
         case models.ClassToken():
             build = call("ClassToken", features)
             return LayerSource(build, definitions=(CLASS_TOKEN,))
         case models.FirstOfSequence():
             return LayerSource(None, "{x}[:, 0]")
+        case models.MultiHeadAttention(is_plain=False):
+            return grouped_attention(named, named.layer, options)
         case models.MultiHeadAttention(heads, causal, bias):
             given = {"use_bias": unless(True, bias), "decode": False}
             build = call("nnx.MultiHeadAttention", heads, features, **given, **options)
@@ -144,6 +150,32 @@ def layer_source(named: NamedLayer, dtypes: Dtypes = FLOAT32) -> LayerSource:
 def affine_options(affine: bool, bias: bool = True) -> dict[str, Any]:
     """Return the options of a norm by which it has a weight and a bias, or not."""
     return {"use_scale": unless(True, affine), "use_bias": unless(True, affine and bias)}
+
+
+def grouped_attention(
+    named: NamedLayer, layer: models.MultiHeadAttention, options: Mapping[str, str]
+) -> LayerSource:
+    """Return how an attention with later options is written. options: of each module."""
+    width, norm, rotary = layer.width(named.input_shape), None, None
+    if layer.norm:
+        norm = str(call("nnx.RMSNorm", width, epsilon=layer.norm.epsilon, **options))
+    if layer.rotary:
+        interleaved = layer.rotary.interleaved or None
+        rotary = str(call("Rotary", layer.rotary.base, interleaved=interleaved))
+    build = call(
+        "GroupedQueryAttention",
+        *(named.input_shape[-1], layer.heads, layer.key_heads, width),
+        causal=layer.causal or None,
+        local_window_size=layer.window and layer.window - 1,
+        use_bias=unless(True, layer.bias),
+        output_bias=unless(True, layer.has_output_bias),
+        query_norm=norm,
+        key_norm=norm,
+        rotary=rotary,
+        **options,
+    )
+    turned = (PLACE_ANGLES, ROTARY) if rotary else ()
+    return LayerSource(build, definitions=(*turned, GROUPED_QUERY_ATTENTION))
 
 
 def recurrent(
@@ -360,6 +392,95 @@ class PositionEmbedding(nnx.Module):
 
     def __call__(self, sequences):
         return sequences + self.embedding[...].astype(sequences.dtype)
+'''
+PLACE_ANGLES = '''
+def place_angles(length, features, base):
+    """Returns the angle of each place and pair of features, in float64."""
+    frequencies = base ** (-np.arange(0, features, 2) / features)
+    return np.outer(np.arange(length), frequencies)
+'''
+ADD_SINUSOIDS = '''
+def add_sinusoids(sequences):
+    """Adds sines and cosines of the place, in turn (Vaswani et al., 2017)."""
+    _, length, features = sequences.shape
+    angles = place_angles(length, features, 10000.0)
+    table = np.stack([np.sin(angles), np.cos(angles)], axis=-1)
+    return sequences + jnp.asarray(table.reshape(length, features), sequences.dtype)
+'''
+ROTARY = '''
+class Rotary(nnx.Module):
+    """Rotates pairs of the features (batch, length, heads, width) by angles that grow with
+    the place: the i-th of both halves, as Llama does, or neighbours, as GPT-J does.
+    """
+
+    def __init__(self, base, interleaved=False):
+        self.base = base
+        self.axis, self.pairs = (-1, (-1, 2)) if interleaved else (-2, (2, -1))
+
+    def __call__(self, x):
+        _, length, _, width = x.shape
+        angles = place_angles(length, width, self.base)[:, None]
+        cos = jnp.asarray(np.cos(angles), x.dtype)
+        sin = jnp.asarray(np.sin(angles), x.dtype)
+        pairs = x.reshape(*x.shape[:-1], *self.pairs)
+        a, b = jnp.moveaxis(pairs, self.axis, 0)
+        rotated = jnp.stack([a * cos - b * sin, b * cos + a * sin], axis=self.axis)
+        return rotated.reshape(x.shape)
+'''
+GROUPED_QUERY_ATTENTION = '''
+class GroupedQueryAttention(nnx.Module):
+    """Attends with heads of queries that share keys and values; Flax' own attention has no
+    rotary embedding and no window.
+
+    width: features of a head. query_norm, key_norm: of each head, before the rotary
+    embedding.
+    """
+
+    def __init__(
+        self,
+        features,
+        heads,
+        kv_heads,
+        width,
+        *,
+        causal=False,
+        local_window_size=None,
+        use_bias=True,
+        output_bias=True,
+        query_norm=jax.nn.identity,
+        key_norm=jax.nn.identity,
+        rotary=jax.nn.identity,
+        dtype=None,
+        rngs,
+    ):
+        def project(heads):
+            shape, options = (heads, width), {"dtype": dtype, "rngs": rngs}
+            return nnx.LinearGeneral(features, shape, use_bias=use_bias, **options)
+
+        self.query, self.key, self.value = map(project, (heads, kv_heads, kv_heads))
+        self.out = nnx.LinearGeneral(
+            (heads, width),
+            features,
+            axis=(-2, -1),
+            use_bias=output_bias,
+            dtype=dtype,
+            rngs=rngs,
+        )
+        self.query_norm, self.key_norm, self.rotary = query_norm, key_norm, rotary
+        self.causal, self.local_window_size = causal, local_window_size
+        self.attention_fn = jax.nn.dot_product_attention
+
+    def __call__(self, x):
+        query = self.rotary(self.query_norm(self.query(x)))
+        key = self.rotary(self.key_norm(self.key(x)))
+        joined = self.attention_fn(
+            query,
+            key,
+            self.value(x),
+            is_causal=self.causal,
+            local_window_size=self.local_window_size,
+        )
+        return self.out(joined)
 '''
 CLASS_TOKEN = '''
 class ClassToken(nnx.Module):

@@ -24,16 +24,26 @@ def set_results(dtype: str) -> None:
 @cache
 def install() -> None:
     """Give Keras an attention, a GELU, a leaky ReLU and an upsampling that compute in float64."""
-    kind: Any = keras.layers.MultiHeadAttention
-    attend, gelu, leaky_relu = kind._compute_attention, backend.nn.gelu, backend.nn.leaky_relu
-    resize = backend.image.resize
+    gelu, leaky_relu = backend.nn.gelu, backend.nn.leaky_relu
+    attend, resize = backend.nn.dot_product_attention, backend.image.resize
 
-    def attend_in_float64(self: Any, *given: Any, **how: Any) -> Any:
-        *arrays, scores = given
-        if self.compute_dtype == "float64":
-            scores = True  # with them it is Keras' own formula, not a kernel's softmax in float32
-            self._inverse_sqrt_key_dim = np.float64(self._inverse_sqrt_key_dim)
-        return attend(self, *arrays, scores, **how)
+    def attend_in_float64(
+        query: Any,
+        key: Any,
+        value: Any,
+        mask: Any = None,
+        scale: Any = None,
+        is_causal: bool = False,
+        **how: Any,
+    ) -> Any:
+        # TensorFlow's scale and JAX' softmax are in float32
+        if keras.backend.standardize_dtype(query.dtype) != "float64":
+            return attend(query, key, value, mask=mask, scale=scale, is_causal=is_causal, **how)
+        length, width = query.shape[1], query.shape[-1]
+        scores = ops.einsum("nqhd,nkhd->nhqk", query, key) / np.sqrt(width)
+        for allowed in (mask, np.tri(length, dtype=bool) if is_causal else None):
+            scores = scores if allowed is None else ops.where(allowed, scores, -np.inf)
+        return ops.einsum("nhqk,nkhd->nqhd", ops.softmax(scores), value)
 
     def gelu_in_float64(x: Any, approximate: bool = True) -> Any:
         # TensorFlow's constants are in float32: an error of 5e-9 (2.21)
@@ -58,7 +68,8 @@ def install() -> None:
             shares.append(np.maximum(1 - np.abs(places[:, None] - np.arange(length)), 0))
         return ops.einsum("hi,nijc,wj->nhwc", shares[0], images, shares[1])
 
-    kind._compute_attention = attend_in_float64
+    if backend.backend() != "torch":
+        backend.nn.dot_product_attention = attend_in_float64
     if backend.backend() == "tensorflow":
         backend.nn.gelu = gelu_in_float64
         backend.nn.leaky_relu = leaky_relu_in_float64

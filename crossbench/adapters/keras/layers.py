@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import numpy as np
 from keras import layers, ops
 
 
@@ -56,6 +57,25 @@ class PositionEmbedding(layers.Layer):
         return sequences + self.weight
 
 
+class SinusoidalPositions(layers.Layer):
+    """Add sines and cosines of the place, in turn (Vaswani et al., 2017)."""
+
+    def build(self, input_shape: Any) -> None:
+        _, length, features = input_shape
+        angles = place_angles(length, features, 10000.0)
+        table = np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(length, features)
+        self.table = ops.convert_to_tensor(table, self.compute_dtype)
+
+    def call(self, sequences: Any) -> Any:
+        return sequences + self.table
+
+
+def place_angles(length: int, features: int, base: Any) -> Any:
+    """Return the angle of each place and pair of features, in float64."""
+    frequencies = base ** (-np.arange(0, features, 2) / features)
+    return np.outer(np.arange(length), frequencies)
+
+
 class ClassToken(layers.Layer):
     """Put the same weight before each sequence."""
 
@@ -67,6 +87,99 @@ class ClassToken(layers.Layer):
         size = ops.shape(sequences)[0]
         token = ops.broadcast_to(self.weight, (size, 1, sequences.shape[-1]))
         return ops.concatenate([token, sequences], axis=1)
+
+
+class GroupedQueryAttention(layers.Layer):
+    """Attend as Keras' own layer of this name does, which has no rotary embedding and no norms.
+
+    width: features of a head. window: attend to places that are fewer than so many away alone.
+    norm: epsilon of the norms of each head's queries and keys, before the rotary embedding.
+    """
+
+    def __init__(
+        self,
+        heads: int,
+        kv_heads: int,
+        width: int,
+        causal: bool = False,
+        window: Any = None,
+        use_bias: bool = True,
+        output_bias: bool = True,
+        norm: Any = None,
+        rotary: Any = None,
+    ) -> None:
+        super().__init__()
+        self.shared = heads // kv_heads
+        self.causal, self.window, self.output_bias = causal, window, output_bias
+        self.query = head_projection(heads, width, use_bias, "query")
+        self.key = head_projection(kv_heads, width, use_bias, "key")
+        self.value = head_projection(kv_heads, width, use_bias, "value")
+        self.query_norm = head_norm(norm, "query_norm")
+        self.key_norm = head_norm(norm, "key_norm")
+        self.rotary = rotary or layers.Identity()
+
+    def build(self, input_shape: Any) -> None:
+        _, length, features = input_shape
+        *_, heads, width = self.query.compute_output_shape(input_shape)
+        joined = (None, length, heads, width)
+        self.attention_output = layers.EinsumDense(
+            "nlhd,hdf->nlf",
+            (None, features),
+            bias_axes="f" if self.output_bias else None,
+            name="attention_output",
+        )
+        for layer in (self.query, self.key, self.value):
+            layer.build(input_shape)
+        for layer in (self.query_norm, self.key_norm, self.rotary, self.attention_output):
+            layer.build(joined)
+        self.near = None
+        if self.window is not None:
+            distance = np.subtract.outer(np.arange(length), np.arange(length))
+            self.near = ops.convert_to_tensor(abs(distance)[None, None] < self.window)
+
+    def call(self, inputs: Any) -> Any:
+        queries = self.rotary(self.query_norm(self.query(inputs)))
+        keys = self.rotary(self.key_norm(self.key(inputs)))
+        keys = ops.repeat(keys, self.shared, axis=2)
+        values = ops.repeat(self.value(inputs), self.shared, axis=2)
+        joined = ops.dot_product_attention(
+            queries, keys, values, mask=self.near, is_causal=self.causal
+        )
+        return self.attention_output(joined)
+
+
+def head_projection(heads: int, width: int, use_bias: bool, name: Any) -> Any:
+    """Return a layer from (batch, length, features) to (batch, length, heads, width)."""
+    bias_axes = "hd" if use_bias else None
+    return layers.EinsumDense("nlf,fhd->nlhd", (None, heads, width), bias_axes=bias_axes, name=name)
+
+
+def head_norm(epsilon: Any, name: Any) -> Any:
+    """Return the norm of each head, or what changes nothing."""
+    return layers.RMSNormalization(epsilon=epsilon, name=name) if epsilon else layers.Identity()
+
+
+class Rotary(layers.Layer):
+    """Rotate pairs of the features (batch, length, heads, width) by angles that grow with the
+    place: the i-th of both halves, as Llama does, or neighbours, as GPT-J does.
+    """
+
+    def __init__(self, base: Any, interleaved: bool = False) -> None:
+        super().__init__()
+        self.base, self.interleaved = base, interleaved
+
+    def build(self, input_shape: Any) -> None:
+        _, length, _, width = input_shape
+        angles = place_angles(length, width, self.base)[:, None]
+        self.cos = ops.convert_to_tensor(np.cos(angles), self.compute_dtype)
+        self.sin = ops.convert_to_tensor(np.sin(angles), self.compute_dtype)
+
+    def call(self, inputs: Any) -> Any:
+        *places, width = inputs.shape[1:]
+        axis, pairs = (-1, (width // 2, 2)) if self.interleaved else (-2, (2, width // 2))
+        a, b = ops.unstack(ops.reshape(inputs, (-1, *places, *pairs)), axis=axis)
+        rotated = (a * self.cos - b * self.sin, b * self.cos + a * self.sin)
+        return ops.reshape(ops.stack(rotated, axis=axis), (-1, *places, width))
 
 
 class SmoothedCrossEntropy(keras.losses.CategoricalCrossentropy):

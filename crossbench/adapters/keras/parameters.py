@@ -106,6 +106,8 @@ def _path(named: NamedLayer, name: str) -> str:
             return "embeddings"
         case models.PositionEmbedding() | models.ClassToken() | models.Scale():
             return "weight"
+        case models.MultiHeadAttention() if "norm" in name:
+            return name.replace("weight", "scale")
         case models.MultiHeadAttention():
             projection, kind = name.split("_")
             return f"{projection}_dense.{DENSE[kind]}"

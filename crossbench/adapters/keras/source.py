@@ -47,7 +47,8 @@ ACTIVATIONS: Mapping[models.Layer, str] = MappingProxyType(
 def imports(text: str) -> list[str]:
     """Return the statements that import what a module needs."""
     on_tensorflow = ["import tensorflow as tf"] * (re.search(r"^@tf\.", text, re.M) is not None)
-    return ["import keras", *on_tensorflow, *filter(None, [import_keras(text)])]
+    numpy = ["import numpy as np"] * ("np." in text)
+    return ["import keras", *numpy, *on_tensorflow, *filter(None, [import_keras(text)])]
 
 
 def import_keras(text: str) -> str:
@@ -141,10 +142,14 @@ def layer_source(
             return LayerSource(None, "embedding({x}, reverse=True)")
         case models.PositionEmbedding():
             return LayerSource(call("PositionEmbedding"))
+        case models.SinusoidalPositions():
+            return LayerSource(call("SinusoidalPositions"))
         case models.ClassToken():
             return LayerSource(call("ClassToken"))
         case models.FirstOfSequence():
             return LayerSource(None, "{x}[:, 0]")
+        case models.MultiHeadAttention(is_plain=False):
+            return LayerSource(grouped_attention(named, named.layer))
         case models.MultiHeadAttention(heads, causal, bias):
             given = (heads, features // heads)
             build = call("layers.MultiHeadAttention", *given, use_bias=unless(True, bias))
@@ -170,6 +175,24 @@ def recurrent(layer: models.Recurrent) -> LayerSource:
         bias_constraint="OneBias()" if has_unused_bias else None,
     )
     return LayerSource(call("layers.Bidirectional", build) if layer.bidirectional else build)
+
+
+def grouped_attention(named: NamedLayer, layer: models.MultiHeadAttention) -> Call:
+    """Return how an attention with later options is made."""
+    rotary = None
+    if layer.rotary:
+        interleaved = layer.rotary.interleaved or None
+        rotary = str(call("Rotary", layer.rotary.base, interleaved=interleaved))
+    return call(
+        "GroupedQueryAttention",
+        *(layer.heads, layer.key_heads, layer.width(named.input_shape)),
+        causal=layer.causal or None,
+        window=layer.window,
+        use_bias=unless(True, layer.bias),
+        output_bias=unless(True, layer.has_output_bias),
+        norm=layer.norm and layer.norm.epsilon,
+        rotary=rotary,
+    )
 
 
 def definitions(line: str) -> tuple[str, ...]:

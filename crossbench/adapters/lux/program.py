@@ -15,6 +15,7 @@ from ...in_julia.source import (
     has_no_decay,
     optimizer_source,
     place,
+    tables,
     written,
 )
 from ...models.model import NamedLayer
@@ -55,6 +56,7 @@ class LuxTraining(Dialect):
                 (trained if found.is_trained else statistics).append(found)
                 if has_frozen_bias(named.layer) and len(found.shape) == 1:
                     trained.append(Place("", found.shape))  # a cell's second bias
+            statistics += tables(named)
         return trained + statistics
 
     def chain(self) -> LuxChain:

@@ -8,6 +8,7 @@ from ...in_julia.source import (
     call,
     class_range,
     code,
+    grouped_attention,
     number,
     shared_layer,
 )
@@ -71,8 +72,17 @@ def layer_source(named: NamedLayer, *activation: str) -> str | Call:
             return f"onehot(T, 1:{vocabulary})"
         case models.PositionEmbedding():
             return call("position_embedding", features, shape[0])
+        case models.SinusoidalPositions():
+            return call("sinusoidal_positions", "T", features, shape[0])
         case models.ClassToken():
             return call("class_token", features)
+        case models.MultiHeadAttention(is_plain=False) as layer:
+            norm = None
+            if layer.norm:
+                norm = str(call("RMSNorm", layer.width(shape), epsilon=layer.norm.epsilon))
+            names = ("grouped_query_attention", "rotary_embedding")
+            own = unless(True, layer.bias)
+            return grouped_attention(named, layer, *names, norm, use_bias=own)
         case models.MultiHeadAttention(heads, causal, bias):
             attention = call(
                 "MultiHeadAttention",

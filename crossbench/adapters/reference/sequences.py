@@ -54,6 +54,22 @@ def _(layer: models.PositionEmbedding, named: NamedLayer, x: np.ndarray, run: Pa
 
 
 @forward.register
+def _(layer: models.SinusoidalPositions, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
+    return x + sinusoids(*x.shape[1:]).astype(x.dtype), lambda dy: dy
+
+
+def sinusoids(length: int, features: int) -> np.ndarray:
+    """Return the sines and cosines of each place, in turn."""
+    angles = place_angles(length, features, 10_000)
+    return np.stack([np.sin(angles), np.cos(angles)], -1).reshape(length, features)
+
+
+def place_angles(length: int, features: int, base: float) -> np.ndarray:
+    """Return the angle of each place and pair of features, (length, features / 2)."""
+    return np.outer(np.arange(length), base ** (-np.arange(0, features, 2) / features))
+
+
+@forward.register
 def _(layer: models.ClassToken, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
     weight = run.parameters(named)["weight"]
     token = np.broadcast_to(weight, (len(x), 1, len(weight)))

@@ -90,6 +90,25 @@ class PositionEmbedding(nn.Module):
         return sequences + self.weight
 
 
+class SinusoidalPositions(nn.Module):
+    """Add sines and cosines of the place, in turn (Vaswani et al., 2017)."""
+
+    def __init__(self, length: int, features: int) -> None:
+        super().__init__()
+        angles = place_angles(length, features, 10000.0)
+        table = torch.stack((angles.sin(), angles.cos()), 2).flatten(1)
+        self.register_buffer("table", table, persistent=False)
+
+    def forward(self, sequences: Tensor) -> Tensor:
+        return sequences + self.table.to(sequences.dtype)
+
+
+def place_angles(length: int, features: int, base: float) -> Tensor:
+    """Return the angle of each place and pair of features, (length, features / 2), in float64."""
+    frequencies = base ** (-torch.arange(0, features, 2, dtype=torch.float64) / features)
+    return torch.arange(length)[:, None] * frequencies
+
+
 class ClassToken(nn.Module):
     """Put the same weight before each sequence."""
 
@@ -129,6 +148,70 @@ class SelfAttention(nn.Module):
             queries, keys, values, is_causal=self.causal
         )
         return self.output(joined.transpose(1, 2).flatten(2))
+
+
+class GroupedQueryAttention(nn.Module):
+    """Attend as SelfAttention does, with heads of queries that share keys and values.
+
+    width: features of a head. mask: which places (columns) each place attends to. query_norm,
+    key_norm: of each head, before the rotary embedding.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        heads: int,
+        kv_heads: int,
+        width: int,
+        causal: bool = False,
+        mask: Tensor | None = None,
+        bias: bool = True,
+        output_bias: bool = True,
+        query_norm: nn.Module | None = None,
+        key_norm: nn.Module | None = None,
+        rotary: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        self.heads, self.width, self.causal = (heads, kv_heads, kv_heads), width, causal
+        self.projection = nn.Linear(features, sum(self.heads) * width, bias)
+        self.output = nn.Linear(heads * width, features, output_bias)
+        self.query_norm, self.key_norm = query_norm or nn.Identity(), key_norm or nn.Identity()
+        self.rotary = rotary or nn.Identity()
+        self.register_buffer("mask", mask, persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = self.projection(x).unflatten(2, (-1, self.width)).transpose(1, 2)
+        queries, keys, values = heads.split(self.heads, 1)
+        queries = self.rotary(self.query_norm(queries))
+        keys = self.rotary(self.key_norm(keys))
+        joined = nn.functional.scaled_dot_product_attention(
+            queries, keys, values, self.mask, is_causal=self.causal, enable_gqa=True
+        )
+        return self.output(joined.transpose(1, 2).flatten(2))
+
+
+class Rotary(nn.Module):
+    """Rotate pairs of the features (batch, heads, length, width) by angles that grow with the
+    place: the i-th of both halves, as Llama does, or neighbours, as GPT-J does.
+    """
+
+    def __init__(self, length: int, width: int, base: float, interleaved: bool = False) -> None:
+        super().__init__()
+        self.axis, self.pairs = (-1, (-1, 2)) if interleaved else (-2, (2, -1))
+        angles = place_angles(length, width, base)
+        self.register_buffer("cos", angles.cos(), persistent=False)
+        self.register_buffer("sin", angles.sin(), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        cos, sin = self.cos.to(x.dtype), self.sin.to(x.dtype)
+        a, b = x.unflatten(-1, self.pairs).unbind(self.axis)
+        return torch.stack((a * cos - b * sin, b * cos + a * sin), self.axis).flatten(-2)
+
+
+def window_mask(length: int, window: int, causal: bool) -> Tensor:
+    """Return which places are fewer than `window` away, and with causal not behind."""
+    near = torch.ones(length, length, dtype=torch.bool).triu(1 - window)
+    return near.tril(0 if causal else window - 1)
 
 
 class Residual(nn.Module):

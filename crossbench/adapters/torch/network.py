@@ -97,7 +97,7 @@ def attribute(named: NamedLayer, name: str) -> str:
     match named.layer:
         case models.Convolution(is_symmetric=False):
             return f"1.{name}"  # behind its padding
-        case models.MultiHeadAttention():
+        case models.MultiHeadAttention() if "norm" not in name:
             projection, kind = name.split("_")
             return f"{'output' if projection == 'output' else 'projection'}.{kind}"
         case models.LSTM() | models.GRU():

@@ -135,10 +135,14 @@ def layer_source(named: NamedLayer) -> Call:
             return call("nn.Linear", features, vocabulary, bias=False)
         case models.PositionEmbedding():
             return call("PositionEmbedding", *shape)
+        case models.SinusoidalPositions():
+            return call("SinusoidalPositions", *shape)
         case models.ClassToken():
             return call("ClassToken", features)
         case models.FirstOfSequence():
             return call("FirstOfSequence")
+        case models.MultiHeadAttention(is_plain=False):
+            return grouped_attention(named, named.layer)
         case models.MultiHeadAttention(heads, causal, bias):
             return call("SelfAttention", features, heads, causal=causal, bias=bias)
         case models.LSTM() | models.GRU():
@@ -189,6 +193,30 @@ def recurrent(layer: models.Recurrent, features: int) -> Call:
     options = {"batch_first": True, "bidirectional": unless(False, layer.bidirectional)}
     made = call(kind, features, layer.features, **options)
     return made if layer.both_biases else call("one_bias", made)
+
+
+def grouped_attention(named: NamedLayer, layer: models.MultiHeadAttention) -> Call:
+    """Return how an attention with later options is made."""
+    length, features = shape = named.input_shape
+    width, norm, rotary, mask = layer.width(shape), None, None, None
+    if layer.norm:
+        norm = str(call("nn.RMSNorm", width, eps=layer.norm.epsilon))
+    if layer.rotary:
+        given = (length, width, layer.rotary.base)
+        rotary = str(call("Rotary", *given, interleaved=layer.rotary.interleaved or None))
+    if layer.window:
+        mask = str(call("window_mask", length, layer.window, causal=layer.causal))
+    return call(
+        "GroupedQueryAttention",
+        *(features, layer.heads, layer.key_heads, width),
+        causal=(layer.causal and not layer.window) or None,
+        mask=mask,
+        bias=unless(True, layer.bias),
+        output_bias=unless(True, layer.has_output_bias),
+        query_norm=norm,
+        key_norm=norm,
+        rotary=rotary,
+    )
 
 
 def loss_source(loss: models.Loss, output_shape: Shape) -> Call:

@@ -71,6 +71,19 @@ class PositionEmbedding(Layer):
 
 
 @dataclass(frozen=True)
+class SinusoidalPositions(Layer):
+    """Adds sin(p / 10000^(2 i / F)) to the feature 2 i of the place p, and its cosine to the
+    feature 2 i + 1, both from 0 (Vaswani et al., 2017): (L, F) to (L, F).
+    """
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        _, features = require_sequence(self, input_shape)
+        if features % 2:
+            raise ValueError(f"{self} adds pairs of a sine and a cosine, not {features} features")
+        return input_shape
+
+
+@dataclass(frozen=True)
 class ClassToken(Layer):
     """Puts the weight (F,), the same for all examples, before a sequence (Devlin et al., 2019):
     (L, F) to (L + 1, F). std: zeros by default.

@@ -116,6 +116,23 @@ end
 Flux.@layer PositionEmbedding
 (layer::PositionEmbedding)(x) = x .+ layer.weight
 
+"""Add sines and cosines of the place, in turn (Vaswani et al., 2017)."""
+struct SinusoidalPositions{A}
+    table::A
+end
+Flux.@layer SinusoidalPositions trainable = ()
+(layer::SinusoidalPositions)(x) = x .+ Flux.@ignore_derivatives layer.table
+
+"""Return the angle of each pair of features (rows) and place (columns)."""
+place_angles(features, places, base) =
+    base .^ (.-(0:2:features-1) ./ features) .* (0:places-1)'
+
+"""Return the sines and cosines of each place (columns), in turn, as numbers of the type T."""
+function sinusoids(::Type{T}, features, places) where {T}
+    angles = place_angles(features, places, 10000.0)
+    return T.(reshape(stack((sin.(angles), cos.(angles)); dims = 1), features, places))
+end
+
 """Put the same weight before each sequence."""
 struct ClassToken{W}
     weight::W
@@ -161,3 +178,105 @@ picture_crossentropy(outputs, targets) = Flux.logitcrossentropy(outputs, targets
 
 """Return Huber's loss, which is linear from delta on."""
 huber(delta) = (outputs, targets) -> Flux.huber_loss(outputs, targets; delta)
+
+"""
+Attend with heads of queries that share keys and values. width: features of a head. mask: which
+queries (columns) attend to each key (rows). query_norm, key_norm: of each head, before the
+rotary embedding.
+"""
+struct GroupedQueryAttention{P,O,N,R,M}
+    query::P
+    key::P
+    value::P
+    output::O
+    query_norm::N
+    key_norm::N
+    rotary::R
+    mask::M
+    width::Int
+end
+Flux.@layer GroupedQueryAttention
+function GroupedQueryAttention(
+    features,
+    (heads, kv_heads),
+    width;
+    bias = true,
+    output_bias = bias,
+    query_norm = identity,
+    key_norm = identity,
+    rotary = identity,
+    mask = nothing,
+)
+    return GroupedQueryAttention(
+        Dense(features => heads * width; bias),
+        Dense(features => kv_heads * width; bias),
+        Dense(features => kv_heads * width; bias),
+        Dense(heads * width => features; bias = output_bias),
+        query_norm,
+        key_norm,
+        rotary,
+        mask,
+        width,
+    )
+end
+function (layer::GroupedQueryAttention)(x)
+    queries = layer.rotary(layer.query_norm(split_heads(layer.query(x), layer.width)))
+    keys = layer.rotary(layer.key_norm(split_heads(layer.key(x), layer.width)))
+    values = split_heads(layer.value(x), layer.width)
+    nheads = size(queries, 2)
+    keys, values = repeat_heads(keys, nheads), repeat_heads(values, nheads)
+    joined, _ = dot_product_attention(
+        join_heads(queries),
+        join_heads(keys),
+        join_heads(values);
+        nheads,
+        layer.mask,
+    )
+    return layer.output(joined)
+end
+
+split_heads(x, width) = reshape(x, width, :, size(x)[2:end]...)
+
+join_heads(x) = reshape(x, :, size(x)[3:end]...)
+
+"""Repeat heads (width, heads, L, N) of keys or values for those of the queries."""
+function repeat_heads(x, count)
+    heads, sizes = size(x, 2), size(x)[3:end]
+    heads == count && return x
+    # the gradient of repeat with inner is a loop over numbers
+    repeated = repeat(reshape(x, :, 1, heads, sizes...), 1, count ÷ heads, 1, 1, 1)
+    return reshape(repeated, :, count, sizes...)
+end
+
+"""Return which queries (columns) attend to each key (rows)."""
+attention_mask(places; causal, window = places) =
+    [abs(q - k) < window && (k <= q || !causal) for k = 1:places, q = 1:places]
+
+"""Rotate pairs of features of (width, heads, L, N) by angles that grow with the place."""
+struct Rotary{F,A}
+    rotate::F
+    cos::A
+    sin::A
+end
+Flux.@layer Rotary trainable = ()
+function Rotary(::Type{T}, rotate, width, places, base) where {T}
+    angles = reshape(place_angles(width, places, base), :, 1, places)
+    return Rotary(rotate, T.(cos.(angles)), T.(sin.(angles)))
+end
+(layer::Rotary)(x) =
+    layer.rotate(x, Flux.@ignore_derivatives(layer.cos), Flux.@ignore_derivatives(layer.sin))
+
+"""Rotate the i-th feature of the first half with that of the second, as Llama does."""
+function rotate_halves(x, cos, sin)
+    half = size(x, 1) ÷ 2
+    a, b = x[1:half, :, :, :], x[half+1:end, :, :, :]
+    return vcat(a .* cos .- b .* sin, b .* cos .+ a .* sin)
+end
+
+"""Rotate each feature of two neighbours with the other, as GPT-J does."""
+function rotate_neighbours(x, cos, sin)
+    pairs = reshape(x, 2, :, size(x)[2:end]...)
+    a, b = pairs[1:1, :, :, :, :], pairs[2:2, :, :, :, :]
+    cos, sin = reshape(cos, 1, :, 1, size(x, 3)), reshape(sin, 1, :, 1, size(x, 3))
+    return reshape(vcat(a .* cos .- b .* sin, b .* cos .+ a .* sin), size(x))
+end

@@ -45,7 +45,9 @@ threads: on two cores gpt_char took 1.48 (1.41 to 1.75) times as long in pieces.
 """
 stays_whole(workload) =
     !(workload.device isa CPUDevice) ||
-    any(layer -> layer isa Union{BatchNorm,MultiHeadAttention}, Flux.modules(workload.model))
+    any(layer -> layer isa WHOLE, Flux.modules(workload.model))
+
+const WHOLE = Union{BatchNorm,MultiHeadAttention,GroupedQueryAttention}
 
 function differentiate(workload::TunedWorkload, batch)
     pieces = workload.framework

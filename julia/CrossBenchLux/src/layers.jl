@@ -82,6 +82,22 @@ function position_embedding(features, places)
     end
 end
 
+"""
+Add sines and cosines of the place, in turn (Vaswani et al., 2017); Lux' own layer has all sines
+before the cosines, and other frequencies.
+"""
+function sinusoidal_positions(::Type{T}, features, places) where {T}
+    angles = place_angles(features, places, 10000.0)
+    table = reshape(stack((sin.(angles), cos.(angles)); dims = 1), features, places)
+    return @compact(; table = @non_trainable(T.(table))) do x
+        @return x .+ table
+    end
+end
+
+"""Return the angle of each pair of features (rows) and place (columns)."""
+place_angles(features, places, base) =
+    base .^ (.-(0:2:features-1) ./ features) .* (0:places-1)'
+
 """Put the same weight before each sequence."""
 function class_token(features)
     return @compact(; weight = zeros32(features)) do x
@@ -100,4 +116,79 @@ function (model::TiedModel)(x, ps, st)
     outputs = ps.embedding.weight' * reshape(y, size(y, 1), :)
     states = (embedding = st_embedding, body = st_body)
     return reshape(outputs, :, size(y)[2:end]...), states
+end
+
+"""
+Attend with heads of queries that share keys and values. width: features of a head. mask: which
+queries (columns) attend to each key (rows). query_norm, key_norm: of each head, before the
+rotary embedding.
+"""
+function grouped_query_attention(
+    features,
+    (heads, kv_heads),
+    width;
+    use_bias = true,
+    output_bias = use_bias,
+    query_norm = NoOpLayer(),
+    key_norm = NoOpLayer(),
+    rotary = NoOpLayer(),
+    mask = nothing,
+)
+    return @compact(;
+        query = Dense(features => heads * width; use_bias),
+        key = Dense(features => kv_heads * width; use_bias),
+        value = Dense(features => kv_heads * width; use_bias),
+        output = Dense(heads * width => features; use_bias = output_bias),
+        query_norm,
+        key_norm,
+        rotary,
+        mask = @non_trainable(mask),
+    ) do x
+        queries = rotary(query_norm(split_heads(query(x), width)))
+        keys = repeat_heads(rotary(key_norm(split_heads(key(x), width))), heads)
+        values = repeat_heads(split_heads(value(x), width), heads)
+        joined, _ = scaled_dot_product_attention(queries, keys, values; mask)
+        @return output(reshape(joined, :, size(x)[2:end]...))
+    end
+end
+
+split_heads(x, width) = reshape(x, width, :, size(x)[2:end]...)
+
+"""Repeat heads (width, heads, L, N) of keys or values for those of the queries."""
+function repeat_heads(x, count)
+    heads, sizes = size(x, 2), size(x)[3:end]
+    heads == count && return x
+    # the gradient of repeat with inner, which Lux has here, is a loop over numbers
+    repeated = repeat(reshape(x, :, 1, heads, sizes...), 1, count ÷ heads, 1, 1, 1)
+    return reshape(repeated, :, count, sizes...)
+end
+
+"""Return which queries (columns) attend to each key (rows)."""
+attention_mask(places; causal, window = places) =
+    [abs(q - k) < window && (k <= q || !causal) for k = 1:places, q = 1:places]
+
+"""
+Rotate pairs of features of (width, heads, L, N) by angles that grow with the place; Lux' own
+layer has halves alone, with angles in Float32.
+"""
+function rotary_embedding(::Type{T}, rotate, width, places, base) where {T}
+    angles = place_angles(width, places, base)
+    cos_cache, sin_cache = T.(cos.(angles)), T.(sin.(angles))
+    return @compact(;
+        cos_cache = @non_trainable(cos_cache),
+        sin_cache = @non_trainable(sin_cache),
+    ) do x
+        @return rotate(x, cos_cache, sin_cache)
+    end
+end
+
+"""Rotate the i-th feature of the first half with that of the second, as Llama does."""
+rotate_halves(x, cos, sin) = apply_rotary_embedding(x, cos, sin; seq_dim = 3)
+
+"""Rotate each feature of two neighbours with the other, as GPT-J does."""
+function rotate_neighbours(x, cos, sin)
+    pairs = reshape(x, 2, :, size(x)[2:end]...)
+    a, b = pairs[1:1, :, :, :, :], pairs[2:2, :, :, :, :]
+    cos, sin = reshape(cos, 1, :, 1, size(x, 3)), reshape(sin, 1, :, 1, size(x, 3))
+    return reshape(vcat(a .* cos .- b .* sin, b .* cos .+ a .* sin), size(x))
 end
