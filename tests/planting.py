@@ -85,7 +85,7 @@ def over_the_bound(build, model, reference, device="cpu"):
 
     reference: the model's tensors by the reference, computed before the fault was planted there.
     """
-    observed = parity.run_workload(build, Job(model, device, 1, "float64"))
+    observed = parity.run_workload(build, Job(model, device, 1, "float64"), reference.seed)
     deviations = reference.deviations(observed, "float64")
     assert not Parity(deviations, deviations, reference.forms["float32"]).agrees
     return {n for n, value in deviations.items() if value is None or value > FLOAT64_BOUND}

@@ -268,7 +268,8 @@ def transposed_convolution(layer: models.TransposedConv, activation: str | None)
     """Return how a transposed convolution is written, with a cropping that Keras cannot do itself
     behind it.
     """
-    is_same, options = pads_same(layer), {}
+    is_same = pads_same(layer)
+    options: dict[str, Any] = {}
     axes = list(zip(layer.windows, layer.output_padding, strict=True))
     crops = tuple((w.before, max(w.before - more, 0)) for w, more in axes)
     if is_same:

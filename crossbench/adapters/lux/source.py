@@ -77,12 +77,12 @@ def layer_source(named: NamedLayer, *activation: str) -> str | Call:
         case models.ClassToken():
             return call("class_token", features)
         case models.MultiHeadAttention(is_plain=False) as layer:
-            norm = None
+            own_norm = None
             if layer.norm:
-                norm = str(call("RMSNorm", layer.width(shape), epsilon=layer.norm.epsilon))
+                own_norm = str(call("RMSNorm", layer.width(shape), epsilon=layer.norm.epsilon))
             names = ("grouped_query_attention", "rotary_embedding")
-            own = unless(True, layer.bias)
-            return grouped_attention(named, layer, *names, norm, use_bias=own)
+            own_bias = unless(True, layer.bias)
+            return grouped_attention(named, layer, *names, own_norm, use_bias=own_bias)
         case models.MultiHeadAttention(heads, causal, bias):
             attention = call(
                 "MultiHeadAttention",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -51,9 +50,9 @@ class Correlation:
         for block in _slices(len(dy), dy[0, 0].size * self.groups * kernel[0].size):
             rows = self._rows(dy[block]) @ matrices
             parts = self._of_rows(rows, dy.shape[2:], (channels, *sizes))
+            cells = np.moveaxis(parts, range(-len(sizes), 0), range(len(sizes)))
             whole = (len(parts), channels, *size)
-            part = partial(_cell, parts)
-            blocks.append(summed(part, self.windows, whole, dy.dtype))
+            blocks.append(summed(cells.__getitem__, self.windows, whole, dy.dtype))
         return np.concatenate(blocks)
 
     def _patches(self, x: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
@@ -76,11 +75,6 @@ class Correlation:
     def _matrices(self, kernel: np.ndarray) -> np.ndarray:
         """Return the matrix of each group, (groups, O / groups, values of a row)."""
         return kernel.reshape(self.groups, len(kernel) // self.groups, -1)
-
-
-def _cell(parts: np.ndarray, cell: tuple[int, ...]) -> np.ndarray:
-    """Return what a cell of each window has."""
-    return parts[..., *cell]
 
 
 def _slices(examples: int, values: int) -> list[slice]:

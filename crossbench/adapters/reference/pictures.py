@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ... import models
@@ -68,7 +70,7 @@ def _(layer: models.GlobalMaxPool, named: NamedLayer, x: np.ndarray, run: Pass) 
 def _(layer: models.Pad | models.Upsample, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
     """Multiply by what makes of the values of a column, and of a row, the new ones."""
     if isinstance(layer, models.Pad):
-        mode = {"zeros": "constant", "reflect": "reflect"}[layer.mode]
+        mode: Any = {"zeros": "constant", "reflect": "reflect"}[layer.mode]
         columns, rows = (
             np.pad(np.eye(length), ((window.before, window.after), (0, 0)), mode)
             for length, window in zip(x.shape[2:], layer.windows, strict=True)

@@ -99,6 +99,8 @@ class MultiHeadAttention(Layer):
             raise ValueError(f"{self} cannot share {features} features among its heads")
         if self.heads % self.key_heads:
             raise ValueError(f"{self} cannot share {self.key_heads} key heads among its heads")
+        if self.norm and not self.norm.affine:
+            raise ValueError(f"{self} takes a norm with a weight")
         if self.rotary and self.width(input_shape) % 2:
             raise ValueError(f"{self} cannot rotate pairs of {self.width(input_shape)} features")
         return input_shape
