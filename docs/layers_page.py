@@ -63,8 +63,8 @@ FAMILIES = {
 }
 ABSTRACT = ("Convolution", "Layer", "Recurrent")
 PICTURE, SEQUENCE, TOKENS, VECTOR = (16, 8, 8), (32, 64), (32,), (64,)
-EXAMPLES: dict[type, tuple[models.Layer, tuple[int, ...]]] = {
-    type(layer): (layer, shape)
+EXAMPLES: list[tuple[models.Layer, tuple[int, ...]]] = [
+    (layer, shape)
     for shape, layers in {
         VECTOR: [
             models.Dense(10),
@@ -84,6 +84,7 @@ EXAMPLES: dict[type, tuple[models.Layer, tuple[int, ...]]] = {
         ],
         PICTURE: [
             models.Conv(32, (3, 3), padding=(1, 1)),
+            models.Conv(16, (3, 3), padding=(1, 1), groups=16),
             models.TransposedConv(8, (4, 4), stride=(2, 2), padding=(1, 1)),
             models.MaxPool((2, 2), (2, 2)),
             models.AveragePool((2, 2), (2, 2)),
@@ -108,13 +109,17 @@ EXAMPLES: dict[type, tuple[models.Layer, tuple[int, ...]]] = {
             models.ClassToken(),
             models.FirstOfSequence(),
             models.MultiHeadAttention(4, causal=True),
+            models.MultiHeadAttention(
+                4, causal=True, bias=False, kv_heads=2, rotary=models.Rotary(500_000.0)
+            ),
             models.LSTM(32),
+            models.LSTM(32, sequences=True),
             models.GRU(32),
         ],
     }.items()
     for layer in layers
-}
-"""An example of each layer, with the shape of its input."""
+]
+"""Examples of each layer, with the shape of the input."""
 JOINED = {
     "PyTorch": "`Residual(body, shortcut)`, `Add(...)`, `Multiply(...)`, `Concatenate(...)`",
     "JAX": "`x + y`, `x * y`, `jnp.concatenate([x, y], axis=-1)`",
@@ -154,17 +159,16 @@ def _layers() -> Iterator[str]:
             if not is_own or getattr(models, name, None) is not kind or name in ABSTRACT:
                 continue
             yield from _described(name, kind)
-            if kind in EXAMPLES:
-                layer, shape = EXAMPLES[kind]
+            for layer, shape in (example for example in EXAMPLES if type(example[0]) is kind):
                 yield from _table(f"{_example(layer)} of {shape}", _written(layer, shape))
-            elif kind is models.Branches:
+            if kind is models.Branches:
                 yield from _table("outputs x and y", JOINED)
     missing = [
         name
         for name, kind in vars(models).items()
         if isinstance(kind, type)
         and issubclass(kind, models.Layer)
-        and kind not in (*EXAMPLES, models.Branches)
+        and kind not in (*(type(layer) for layer, _ in EXAMPLES), models.Branches)
         and name not in ABSTRACT
     ]
     if missing:
