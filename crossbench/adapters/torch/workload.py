@@ -115,6 +115,7 @@ class TorchWorkload(TorchRuntime):
         written = training_source(job.model, self.variant, autocast, self.is_fused)
         self.source_code = written.module
         self.training = imported(self.source_code)
+        del self.training.__name__  # torch.compile would import by it what is not in sys.modules
         self.module = self.training.model
         self.module.to(self.device, self.dtype).train()
         self.optimizer = self.training.optimizer
