@@ -116,7 +116,8 @@ def _program(
 def _model(dialect: Dialect) -> tuple[list[str], list[str]]:
     """Return the structs and functions of a model, and the statements that make it."""
     functions, statements = dialect.made()
-    text = "\n".join([*functions, *statements, dialect.loss.made or dialect.loss.function])
+    loss = dialect.loss
+    text = "\n".join([*functions, *statements, loss.function, loss.made, loss.targets])
     file = JULIA_FOLDER / f"CrossBench{dialect.package}" / "src" / "layers.jl"
     return [*definitions_in(text, file), *functions], statements
 

@@ -123,12 +123,16 @@ def loss_source(model: Model, first: int = 0) -> LossSource:
     """Return a model's loss. first: the first class."""
     match model.loss:
         case models.SoftmaxCrossEntropy(smoothing):
-            targets = f"Flux.onehotbatch(labels, {class_range(model, first)})"
+            classes = class_range(model, first)
+            if len(model.output_shape) == 3:
+                targets = f"onehot_pixels(labels, {classes})"
+                if smoothing:  # Flux' label_smoothing is over the first axis
+                    rest = number(smoothing / model.output_shape[0])
+                    targets = f"{number(1 - smoothing)} .* {targets} .+ {rest}"
+                return LossSource("pixel_crossentropy", targets)
+            targets = f"Flux.onehotbatch(labels, {classes})"
             if smoothing:
                 targets = f"Flux.label_smoothing(T.({targets}), {number(smoothing)})"
-            if len(model.output_shape) == 3:  # the channels are the third axis
-                targets = f"permutedims({targets}, (2, 3, 1, 4))"
-                return LossSource("picture_crossentropy", targets)
             return LossSource("Flux.logitcrossentropy", targets)
         case models.BinaryCrossEntropy():
             return LossSource("Flux.logitbinarycrossentropy", "reshape(T.(labels), 1, :)")

@@ -173,8 +173,12 @@ function (cell::BiasedGRUCell)(x, h)
     return h, h
 end
 
+"""Encode a class for each pixel as a picture, whose channels are one-hot vectors."""
+onehot_pixels(labels, classes) =
+    permutedims(Flux.onehotbatch(labels, classes), (2, 3, 1, 4))
+
 """Compute the loss of a class for each pixel, whose channels are the logits."""
-picture_crossentropy(outputs, targets) = Flux.logitcrossentropy(outputs, targets; dims = 3)
+pixel_crossentropy(outputs, targets) = Flux.logitcrossentropy(outputs, targets; dims = 3)
 
 """Return Huber's loss, which is linear from delta on."""
 huber(delta) = (outputs, targets) -> Flux.huber_loss(outputs, targets; delta)
