@@ -359,11 +359,11 @@ BRANCHED = model(
         ),
         models.Branches(
             (
-                (models.Conv(3, (1, 1)), models.LeakyReLU(0.1)),
-                (models.Conv(3, (2, 2)), models.Conv(3, (2, 2), padding=(1, 1))),
+                (models.Conv(5, (1, 1)), models.LeakyReLU(0.1)),
+                (models.Conv(5, (2, 2)), models.Conv(5, (2, 2), padding=(1, 1))),
                 (
-                    models.Conv(3, (1, 1)),
-                    models.Residual((NORM, models.Conv(3, (3, 3), padding=(1, 1)))),
+                    models.Conv(5, (1, 1)),
+                    models.Residual((NORM, models.Conv(5, (3, 3), padding=(1, 1)))),
                 ),
             ),
             "add",

@@ -11,7 +11,7 @@ import pytest
 from crossbench import adapters
 from crossbench.engine import parity
 from crossbench.engine.batches import ArrayBatches, StreamedBatches
-from crossbench.models import Dropout
+from crossbench.models import Branches, Dropout
 from crossbench.workload import Job
 
 
@@ -26,8 +26,9 @@ def build(request, installed):
 @pytest.mark.long
 @pytest.mark.parametrize("build", ["torch:compile", "jax:tuned", "jax:scan"], indirect=True)
 def test_it_agrees_with_the_reference(build, small_model, expected):
-    """With a pool and a dropout."""
-    layers = (*small_model.layers[:3], Dropout(0.3), *small_model.layers[3:])
+    """With a pool, a dropout, and a class of the row's own module that needs its globals."""
+    twice = Branches(((), ()), "concatenate")
+    layers = (*small_model.layers[:3], Dropout(0.3), twice, *small_model.layers[3:])
     model = replace(small_model, name="dropped_pool", layers=layers)
     proof = parity.prove(build, Job(model, "cpu", 2, "float32"), expected(model))
     assert proof.agrees, proof.disagreement

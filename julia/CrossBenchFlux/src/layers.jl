@@ -224,9 +224,10 @@ function GroupedQueryAttention(
     )
 end
 function (layer::GroupedQueryAttention)(x)
-    queries = layer.rotary(layer.query_norm(split_heads(layer.query(x), layer.width)))
-    keys = layer.rotary(layer.key_norm(split_heads(layer.key(x), layer.width)))
-    values = split_heads(layer.value(x), layer.width)
+    queries = split_heads(layer.query_norm(by_head(layer.query(x), layer.width)), x)
+    keys = split_heads(layer.key_norm(by_head(layer.key(x), layer.width)), x)
+    queries, keys = layer.rotary(queries), layer.rotary(keys)
+    values = split_heads(by_head(layer.value(x), layer.width), x)
     nheads = size(queries, 2)
     keys, values = repeat_heads(keys, nheads), repeat_heads(values, nheads)
     joined, _ = dot_product_attention(
@@ -239,7 +240,11 @@ function (layer::GroupedQueryAttention)(x)
     return layer.output(joined)
 end
 
-split_heads(x, width) = reshape(x, width, :, size(x)[2:end]...)
+"""Return a sequence of heads (width, heads L, N)."""
+by_head(x, width) = reshape(x, width, :, size(x, 3))
+
+"""Return heads (width, heads, L, N) of a sequence of them. x: the layer's input."""
+split_heads(heads, x) = reshape(heads, size(heads, 1), :, size(x, 2), size(x, 3))
 
 join_heads(x) = reshape(x, :, size(x)[3:end]...)
 
