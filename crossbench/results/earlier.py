@@ -68,4 +68,4 @@ def _layer(layer: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
 
 
 def _with_added(described: dict[str, Any]) -> dict[str, Any]:
-    return ADDED.get(described["type"], {}) | described
+    return described | ADDED.get(described["type"], {}) | described

@@ -63,7 +63,8 @@ class SinusoidalPositions(layers.Layer):
     def build(self, input_shape: Any) -> None:
         _, length, features = input_shape
         angles = place_angles(length, features, 10000.0)
-        table = np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(length, features)
+        table = np.stack([np.sin(angles), np.cos(angles)], axis=-1)
+        table = table.reshape(length, features)
         self.table = ops.convert_to_tensor(table, self.compute_dtype)
 
     def call(self, sequences: Any) -> Any:
@@ -130,7 +131,8 @@ class GroupedQueryAttention(layers.Layer):
         )
         for layer in (self.query, self.key, self.value):
             layer.build(input_shape)
-        for layer in (self.query_norm, self.key_norm, self.rotary, self.attention_output):
+        behind = self.query_norm, self.key_norm, self.rotary, self.attention_output
+        for layer in behind:
             layer.build(joined)
         self.near = None
         if self.window is not None:
@@ -151,12 +153,15 @@ class GroupedQueryAttention(layers.Layer):
 def head_projection(heads: int, width: int, use_bias: bool, name: Any) -> Any:
     """Return a layer from (batch, length, features) to (batch, length, heads, width)."""
     bias_axes = "hd" if use_bias else None
-    return layers.EinsumDense("nlf,fhd->nlhd", (None, heads, width), bias_axes=bias_axes, name=name)
+    shape = (None, heads, width)
+    return layers.EinsumDense("nlf,fhd->nlhd", shape, bias_axes=bias_axes, name=name)
 
 
 def head_norm(epsilon: Any, name: Any) -> Any:
     """Return the norm of each head, or what changes nothing."""
-    return layers.RMSNormalization(epsilon=epsilon, name=name) if epsilon else layers.Identity()
+    if epsilon is None:
+        return layers.Identity()
+    return layers.RMSNormalization(epsilon=epsilon, name=name)
 
 
 class Rotary(layers.Layer):
@@ -176,7 +181,9 @@ class Rotary(layers.Layer):
 
     def call(self, inputs: Any) -> Any:
         *places, width = inputs.shape[1:]
-        axis, pairs = (-1, (width // 2, 2)) if self.interleaved else (-2, (2, width // 2))
+        axis, pairs = -2, (2, width // 2)
+        if self.interleaved:
+            axis, pairs = -1, (width // 2, 2)
         a, b = ops.unstack(ops.reshape(inputs, (-1, *places, *pairs)), axis=axis)
         rotated = (a * self.cos - b * self.sin, b * self.cos + a * self.sin)
         return ops.reshape(ops.stack(rotated, axis=axis), (-1, *places, width))

@@ -105,8 +105,8 @@ class SinusoidalPositions(nn.Module):
 
 def place_angles(length: int, features: int, base: float) -> Tensor:
     """Return the angle of each place and pair of features, (length, features / 2), in float64."""
-    frequencies = base ** (-torch.arange(0, features, 2, dtype=torch.float64) / features)
-    return torch.arange(length)[:, None] * frequencies
+    powers = torch.arange(0, features, 2, dtype=torch.float64) / features
+    return torch.arange(length)[:, None] * base**-powers
 
 
 class ClassToken(nn.Module):
@@ -175,7 +175,8 @@ class GroupedQueryAttention(nn.Module):
         self.heads, self.width, self.causal = (heads, kv_heads, kv_heads), width, causal
         self.projection = nn.Linear(features, sum(self.heads) * width, bias)
         self.output = nn.Linear(heads * width, features, output_bias)
-        self.query_norm, self.key_norm = query_norm or nn.Identity(), key_norm or nn.Identity()
+        self.query_norm = query_norm or nn.Identity()
+        self.key_norm = key_norm or nn.Identity()
         self.rotary = rotary or nn.Identity()
         self.register_buffer("mask", mask, persistent=False)
 
@@ -195,7 +196,13 @@ class Rotary(nn.Module):
     place: the i-th of both halves, as Llama does, or neighbours, as GPT-J does.
     """
 
-    def __init__(self, length: int, width: int, base: float, interleaved: bool = False) -> None:
+    def __init__(
+        self,
+        length: int,
+        width: int,
+        base: float,
+        interleaved: bool = False,
+    ) -> None:
         super().__init__()
         self.axis, self.pairs = (-1, (-1, 2)) if interleaved else (-2, (2, -1))
         angles = place_angles(length, width, base)
@@ -205,7 +212,8 @@ class Rotary(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         cos, sin = self.cos.to(x.dtype), self.sin.to(x.dtype)
         a, b = x.unflatten(-1, self.pairs).unbind(self.axis)
-        return torch.stack((a * cos - b * sin, b * cos + a * sin), self.axis).flatten(-2)
+        turned = a * cos - b * sin, b * cos + a * sin
+        return torch.stack(turned, self.axis).flatten(-2)
 
 
 def window_mask(length: int, window: int, causal: bool) -> Tensor:

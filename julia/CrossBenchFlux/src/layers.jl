@@ -27,8 +27,8 @@ swap_features(x) = permutedims(x, (2, 1, 3))
 padded(pad, sides) = x -> pad(x, sides; dims = (1, 2))
 
 """
-Return the function that interpolates between the centers of pictures' values; Flux's Upsample
-aligns their corners.
+Return the function that interpolates between the centers of pictures' values.
+Flux's Upsample aligns their corners.
 """
 bilinear(factor) = x -> upsample_bilinear(x, (factor, factor); align_corners = false)
 
@@ -127,7 +127,7 @@ Flux.@layer SinusoidalPositions trainable = ()
 place_angles(features, places, base) =
     base .^ (.-(0:2:features-1) ./ features) .* (0:places-1)'
 
-"""Return the sines and cosines of each place (columns), in turn, as numbers of the type T."""
+"""Return sines and cosines of each place (columns), in turn, as numbers of type T."""
 function sinusoids(::Type{T}, features, places) where {T}
     angles = place_angles(features, places, 10000.0)
     return T.(reshape(stack((sin.(angles), cos.(angles)); dims = 1), features, places))
@@ -184,9 +184,9 @@ pixel_crossentropy(outputs, targets) = Flux.logitcrossentropy(outputs, targets; 
 huber(delta) = (outputs, targets) -> Flux.huber_loss(outputs, targets; delta)
 
 """
-Attend with heads of queries that share keys and values. width: features of a head. mask: which
-queries (columns) attend to each key (rows). query_norm, key_norm: of each head, before the
-rotary embedding.
+Attend with heads of queries that share keys and values. width: features of a head. mask:
+which queries (columns) attend to each key (rows). query_norm, key_norm: of each head,
+before the rotary embedding.
 """
 struct GroupedQueryAttention{P,O,N,R,M}
     query::P
@@ -253,7 +253,7 @@ function repeat_heads(x, count)
     heads, sizes = size(x, 2), size(x)[3:end]
     heads == count && return x
     # the gradient of repeat with inner is a loop over numbers
-    repeated = repeat(reshape(x, :, 1, heads, sizes...), 1, count ÷ heads, 1, 1, 1)
+    repeated = repeat(reshape(x, :, 1, heads, sizes...), 1, div(count, heads), 1, 1, 1)
     return reshape(repeated, :, count, sizes...)
 end
 
@@ -272,12 +272,15 @@ function Rotary(::Type{T}, rotate, width, places, base) where {T}
     angles = reshape(place_angles(width, places, base), :, 1, places)
     return Rotary(rotate, T.(cos.(angles)), T.(sin.(angles)))
 end
-(layer::Rotary)(x) =
-    layer.rotate(x, Flux.@ignore_derivatives(layer.cos), Flux.@ignore_derivatives(layer.sin))
+(layer::Rotary)(x) = layer.rotate(
+    x,
+    Flux.@ignore_derivatives(layer.cos),
+    Flux.@ignore_derivatives(layer.sin),
+)
 
 """Rotate the i-th feature of the first half with that of the second, as Llama does."""
 function rotate_halves(x, cos, sin)
-    half = size(x, 1) ÷ 2
+    half = div(size(x, 1), 2)
     a, b = x[1:half, :, :, :], x[half+1:end, :, :, :]
     return vcat(a .* cos .- b .* sin, b .* cos .+ a .* sin)
 end

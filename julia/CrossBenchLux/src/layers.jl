@@ -22,8 +22,8 @@ swap_features(x) = permutedims(x, (2, 1, 3))
 padded(pad, sides) = x -> pad(x, sides; dims = (1, 2))
 
 """
-Return the function that interpolates between the centers of pictures' values; Lux's Upsample
-aligns their corners, whatever it is asked for (1.31).
+Return the function that interpolates between the centers of pictures' values.
+Lux's Upsample aligns their corners, whatever it is asked for (1.31).
 """
 bilinear(factor) = x -> upsample_bilinear(x, (factor, factor); align_corners = false)
 
@@ -83,8 +83,8 @@ function position_embedding(features, places)
 end
 
 """
-Add sines and cosines of the place, in turn (Vaswani et al., 2017); Lux' own layer has all sines
-before the cosines, and other frequencies.
+Add sines and cosines of the place, in turn (Vaswani et al., 2017); Lux' own layer has all
+sines before the cosines, and other frequencies.
 """
 function sinusoidal_positions(::Type{T}, features, places) where {T}
     angles = place_angles(features, places, 10000.0)
@@ -119,9 +119,9 @@ function (model::TiedModel)(x, ps, st)
 end
 
 """
-Attend with heads of queries that share keys and values. width: features of a head. mask: which
-queries (columns) attend to each key (rows). query_norm, key_norm: of each head, before the
-rotary embedding.
+Attend with heads of queries that share keys and values. width: features of a head. mask:
+which queries (columns) attend to each key (rows). query_norm, key_norm: of each head,
+before the rotary embedding.
 """
 function grouped_query_attention(
     features,
@@ -159,7 +159,7 @@ function repeat_heads(x, count)
     heads, sizes = size(x, 2), size(x)[3:end]
     heads == count && return x
     # the gradient of repeat with inner, which Lux has here, is a loop over numbers
-    repeated = repeat(reshape(x, :, 1, heads, sizes...), 1, count ÷ heads, 1, 1, 1)
+    repeated = repeat(reshape(x, :, 1, heads, sizes...), 1, div(count, heads), 1, 1, 1)
     return reshape(repeated, :, count, sizes...)
 end
 
@@ -168,8 +168,8 @@ attention_mask(places; causal, window = places) =
     [abs(q - k) < window && (k <= q || !causal) for k = 1:places, q = 1:places]
 
 """
-Rotate pairs of features of (width, heads, L, N) by angles that grow with the place; Lux' own
-layer has halves alone, with angles in Float32.
+Rotate pairs of features of (width, heads, L, N) by angles that grow with the place; Lux'
+own layer has halves alone, with angles in Float32.
 """
 function rotary_embedding(::Type{T}, rotate, width, places, base) where {T}
     angles = place_angles(width, places, base)
