@@ -123,14 +123,7 @@ RESIDUAL = model(
         models.GlobalAveragePool(),
         models.Dense(10),
     ),
-    models.SGD(
-        learning_rate=0.01,
-        momentum=0.9,
-        nesterov=True,
-        weight_decay=0.1,
-        matrices_only=True,
-        schedule=models.OneCycle(warmup=10, steps=40, start=0.2, end=0.05),
-    ),
+    models.SGD(learning_rate=0.01),
 )
 DROPPED = model(
     "dropped",
@@ -374,7 +367,14 @@ BRANCHED = model(
         models.Branches(((models.GlobalAveragePool(),), (models.Flatten(),)), "concatenate"),
         models.Dense(10),
     ),
-    models.SGD(learning_rate=0.001, momentum=0.9),
+    models.SGD(
+        learning_rate=0.001,
+        momentum=0.9,
+        nesterov=True,
+        weight_decay=0.1,
+        matrices_only=True,
+        schedule=models.OneCycle(warmup=10, steps=40, start=0.2, end=0.05),
+    ),
 )
 
 GENERATED = model(

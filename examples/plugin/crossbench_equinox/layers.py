@@ -42,20 +42,26 @@ class BatchNorm(eqx.nn.StatefulLayer):
 
 
 class Recurrent(eqx.Module):
-    """Runs a cell, and a second one along the reversed sequence; returns their last outputs."""
+    """Runs a cell, and a second one along the reversed sequence; returns their last outputs, or all
+    of them.
+    """
 
     cells: list
+    sequences: bool = eqx.field(static=True, default=False)
 
     def __call__(self, xs, *, key=None):
-        outputs = []
+        found = []
         for cell, reverse in zip(self.cells, (False, True), strict=False):
             zeros = jnp.zeros(cell.hidden_size)
             start = (zeros, zeros) if isinstance(cell, eqx.nn.LSTMCell) else zeros
-            end, _ = jax.lax.scan(
-                lambda state, x, cell=cell: (cell(x, state), None), start, xs, reverse=reverse
-            )
-            outputs.append(jax.tree.leaves(end)[0])  # an LSTM's state is (output, cell)
-        return jnp.concatenate(outputs)
+
+            def step(state, x, cell=cell):
+                state = cell(x, state)
+                return state, jax.tree.leaves(state)[0]  # an LSTM's state is (output, cell)
+
+            _, outputs = jax.lax.scan(step, start, xs, reverse=reverse)
+            found.append(outputs if self.sequences else outputs[0 if reverse else -1])
+        return jnp.concatenate(found, axis=-1)
 
 
 def gru_cell(inputs, features, *, key):

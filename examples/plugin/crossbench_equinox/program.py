@@ -55,8 +55,11 @@ IMPORTS = ("import equinox as eqx", "import jax", "import jax.numpy as jnp", "im
 def training_source(model: Model) -> TrainingSource:
     """Return the source code of a model's training; raise NotImplementedError for what it lacks."""
     rule = model.optimizer
-    if isinstance(rule, models.AdamW) and rule.matrices_only:
+    is_masked = isinstance(rule, models.Decaying) and rule.matrices_only
+    if is_masked or isinstance(rule, models.Adagrad):
         raise NotImplementedError(f"the Equinox adapter does not support the optimizer {rule}")
+    if isinstance(model.loss, models.SoftmaxCrossEntropy) and len(model.output_shape) == 3:
+        raise NotImplementedError("the Equinox adapter does not support a class for each pixel")
     rate, schedule = schedule_source(rule)
     given = isinstance(model.loss, models.GivenGradient)
     loss = ["return (outputs * labels).sum()"] if given else loss_source(model.loss)
@@ -145,7 +148,7 @@ def layer(named: NamedLayer) -> Call:
         case models.Dense(features, bias):
             use_bias = unless(True, bias)
             return call("eqx.nn.Linear", inputs[-1], features, use_bias=use_bias, key="key")
-        case models.BatchNorm(epsilon, momentum):
+        case models.BatchNorm(epsilon, momentum, affine=True):
             return call("BatchNorm", inputs[0], epsilon, momentum)
         case models.Dropout(rate):
             return call("eqx.nn.Dropout", rate)
@@ -156,12 +159,10 @@ def layer(named: NamedLayer) -> Call:
             return function(f"eqx.filter_vmap({embedding})")
         case models.OneHot(vocabulary):
             return function(f"lambda x: jax.nn.one_hot(x, {vocabulary})")
-        case models.LSTM(features, bidirectional):
-            cell = call("eqx.nn.LSTMCell", inputs[-1], features, key="key")
-            return call("Recurrent", f"{1 + bidirectional} * [{cell}]")
-        case models.GRU(features, bidirectional):
-            cell = call("gru_cell", inputs[-1], features, key="key")
-            return call("Recurrent", f"{1 + bidirectional} * [{cell}]")
+        case models.Recurrent(features, bidirectional, sequences, both_biases=False):
+            kind = "eqx.nn.LSTMCell" if isinstance(named.layer, models.LSTM) else "gru_cell"
+            cells = f"{1 + bidirectional} * [{call(kind, inputs[-1], features, key='key')}]"
+            return call("Recurrent", cells, sequences=unless(False, sequences))
         case models.Branches((_, _), "add"):
             return Call("Residual", tuple(map(sequential, named.branches)))
     raise NotImplementedError(f"the Equinox adapter does not support the layer {named.layer}")
