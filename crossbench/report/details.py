@@ -92,8 +92,8 @@ def _heading(comparison: Comparison) -> list[str]:
 
 
 def _fields(description: dict[str, Any]) -> str:
-    """Return the fields of an optimizer, and those of its schedule, without the ones not set."""
-    given = {k: v for k, v in description.items() if k != "type" and v is not None}
+    """Return the fields of an optimizer, and those of its schedule, without those that are None, False or 0."""
+    given = {k: v for k, v in description.items() if k != "type" and v}
     return ", ".join(
         f"{k} {v['type']} ({_fields(v)})" if isinstance(v, dict) else f"{k} {v}"
         for k, v in given.items()
