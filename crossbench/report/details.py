@@ -92,7 +92,7 @@ def _heading(comparison: Comparison) -> list[str]:
 
 
 def _fields(description: dict[str, Any]) -> str:
-    """Return the fields of an optimizer, and those of its schedule, without those that are None, False or 0."""
+    """Return the fields of an optimizer, and of its schedule, but those None, False or 0."""
     given = {k: v for k, v in description.items() if k != "type" and v}
     return ", ".join(
         f"{k} {v['type']} ({_fields(v)})" if isinstance(v, dict) else f"{k} {v}"

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..inputs.names import FLOAT32, IDIOMATIC, Compute
 from ..models import BinaryCrossEntropy, Branches, Dropout, Model, NamedLayer
+from ..models.layers.layer import channels
 from .statements import WIDTH, call, indented, join_blocks
 
 EPOCHS = 2
@@ -73,8 +74,7 @@ class Block:
     @property
     def width(self) -> int:
         """Return the number of features of the output."""
-        shape = self.layers[0].output_shape
-        return shape[0 if len(shape) == 3 else -1]
+        return channels(self.layers[0].output_shape)
 
 
 def grouped(

@@ -105,7 +105,8 @@ class Convolution(Layer):
 
     def _require_groups(self, channels: int) -> None:
         if channels % self.groups or self.features % self.groups:
-            raise ValueError(f"{self} cannot share {channels} channels among its groups")
+            what = f"{channels} channels and {self.features} features"
+            raise ValueError(f"{self} cannot share {what} among its groups")
 
 
 @dataclass(frozen=True)
