@@ -86,6 +86,21 @@ def test_it_computes_what_pytorch_computes(installed, expected, name):
     assert max(right.deviations(observed, "float64").values()) < FLOAT64_BOUND
 
 
+def test_float32_adds_up_a_depthwise_gradient_term_by_term():
+    layers = (Conv(2, (3, 3), groups=2), GlobalAveragePool(), Dense(3))
+    model = replace(SMALL_MODELS["unbiased"], input_shape=(2, 124, 124), layers=layers)
+    gradients = {}
+    for dtype in ("float32", "float64"):
+        workload = ReferenceWorkload(Job(model, "cpu", 1, dtype))
+        workload.load_weights({n: w.astype(dtype) for n, w in proof_weights(model).items()})
+        batch = next(iter(proof_batches(model, dtype=dtype)))
+        gradients[dtype] = workload.loss_and_gradients(batch)[1]
+    for name in ("conv1.weight", "conv1.bias"):
+        single, double = gradients["float32"][name], gradients["float64"][name]
+        # pairwise, as NumPy adds up, both are below 1e-6
+        assert np.linalg.norm(single - double) > 3e-6 * np.linalg.norm(double)
+
+
 def test_a_positive_logit_is_the_class_1():
     logits = np.array([[-1.0], [2.0]])
     np.testing.assert_array_equal(BinaryCrossEntropy().predictions(logits), [0, 1])

@@ -45,6 +45,13 @@ def test_a_large_convolutional_model_is_proved_with_fewer_blocks_or_smaller_pict
     assert shortened(tiny) == tiny
 
 
+def test_wide_pictures_with_few_flops_are_proved_in_small_batches():
+    layers = (models.Conv(64, (3, 3), groups=64), models.GlobalAveragePool(), Dense(10))
+    wide = replace(models.get("lenet"), input_shape=(64, 124, 124), layers=layers)
+    outputs = 64 * 122 * 122 + 64 + 10
+    assert len(parity.proof_batches(wide).inputs[0]) == int(1.5e7 / outputs) == 15
+
+
 def test_blocks_that_differ_are_all_kept():
     dense, wide = (Dense(3), ReLU()), (Dense(4), ReLU())
     assert without_repetitions(dense * 5 + wide * 2) == dense * 2 + wide * 2

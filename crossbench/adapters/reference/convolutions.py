@@ -12,7 +12,7 @@ from ... import models
 from ...models.layers.convolutions import Window
 from ...models.model import NamedLayer
 from ...models.parameters import Shape
-from .passes import Outcome, Pass, forward, sum_float64
+from .passes import Outcome, Pass, forward, sum_in_order
 from .windows import patches, summed
 
 BLOCK_VALUES = 2**19
@@ -77,6 +77,54 @@ class Correlation:
         return kernel.reshape(self.groups, len(kernel) // self.groups, -1)
 
 
+@dataclass(frozen=True)
+class DepthwiseCorrelation:
+    """Does what Correlation does for groups of one channel and feature: a kernel (C, 1, *sizes).
+
+    No framework adds up the terms of its gradient in blocks, as a matrix multiplication would.
+    """
+
+    windows: Sequence[Window]
+
+    def apply(self, x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
+        """Return the output, (batch, C, *counts)."""
+        cells = self._cells(x, kernel)
+        return sum(
+            (_along_channels(weight, x) * part for weight, part in cells), np.zeros((), x.dtype)
+        )
+
+    def kernel_gradient(self, x: np.ndarray, dy: np.ndarray, shape: Shape) -> np.ndarray:
+        """Return the gradient of the kernel, which has this shape."""
+        places = (0, *range(2, dy.ndim))
+        cells = self._cells(x, np.empty(shape))
+        return np.stack([sum_in_order(dy * part, places) for _, part in cells], 1).reshape(shape)
+
+    def input_gradient(self, dy: np.ndarray, kernel: np.ndarray, size: Shape) -> np.ndarray:
+        """Return the gradient of the input, whose places are of this size."""
+        weights = _by_cell(kernel[:, 0])
+        whole = (*dy.shape[:2], *size)
+        return summed(
+            lambda cell: dy * _along_channels(weights[cell], dy), self.windows, whole, dy.dtype
+        )
+
+    def _cells(self, x: np.ndarray, kernel: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the weights of each cell of the windows, and the values in it."""
+        found = patches(x, self.windows)
+        values = np.moveaxis(found, range(x.ndim, found.ndim), range(found.ndim - x.ndim))
+        for cell in np.ndindex(*kernel.shape[2:]):
+            yield _by_cell(kernel[:, 0])[cell], values[cell]
+
+
+def _by_cell(kernel: np.ndarray) -> np.ndarray:
+    """Return the weights (*sizes, C) of a kernel (C, *sizes)."""
+    return np.moveaxis(kernel, 0, -1)
+
+
+def _along_channels(weight: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Return weights of channels, for x (batch, channels, ...)."""
+    return weight.reshape(-1, *[1] * (x.ndim - 2))
+
+
 def _slices(examples: int, values: int) -> list[slice]:
     """Return slices of a batch whose patches, of so many values per example, fit the caches."""
     size = max(1, BLOCK_VALUES // values)
@@ -96,7 +144,12 @@ def _(layer: models.Convolution, named: NamedLayer, x: np.ndarray, run: Pass) ->
 
     parameters = run.parameters(named)
     kernel, operand = run.operands(parameters["weight"], channels_first(x))
-    correlation = Correlation(layer.windows, layer.groups)
+    is_depthwise = kernel.shape[:2] == (layer.groups, 1) and layer.groups > 1
+    correlation = (
+        DepthwiseCorrelation(layer.windows)
+        if is_depthwise
+        else Correlation(layer.windows, layer.groups)
+    )
     if is_transposed:
         y = correlation.input_gradient(operand, kernel, named.output_shape[1:])
     else:
@@ -112,10 +165,10 @@ def _(layer: models.Convolution, named: NamedLayer, x: np.ndarray, run: Pass) ->
             dkernel = correlation.kernel_gradient(operand, doperand, kernel.shape)
             dx = correlation.input_gradient(doperand, kernel, operand.shape[2:])
         places = (0, *range(2, dy.ndim))
-        bias = {"bias": sum_float64(dy, places)} if layer.bias else {}
+        bias = {"bias": sum_in_order(dy, places)} if layer.bias else {}
         run.add_gradients(named, weight=dkernel, **bias)
         return channels_first(dx)
 
     if layer.bias:
-        y = y + parameters["bias"].reshape(-1, *[1] * (y.ndim - 2))
+        y = y + _along_channels(parameters["bias"], y)
     return channels_first(y), backward

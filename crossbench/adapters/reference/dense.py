@@ -8,7 +8,7 @@ import numpy as np
 
 from ... import models
 from ...models.model import NamedLayer, Weights
-from .passes import Outcome, Pass, forward, sum_float64
+from .passes import Outcome, Pass, forward, sum_in_order
 
 
 @forward.register
@@ -37,7 +37,7 @@ def affine(
         (drows,) = run.operands(dy.reshape(-1, dy.shape[-1]))
         gradients = {"weight": drows.T @ rows}
         if bias is not None:
-            gradients["bias"] = sum_float64(dy.reshape(-1, dy.shape[-1]), (0,))
+            gradients["bias"] = sum_in_order(dy.reshape(-1, dy.shape[-1]), (0,))
         return (drows @ matrix).reshape(x.shape), gradients
 
     y = (rows @ matrix.T).reshape(*x.shape[:-1], -1)

@@ -102,3 +102,14 @@ def forward_all(layers: Iterable[NamedLayer], x: np.ndarray, run: Pass) -> Outco
 def sum_float64(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     """Sum in float64: NumPy's own sums over outer axes are inaccurate in float32."""
     return x.sum(axes, dtype=np.float64).astype(x.dtype)
+
+
+def sum_in_order(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """Sum a gradient's terms, in float32 one after the other, as a framework may: the rounding of
+    equal terms adds up. Over 230,000 of a depthwise convolution's bias it is 8e-4 of the sum.
+    """
+    if x.dtype != np.float32:
+        return x.sum(axes)
+    rest = [axis for axis in range(x.ndim) if axis not in axes]
+    terms = x.transpose(*axes, *rest).reshape(-1, *(x.shape[axis] for axis in rest))
+    return np.cumsum(terms, axis=0, dtype=np.float32)[-1]

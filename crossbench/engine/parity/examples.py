@@ -22,9 +22,9 @@ examples at once: at a near tie (two almost equal values in a window of a max-po
 may choose the other value. Over 16 pictures a single near tie moves the LeNet's first gradient by
 up to 4e-2 (Flux 0.16.9, NNlib 0.9.36, CPU)."""
 
-MIN_BATCH_SIZE, MAX_FLOPS = 4, 2e10
-"""A model that takes more FLOPs than this for these examples gets smaller batches, but none too
-small for a batch norm."""
+MIN_BATCH_SIZE, MAX_FLOPS, MAX_VALUES = 4, 2e10, 1.5e7
+"""A model that takes more FLOPs than this for all examples, or whose layers have more outputs than
+this for a batch, gets smaller batches, but none too small for a batch norm."""
 
 LEARNING_RATE_SCALE = 1e-3
 """Factor of the learning rate in the proof: Adam makes a full-size step out of a gradient that is
@@ -125,5 +125,6 @@ def proof_batches(model: Model, seed: int = SEED, dtype: str = "float64") -> Arr
 
 def batch_size(model: Model) -> int:
     """Return the size of the proof's batches."""
-    affordable = int(MAX_FLOPS / STEPS / max(1, model.training_flops))
-    return max(MIN_BATCH_SIZE, min(BATCH_SIZE, affordable))
+    values = sum(math.prod(named.output_shape) for named in model.all_layers())
+    by_flops = MAX_FLOPS / STEPS / max(1, model.training_flops)
+    return max(MIN_BATCH_SIZE, min(BATCH_SIZE, int(by_flops), int(MAX_VALUES / values)))
