@@ -16,7 +16,7 @@ from crossbench.adapters.keras import source as keras
 from crossbench.adapters.lux import source as lux
 from crossbench.adapters.torch import source as torch
 from crossbench.in_julia import source as julia
-from crossbench.in_julia.definitions import JULIA_FOLDER, definitions_in
+from crossbench.in_julia.definitions import layers_in
 from crossbench.models import training
 from crossbench.models.layers import (
     activations,
@@ -235,8 +235,7 @@ def _cell(parts: Iterable[Any], own: Definitions) -> str:
 
 
 def _in_julia(package: str) -> Definitions:
-    file = JULIA_FOLDER / f"CrossBench{package}" / "src" / "layers.jl"
-    return lambda text: definitions_in(text, file)
+    return lambda text: layers_in(text, f"CrossBench{package}")
 
 
 def _losses() -> Iterator[str]:

@@ -5,6 +5,7 @@ from importlib import import_module
 
 from crossbench import adapters
 from crossbench.engine import parity
+from crossbench.in_julia.dialect import Dialect
 from crossbench.in_julia.workload import JuliaWorkload
 from crossbench.results.parity import FLOAT64_BOUND, Parity
 from crossbench.workload import Job
@@ -50,6 +51,24 @@ class Plant:
 
     def method(self, owner, name, wrong):
         self.monkeypatch.setattr(owner, name, wrong)
+
+    def text(self, old, new):
+        """Replace what the source code says that a row runs. Return a list that has an entry once
+        that is done.
+        """
+        done = []
+
+        def changed(text):
+            done.extend([old] * (old in text))
+            return text.replace(old, new)
+
+        if self.framework in ("flux", "lux"):
+            row = Dialect.row
+            self.method(Dialect, "row", lambda d: (r := row(d)) | {"text": changed(r["text"])})
+        else:
+            run = self.package.imported
+            self.part("imported", lambda text: run(changed(text)))
+        return done
 
     def in_julia(self, change):
         """Have each workload in Julia changed by this function there, as it is built."""

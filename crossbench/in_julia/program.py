@@ -24,7 +24,7 @@ from ..source.training_programs import (
     docstring,
 )
 from ..workload import MALLOC_VARIANT
-from .definitions import JULIA_FOLDER, definitions_in
+from .definitions import definitions_in, layers_in
 from .dialect import Dialect
 from .examples import example_arrays, julia_data
 from .source import TITLE, beside, convolves
@@ -118,14 +118,12 @@ def _model(dialect: Dialect) -> tuple[list[str], list[str]]:
     functions, statements = dialect.made()
     loss = dialect.loss
     text = "\n".join([*functions, *statements, loss.function, loss.made, loss.targets])
-    file = JULIA_FOLDER / f"CrossBench{dialect.package}" / "src" / "layers.jl"
-    return [*definitions_in(text, file), *functions], statements
+    return [*layers_in(text, f"CrossBench{dialect.package}"), *functions], statements
 
 
 def _rules(dialect: Dialect) -> list[str]:
     """Return the rules of the optimizer that Optimisers.jl has not got."""
-    file = JULIA_FOLDER / "CrossBenchJulia" / "src" / "rules.jl"
-    return definitions_in("\n".join(dialect.state()), file)
+    return definitions_in("\n".join(dialect.state()), "CrossBenchJulia/src/rules.jl")
 
 
 def _loss(dialect: Dialect) -> list[str]:

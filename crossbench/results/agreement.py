@@ -18,6 +18,11 @@ from .reference import Reference
 
 MAX_CHANGE_RATIO = 4.0
 """The largest ratio of the change of a parameter in an epoch to that in another framework."""
+MIN_NUMBERS = 8
+"""The fewest numbers of a parameter whose change is compared in size where each framework draws its
+own dropout masks; of fewer only whether they change. The change of a single one goes either way: in
+three of ten pairs of normal numbers one is four times as large as the other, of eight in one of
+a thousand."""
 MAX_CHANGE_DISTANCE, MAX_COMPARED_STEPS = 0.5, 100
 """The largest relative distance of the change of all parameters from another framework's, and the
 most steps of an epoch for which it is compared: a long epoch amplifies rounding. Adam may turn the
@@ -78,10 +83,17 @@ def size_difference(
     """Return which parameter our epoch changed by much more or less than theirs, or None."""
     for name in _compared(reference, ours, theirs):
         a, b = _norm(ours[name]), _norm(theirs[name])
+        if reference.masked and _numbers(theirs[name]) < MIN_NUMBERS and min(a, b) > 0:
+            continue
         if max(a, b) > MAX_CHANGE_RATIO * min(a, b):
             how = "more" if a > b else "less"
             return f"an epoch changed {name} {how} ({a:.2g}, not {b:.2g})"
     return None
+
+
+def _numbers(sketch: Sketch) -> int:
+    """Return how many numbers a sketch has of a parameter; those behind them are zeros."""
+    return sum(value != 0 for value in sketch)
 
 
 def _compared(

@@ -1,5 +1,6 @@
-"""The proof sees faults in each adapter's own code: five that are seen in the wild are planted
-there. These and the others are planted in the reference too (test_planted_in_reference.py).
+"""The proof sees faults in each adapter's own code: in the statements of the row, and five that are
+seen in the wild in what writes them. These and the others are planted in the reference too
+(test_planted_in_reference.py).
 
 A fault changes one translation of the adapter and leaves all else as it is.
 """
@@ -9,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from planting import over_the_bound
-from small_models import DROPPED, PLAIN
+from small_models import BENT, BRANCHED, DROPPED, GENERATED, PLAIN, ROTATED
 
 from crossbench.engine import dropout
 from crossbench.models import Dropout, Flatten
@@ -216,3 +217,225 @@ def test_another_dropout_is_caught(adapter, device, plant_fault):
     plant_fault(MASKS)
     found = dropout.probe(adapter.build, Job(DROPPED, device, 1, "float32"))
     assert max(np.inf if value is None else value for value in found.values()) > 1
+
+
+IN_TEXT = {
+    "groups of other channels": (
+        GENERATED,
+        "logits",
+        {
+            "torch": (
+                "nn.ZeroPad2d((2, 0, 0, 1)),",
+                "nn.Sequential(nn.ZeroPad2d((2, 0, 0, 1)), nn.ChannelShuffle(2)),",
+            ),
+            "jax": ("self.conv1(x)", "self.conv1(jnp.roll(x, 1, -1))"),
+            "keras": ("groups=2, strides=(2, 1))(x)", "groups=2, strides=(2, 1))(x[..., ::-1])"),
+            "flux": ("bilinear(2),", "x -> bilinear(2)(x)[:, :, [2, 3, 4, 1], :],"),
+            "lux": ("bilinear(2),", "x -> bilinear(2)(x)[:, :, [2, 3, 4, 1], :],"),
+        },
+    ),
+    "padding on the other side": (
+        GENERATED,
+        "logits",
+        {
+            "torch": ("nn.ZeroPad2d((2, 0, 0, 1))", "nn.ZeroPad2d((0, 2, 1, 0))"),
+            "jax": ("padding=((0, 1), (2, 0))", "padding=((1, 0), (0, 2))"),
+            "keras": ("ZeroPadding2D(((0, 1), (2, 0)))", "ZeroPadding2D(((1, 0), (0, 2)))"),
+            "flux": ("pad = (2, 0, 0, 1), groups", "pad = (0, 2, 1, 0), groups"),
+            "lux": ("pad = (2, 0, 0, 1), groups", "pad = (0, 2, 1, 0), groups"),
+        },
+    ),
+    "no dilation": (
+        GENERATED,
+        "logits",
+        {
+            "torch": ("padding=2, dilation=2", "padding=1"),
+            "jax": ("kernel_dilation=2, ", ""),
+            "keras": (", dilation_rate=2", ""),
+            "flux": ("pad = 2, dilation = 2", "pad = 1"),
+            "lux": ("pad = 2, dilation = 2", "pad = 1"),
+        },
+    ),
+    "a max-pool that is padded with zeros": (
+        GENERATED,
+        "logits",
+        {
+            "torch": (
+                "nn.MaxPool2d((3, 2), stride=2, padding=1)",
+                "nn.Sequential(nn.ZeroPad2d(1), nn.MaxPool2d((3, 2), stride=2))",
+            ),
+            "jax": (
+                "nnx.max_pool(x, (3, 2), strides=(2, 2), padding=((1, 1), (1, 1)))",
+                "nnx.max_pool(jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))), (3, 2), (2, 2))",
+            ),
+            "keras": ("InfinityPadding2D(1)", "layers.ZeroPadding2D(1)"),
+            "flux": (
+                "MaxPool((2, 3); stride = 2, pad = 1)",
+                "Chain(padded(pad_zeros, (1, 1, 1, 1)), MaxPool((2, 3); stride = 2))",
+            ),
+            "lux": (
+                "MaxPool((2, 3); stride = 2, pad = 1)",
+                "Chain(padded(pad_zeros, (1, 1, 1, 1)), MaxPool((2, 3); stride = 2))",
+            ),
+        },
+    ),
+    "another interpolation": (
+        GENERATED,
+        "logits",
+        {
+            "torch": ('mode="bilinear"', 'mode="bilinear", align_corners=True'),
+            "jax": ('"bilinear"', '"cubic"'),
+            "keras": ('interpolation="bilinear"', 'interpolation="bicubic"'),
+            "flux": ("bilinear(2),", "Upsample(:bilinear; scale = 2),"),
+            "lux": ("bilinear(2),", "Upsample(2, :bilinear),"),
+        },
+    ),
+    "another slope of a leaky ReLU": (
+        GENERATED,
+        "logits",
+        {
+            "torch": ("nn.LeakyReLU(0.2)", "nn.LeakyReLU()"),
+            "jax": ("nnx.leaky_relu(x, 0.2)", "nnx.leaky_relu(x)"),
+            "keras": ("layers.LeakyReLU(0.2)", "layers.LeakyReLU()"),
+            "flux": ("elementwise(leakyrelu, T(0.2))", "elementwise(leakyrelu)"),
+            "lux": ("elementwise(leakyrelu, T(0.2))", "elementwise(leakyrelu)"),
+        },
+    ),
+    "the other pairs of a rotation": (
+        ROTATED,
+        "logits",
+        {
+            "torch": ("Rotary(9, 6, 100.0)", "Rotary(9, 6, 100.0, interleaved=True)"),
+            "jax": ("Rotary(100.0)", "Rotary(100.0, interleaved=True)"),
+            "keras": ("Rotary(100.0)", "Rotary(100.0, interleaved=True)"),
+            "flux": ("rotate_halves", "rotate_neighbours"),
+            "lux": ("rotate_halves", "rotate_neighbours"),
+        },
+    ),
+    "a key head that is used twice": (
+        ROTATED,
+        "logits",
+        {
+            "torch": (
+                "queries, keys, values, self.mask",
+                "queries, keys[:, :1].expand_as(keys), values, self.mask",
+            ),
+            "jax": (
+                "            key,\n",
+                "            key[:, :, :1].repeat(key.shape[2], 2),\n",
+            ),
+            "keras": (
+                "ops.repeat(keys, self.shared, axis=2)",
+                "ops.repeat(keys[:, :, :1], self.shared * keys.shape[2], axis=2)",
+            ),
+            # the rotary embedding sees four heads of queries, and two of keys
+            "flux": (
+                "Rotary(T, rotate_halves, 6, 9, 100.0)",
+                "Chain(x -> size(x, 2) == 2 ? x[:, [1, 1], :, :] : x, "
+                "Rotary(T, rotate_halves, 6, 9, 100.0))",
+            ),
+            "lux": (
+                "rotary_embedding(T, rotate_halves, 6, 9, 100.0)",
+                "Chain(x -> size(x, 2) == 2 ? x[:, [1, 1], :, :] : x, "
+                "rotary_embedding(T, rotate_halves, 6, 9, 100.0))",
+            ),
+        },
+    ),
+    "a window that is one place wider": (
+        ROTATED,
+        "logits",
+        {
+            "torch": ("window_mask(9, 3,", "window_mask(9, 4,"),
+            "jax": ("local_window_size=2,", "local_window_size=3,"),
+            "keras": ("window=3", "window=4"),
+            "flux": ("window = 3", "window = 4"),
+            "lux": ("window = 3", "window = 4"),
+        },
+    ),
+    "cosines before sines": (
+        ROTATED,
+        "logits",
+        {
+            "torch": ("(angles.sin(), angles.cos())", "(angles.cos(), angles.sin())"),
+            "jax": ("[np.sin(angles), np.cos(angles)]", "[np.cos(angles), np.sin(angles)]"),
+            "keras": ("[np.sin(angles), np.cos(angles)]", "[np.cos(angles), np.sin(angles)]"),
+            "flux": ("sinusoids(T, 8, 9)", "sinusoids(T, 8, 9)[[2, 1, 4, 3, 6, 5, 8, 7], :]"),
+            "lux": (
+                "sinusoidal_positions(T, 8, 9)",
+                "x -> x .+ T.(vcat(cos.(place_angles(8, 9, 1e4)), sin.(place_angles(8, 9, 1e4))))",
+            ),
+        },
+    ),
+    "epsilon squared": (
+        BENT,
+        "logits",
+        {
+            "torch": ("nn.GroupNorm(3, 6, eps=0.01)", "nn.GroupNorm(3, 6, eps=0.01**2)"),
+            "jax": ("nnx.GroupNorm(6, 3, epsilon=0.01", "nnx.GroupNorm(6, 3, epsilon=0.01**2"),
+            "keras": (
+                "GroupNormalization(3, epsilon=0.01)",
+                "GroupNormalization(3, epsilon=0.01**2)",
+            ),
+            "flux": ("GroupNorm(6, 3, swish; eps = 0.01", "GroupNorm(6, 3, swish; eps = 0.01^2"),
+            "lux": (
+                "GroupNorm(6, 3, swish; epsilon = 0.01",
+                "GroupNorm(6, 3, swish; epsilon = 0.01^2",
+            ),
+        },
+    ),
+    "branches that are joined in another order": (
+        BRANCHED,
+        "logits",
+        {
+            "torch": (
+                "torch.cat(self.outputs(x), 1 if",
+                "torch.cat(self.outputs(x)[::-1], 1 if",
+            ),
+            "jax": ("[x, self.conv2(z)]", "[self.conv2(z), x]"),
+            "keras": ("layers.Concatenate()([x, y2])", "layers.Concatenate()([y2, x])"),
+            "flux": ("cat_channels,", "(a, b) -> cat_channels(b, a),"),
+            "lux": ("cat_channels,", "(a, b) -> cat_channels(b, a),"),
+        },
+    ),
+    "a product that is a sum": (
+        BRANCHED,
+        "logits",
+        {
+            "torch": ("y = y * other", "y = y + other"),
+            "jax": ("self.conv3(z) * x", "self.conv3(z) + x"),
+            "keras": ("layers.Multiply()([x, y2])", "layers.Add()([x, y2])"),
+            "flux": ("Parallel(multiply, identity", "Parallel((a, b) -> a .+ b, identity"),
+            "lux": ("Parallel(multiply, NoOpLayer()", "Parallel((a, b) -> a .+ b, NoOpLayer()"),
+        },
+    ),
+    "momentum without Nesterov's step": (
+        BRANCHED,
+        "steps",
+        {
+            "torch": ("nesterov=True", "nesterov=False"),
+            "jax": ("nesterov=True", "nesterov=False"),
+            "keras": ("nesterov=True", "nesterov=False"),
+            "flux": ("Velocity(0.9, true)", "Velocity(0.9, false)"),
+            "lux": ("Velocity(0.9, true)", "Velocity(0.9, false)"),
+        },
+    ),
+}
+"""The model, a word of the tensors that must be wrong, and by adapter what its row says and what it
+would say instead.
+"""
+
+
+@pytest.mark.parametrize("fault", IN_TEXT)
+def test_a_fault_in_the_statements_of_a_row_is_caught(
+    adapter, adapter_name, device, fault, plant, expected
+):
+    model, word, changes = IN_TEXT[fault]
+    if adapter_name not in changes:
+        pytest.skip("faults in the reference are in test_planted_in_reference.py")
+    right = expected(model)
+    done = plant.text(*changes[adapter_name])
+    wrong = over_the_bound(adapter.build, model, right, device)
+    assert done, "the row does not say what the fault is to replace"
+    assert any(word in name for name in wrong)
+    if word == "steps":  # the model itself is right
+        assert all("steps" in name for name in wrong)

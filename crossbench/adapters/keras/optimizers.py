@@ -130,49 +130,14 @@ class ParallelRMSprop(type(keras.optimizers.RMSprop())):
         torch._foreach_sub_([v.value for v in variables], changes)
 
 
-def dense(gradient: Any) -> Any:
-    """Return TensorFlow's gradient as a tensor of the variable's shape."""
+def with_dense_gradients(optimizer: Any) -> Any:
+    """Return an optimizer's class that makes each gradient a tensor of the variable's shape: before
+    they are clipped, because the norm of the parts of a row is not that of their sum.
+    """
     import tensorflow as tf
 
-    return tf.convert_to_tensor(gradient)
+    class WithDenseGradients(optimizer):
+        def _clip_gradients(self, grads: Any) -> Any:
+            return super()._clip_gradients([tf.convert_to_tensor(grad) for grad in grads])
 
-
-class DenseGradients(keras.optimizers.Optimizer):
-    """Mixed into an optimizer, make each gradient a tensor of the variable's shape: before they are
-    clipped, because the norm of the parts of a row is not that of their sum.
-    """
-
-    def _clip_gradients(self, grads: Any) -> Any:
-        return super()._clip_gradients([dense(gradient) for gradient in grads])
-
-
-class DenseSGD(DenseGradients, keras.optimizers.SGD):
-    """Be Keras' own, with dense gradients."""
-
-
-class DenseAdadelta(DenseGradients, keras.optimizers.Adadelta):
-    """Be Keras' own, with dense gradients."""
-
-
-class DenseAdam(DenseGradients, Adam):
-    """Make each gradient a dense one."""
-
-
-class DenseAdamW(DenseGradients, AdamW):
-    """Make each gradient a dense one."""
-
-
-class DenseRMSprop(DenseGradients, RMSprop):
-    """Make each gradient a dense one."""
-
-
-class DenseCoupledSGD(DenseGradients, CoupledSGD):
-    """Make each gradient a dense one."""
-
-
-class DenseLion(DenseGradients, keras.optimizers.Lion):
-    """Be Keras' own, with dense gradients."""
-
-
-class DenseAdagrad(DenseGradients, Adagrad):
-    """Make each gradient a dense one."""
+    return WithDenseGradients

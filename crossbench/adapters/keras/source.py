@@ -327,35 +327,33 @@ def optimizer_source(
     only. has_sparse: see has_sparse_gradients.
     """
     rate: Any = "rate" if optimizer.schedule else optimizer.learning_rate
-    clipped = {"global_clipnorm": optimizer.clip_norm}
-    own, kept = ("Dense", "Dense") if has_sparse else ("", "keras.optimizers.")
     match optimizer:
         case models.SGD(_, momentum, nesterov, decay):
-            name = f"{kept}SGD"
+            name = "keras.optimizers.SGD"
             if momentum and (decay or optimizer.schedule):
-                name = "ParallelCoupledSGD" if backend == "torch" else f"{own}CoupledSGD"
+                name = "ParallelCoupledSGD" if backend == "torch" else "CoupledSGD"
             given = {"momentum": unless(0, momentum), "nesterov": unless(False, nesterov)}
-            made = call(name, rate, **given, weight_decay=unless(0, decay), **clipped)
+            given |= {"weight_decay": unless(0, decay)}
         case models.Adam(_, beta1, beta2, epsilon):
-            betas = {"beta_1": beta1, "beta_2": beta2}
-            made = call(f"{own}Adam", rate, **betas, epsilon=epsilon, **clipped)
+            name, given = "Adam", {"beta_1": beta1, "beta_2": beta2, "epsilon": epsilon}
         case models.AdamW(_, beta1, beta2, epsilon, decay):
-            given = {"weight_decay": decay, "epsilon": epsilon}
-            betas = {"beta_1": beta1, "beta_2": beta2}
-            made = call(f"{own}AdamW", rate, **betas, **given, **clipped)
+            name, given = "AdamW", {"beta_1": beta1, "beta_2": beta2}
+            given |= {"weight_decay": decay, "epsilon": epsilon}
         case models.Lion(_, beta1, beta2, decay):
-            betas = {"beta_1": beta1, "beta_2": beta2}
-            made = call(f"{kept}Lion", rate, **betas, weight_decay=unless(0, decay), **clipped)
+            name, given = "keras.optimizers.Lion", {"beta_1": beta1, "beta_2": beta2}
+            given |= {"weight_decay": unless(0, decay)}
         case models.RMSprop(_, rho, epsilon):
-            name = "ParallelRMSprop" if backend == "torch" else f"{own}RMSprop"
-            made = call(name, rate, rho=rho, epsilon=epsilon, **clipped)
+            name = "ParallelRMSprop" if backend == "torch" else "RMSprop"
+            given = {"rho": rho, "epsilon": epsilon}
         case models.Adadelta(_, rho, epsilon):
-            made = call(f"{kept}Adadelta", rate, rho=rho, epsilon=epsilon, **clipped)
+            name, given = "keras.optimizers.Adadelta", {"rho": rho, "epsilon": epsilon}
         case models.Adagrad(_, initial, epsilon):
+            name = "Adagrad"
             given = {"initial_accumulator_value": initial, "epsilon": epsilon}
-            made = call(f"{own}Adagrad", rate, **given, **clipped)
         case _:
             raise unsupported("optimizer", optimizer, "Keras")
+    kind = f"with_dense_gradients({name})" if has_sparse else name
+    made = call(kind, rate, **given, global_clipnorm=optimizer.clip_norm)
     lines = [*schedule_source(optimizer), made.assigned_to("optimizer")]
     if isinstance(optimizer, models.Decaying) and optimizer.matrices_only:
         lines.append(bracketed("optimizer.exclude_from_weight_decay(", [not_decaying], ")"))

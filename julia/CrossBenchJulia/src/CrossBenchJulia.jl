@@ -13,7 +13,7 @@ using Functors: children
 using JSON: JSON
 using LinearAlgebra: BLAS, mul!
 using MLDataDevices: CPUDevice, cpu_device
-using NNlib: NNlib
+using NNlib: NNlib, upsample_bilinear
 using Optimisers: Optimisers
 using Random: AbstractRNG, seed!
 using SpecialFunctions: SpecialFunctions  # loads NNlib's gelu_erf
@@ -61,9 +61,28 @@ export Batch,
     to_array,
     train_catalogue
 
+# What the statements of a model name.
+export add,
+    along_channels,
+    attention_mask,
+    bilinear,
+    cat_channels,
+    elementwise,
+    first_of_sequence,
+    multiply,
+    padded,
+    place_angles,
+    repeat_heads,
+    rotate_neighbours,
+    sequence_max,
+    sinusoids,
+    swap_features,
+    to_sequence
+
 include("device.jl")
 include("optimizers.jl")
 include("rules.jl")
+include("layers.jl")
 include("workload.jl")
 include("weights.jl")
 include("training.jl")

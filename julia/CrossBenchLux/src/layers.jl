@@ -1,39 +1,10 @@
-# What models need and Lux has not got. A program has it word for word, each block for itself: an
-# empty line is between two of them. The axes are reversed: a picture is (W, H, C, N), and a
-# sequence (F, L, N).
-
-"""Return the function that applies f to each number, with a constant behind it."""
-elementwise(f) = x -> f.(x)
-elementwise(f, constant) = x -> f.(x, constant)
+# What models need and Lux has not got, beside what is in CrossBenchJulia's layers.jl. A program
+# has it word for word, each block for itself: an empty line is between two of them.
 
 """Return the function that encodes token ids as one-hot vectors of numbers."""
 onehot(::Type{T}, tokens) where {T} = x -> T.(onehotbatch(x, tokens))
 
-to_sequence(x) = permutedims(reshape(x, :, size(x, 3), size(x, 4)), (2, 1, 3))
-
 sequence_mean(x) = dropdims(mean(x; dims = 2); dims = 2)
-
-sequence_max(x) = dropdims(maximum(x; dims = 2); dims = 2)
-
-"""Exchange the features of sequences with their places, as a convolution has them."""
-swap_features(x) = permutedims(x, (2, 1, 3))
-
-"""Return the function that pads pictures by `pad`, to the left, right, top and bottom."""
-padded(pad, sides) = x -> pad(x, sides; dims = (1, 2))
-
-"""
-Return the function that interpolates between the centers of pictures' values.
-Lux's Upsample aligns their corners, whatever it is asked for (1.31).
-"""
-bilinear(factor) = x -> upsample_bilinear(x, (factor, factor); align_corners = false)
-
-first_of_sequence(x) = x[:, 1, :]
-
-cat_channels(xs...) = cat(xs...; dims = 3)
-
-multiply(xs...) = broadcast(*, xs...)
-
-add(xs...) = broadcast(+, xs...)
 
 # Before a Recurrence the pullback of `stack` fails (Lux 1.31, ChainRules 1).
 stack_sequence(outputs) =
@@ -44,12 +15,6 @@ layer_norm(features; epsilon) = Chain(
     LayerNorm((features, 1); dims = 1, epsilon, affine = false),
     Scale(features; use_bias = false),
 )
-
-"""
-Return numbers along the axis of the channels of x, the third of a picture and the first of
-others.
-"""
-along_channels(numbers, x) = ndims(x) == 4 ? reshape(numbers, 1, 1, :) : numbers
 
 """Multiply each channel by a weight."""
 function channel_scale(channels)
@@ -87,16 +52,10 @@ Add sines and cosines of the place, in turn (Vaswani et al., 2017); Lux' own lay
 sines before the cosines, and other frequencies.
 """
 function sinusoidal_positions(::Type{T}, features, places) where {T}
-    angles = place_angles(features, places, 10000.0)
-    table = reshape(stack((sin.(angles), cos.(angles)); dims = 1), features, places)
-    return @compact(; table = @non_trainable(T.(table))) do x
+    return @compact(; table = @non_trainable(sinusoids(T, features, places))) do x
         @return x .+ table
     end
 end
-
-"""Return the angle of each pair of features (rows) and place (columns)."""
-place_angles(features, places, base) =
-    base .^ (.-(0:2:features-1) ./ features) .* (0:places-1)'
 
 """Put the same weight before each sequence."""
 function class_token(features)
@@ -154,19 +113,6 @@ end
 
 split_heads(x, width) = reshape(x, width, :, size(x)[2:end]...)
 
-"""Repeat heads (width, heads, L, N) of keys or values for those of the queries."""
-function repeat_heads(x, count)
-    heads, sizes = size(x, 2), size(x)[3:end]
-    heads == count && return x
-    # the gradient of repeat with inner, which Lux has here, is a loop over numbers
-    repeated = repeat(reshape(x, :, 1, heads, sizes...), 1, div(count, heads), 1, 1, 1)
-    return reshape(repeated, :, count, sizes...)
-end
-
-"""Return which queries (columns) attend to each key (rows)."""
-attention_mask(places; causal, window = places) =
-    [abs(q - k) < window && (k <= q || !causal) for k = 1:places, q = 1:places]
-
 """
 Rotate pairs of features of (width, heads, L, N) by angles that grow with the place; Lux'
 own layer has halves alone, with angles in Float32.
@@ -184,11 +130,3 @@ end
 
 """Rotate the i-th feature of the first half with that of the second, as Llama does."""
 rotate_halves(x, cos, sin) = apply_rotary_embedding(x, cos, sin; seq_dim = 3)
-
-"""Rotate each feature of two neighbours with the other, as GPT-J does."""
-function rotate_neighbours(x, cos, sin)
-    pairs = reshape(x, 2, :, size(x)[2:end]...)
-    a, b = pairs[1:1, :, :, :, :], pairs[2:2, :, :, :, :]
-    cos, sin = reshape(cos, 1, :, 1, size(x, 3)), reshape(sin, 1, :, 1, size(x, 3))
-    return reshape(vcat(a .* cos .- b .* sin, b .* cos .+ a .* sin), size(x))
-end
