@@ -285,7 +285,7 @@ IN_TEXT = {
         {
             "torch": ('mode="bilinear"', 'mode="bilinear", align_corners=True'),
             "jax": ('"bilinear"', '"cubic"'),
-            "keras": ('interpolation="bilinear"', 'interpolation="bicubic"'),
+            "keras": ('interpolation="bilinear"', 'interpolation="nearest"'),
             "flux": ("bilinear(2),", "Upsample(:bilinear; scale = 2),"),
             "lux": ("bilinear(2),", "Upsample(2, :bilinear),"),
         },
