@@ -138,6 +138,7 @@ def with_dense_gradients(optimizer: Any) -> Any:
 
     class WithDenseGradients(optimizer):
         def _clip_gradients(self, grads: Any) -> Any:
-            return super()._clip_gradients([tf.convert_to_tensor(grad) for grad in grads])
+            tensors = [tf.convert_to_tensor(grad) for grad in grads]
+            return super()._clip_gradients(tensors)
 
     return WithDenseGradients
