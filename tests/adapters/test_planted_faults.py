@@ -362,7 +362,8 @@ IN_TEXT = {
             "flux": ("sinusoids(T, 8, 9)", "sinusoids(T, 8, 9)[[2, 1, 4, 3, 6, 5, 8, 7], :]"),
             "lux": (
                 "sinusoidal_positions(T, 8, 9)",
-                "x -> x .+ T.(vcat(cos.(place_angles(8, 9, 1e4)), sin.(place_angles(8, 9, 1e4))))",
+                "Chain(x -> x[end:-1:1, :, :], sinusoidal_positions(T, 8, 9), "
+                "x -> x[end:-1:1, :, :])",
             ),
         },
     ),
