@@ -35,10 +35,7 @@ from .layers.convolutions import (
     Convolution as Convolution,
     TransposedConv as TransposedConv,
 )
-from .layers.dense import (
-    Dense as Dense,
-    Dropout as Dropout,
-)
+from .layers.dense import Dense as Dense, Dropout as Dropout
 from .layers.layer import Layer as Layer
 from .layers.norms import (
     BatchNorm as BatchNorm,
@@ -58,11 +55,7 @@ from .layers.pictures import (
     ToSequence as ToSequence,
     Upsample as Upsample,
 )
-from .layers.recurrent import (
-    GRU as GRU,
-    LSTM as LSTM,
-    Recurrent as Recurrent,
-)
+from .layers.recurrent import GRU as GRU, LSTM as LSTM, Recurrent as Recurrent
 from .layers.sequences import (
     ClassToken as ClassToken,
     Embedding as Embedding,

@@ -75,8 +75,7 @@ class GlorotUniform:
     fan_out: int
 
     def sample(self, random: np.random.Generator, shape: Shape) -> np.ndarray:
-        bound = math.sqrt(6 / (self.fan_in + self.fan_out))
-        return random.uniform(-bound, bound, shape).astype(np.float32)
+        return Uniform(math.sqrt(6 / (self.fan_in + self.fan_out))).sample(random, shape)
 
 
 @dataclass(frozen=True)

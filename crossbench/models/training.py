@@ -45,7 +45,7 @@ class Loss:
         a sequence, (H, W) for one at each of a picture, and that of its numbers where the model
         predicts numbers.
         """
-        return ()
+        return () if self.classes(output_shape) else output_shape
 
     def predictions(self, logits: np.ndarray) -> np.ndarray:
         """Return the predicted label of each logit's or logits' place, int64, from the model's
@@ -106,9 +106,6 @@ class Regression(Loss):
         if len(output_shape) != 1:
             raise ValueError(f"{self} takes a vector of outputs, not the shape {output_shape}")
 
-    def label_shape(self, output_shape: tuple[int, ...]) -> tuple[int, ...]:
-        return output_shape
-
 
 @dataclass(frozen=True)
 class MeanSquaredError(Regression):
@@ -139,9 +136,6 @@ class GivenGradient(Loss):
 
     def classes(self, output_shape: tuple[int, ...]) -> None:
         return None
-
-    def label_shape(self, output_shape: tuple[int, ...]) -> tuple[int, ...]:
-        return output_shape
 
 
 MILESTONES = tuple_of("a tuple of steps, each from 1", SIZE, range(1, LARGEST))

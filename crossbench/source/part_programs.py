@@ -80,9 +80,8 @@ def _subtracted(part: Part, work: Work) -> str:
     if part.before is None:
         return ""
     name = "the optimizer" if part.name == OPTIMIZER else _name(part)
-    if work is part.whole:
-        return f"What {name} adds is the difference to the program without it."
-    return f"What {name} adds is the difference to the program with it."
+    other = "without" if work is part.whole else "with"
+    return f"What {name} adds is the difference to the program {other} it."
 
 
 def summary(training: PartTraining, title: str, *notes: str) -> str:

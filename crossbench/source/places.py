@@ -36,16 +36,11 @@ class Place:
 
     def from_framework(self, array: np.ndarray) -> np.ndarray:
         """Return the canonical form of the framework's array, or of its gradient."""
-        return array.reshape(self._transposed).transpose(np.argsort(self.axes))
-
-    @property
-    def _transposed(self) -> Shape:
-        return tuple(self.shape[axis] for axis in self.axes)
+        transposed = [self.shape[axis] for axis in self.axes]
+        return array.reshape(transposed).transpose(np.argsort(self.axes))
 
 
-def places(
-    named: NamedLayer, path: Callable[[NamedLayer, str], str], kind: type[Place] = Place
-) -> dict[str, Place]:
+def places(named: NamedLayer, path: Callable[[NamedLayer, str], str]) -> dict[str, Place]:
     """Return where a framework holds each parameter of a layer, by canonical name.
 
     path: says what leads to one, from the layer; that of a weight in KERNEL_AXES ends in "kernel".
@@ -55,25 +50,17 @@ def places(
         to, shape = path(named, name), parameter.shape
         is_kernel = to.endswith("kernel")
         axes = KERNEL_AXES[len(shape)] if is_kernel else tuple(range(len(shape)))
-        found[name] = kind(to, shape, axes, _own_shape(named, name, shape, axes))
+        found[name] = Place(to, shape, axes, _own_shape(named, name, shape, axes))
     return found
 
 
 def _own_shape(named: NamedLayer, name: str, shape: Shape, axes: tuple[int, ...]) -> Shape:
-    """Return the framework's shape: an attention's features are split by the head."""
-    layer = named.layer
-    if not isinstance(layer, MultiHeadAttention) or "norm" in name:
-        return tuple(shape[axis] for axis in axes)
-    features, width = named.input_shape[-1], layer.width(named.input_shape)
-    match name.split("_"):
-        case "output", "weight":
-            return (layer.heads, width, features)
-        case "output", _:
-            return (features,)
-        case projection, kind:
-            heads = layer.heads if projection == "query" else layer.key_heads
-            return (features, heads, width) if kind == "weight" else (heads, width)
-    raise AssertionError(name)
+    """Return the framework's shape: the joined features of an attention's heads are two axes."""
+    own, layer = tuple(shape[axis] for axis in axes), named.layer
+    if not isinstance(layer, MultiHeadAttention) or "norm" in name or name == "output_bias":
+        return own
+    joined, width = 0 if name == "output_weight" else len(own) - 1, layer.width(named.input_shape)
+    return (*own[:joined], own[joined] // width, width, *own[joined + 1 :])
 
 
 def channels_first(outputs: np.ndarray, shape: Shape) -> np.ndarray:

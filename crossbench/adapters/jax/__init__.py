@@ -19,8 +19,6 @@ from . import program
 from .workload import PACKAGES, JaxWorkload
 
 GPU_PLUGINS = ("jax-cuda13-plugin", "jax-cuda12-plugin")
-
-
 CACHE_BYTES = 2**28
 """Bytes of compiled programs that are kept for later proofs; a LeNet's are 0.2 MB."""
 

@@ -19,12 +19,7 @@ def set_dtype(model: Any) -> None:
 
 
 def attention(
-    query: Any,
-    key: Any,
-    value: Any,
-    is_causal: bool,
-    local_window_size: int | None = None,
-    **unused: Any,
+    query: Any, key: Any, value: Any, is_causal: bool, local_window_size: Any = None, **unused: Any
 ) -> Any:
     """Attend, (batch, length, heads, features of a head), in the arrays' own dtype."""
     shared = query.shape[2] // key.shape[2]

@@ -11,10 +11,10 @@ from ... import models
 from ...models.layers.branches import ADD, CONCATENATE, MULTIPLY
 from ...models.model import NamedLayer
 from ...source.layers import LayerSource
-from ...source.places import Place
+from ...source.places import Place, places
 from ...source.statements import WIDTH, Call, indented
 from ...source.training_programs import Block, grouped
-from .parameters import places
+from .parameters import attributes
 from .source import last_output, layer_source
 
 MAX_NESTED = 70
@@ -45,7 +45,7 @@ class Network:
         return {
             f"{named.name}.{name}": replace(place, path=f"{path}.{place.path}")
             for path, named in self.paths
-            for name, place in places(named).items()
+            for name, place in places(named, attributes).items()
         }
 
     def _write_blocks(self, blocks: Sequence[Block]) -> None:
@@ -92,20 +92,14 @@ class Network:
 
     def _attributes(self, parts: Sequence[NamedLayer | Block]) -> Attributes:
         """Return the names of what a class of these layers holds, numbered where a kind repeats."""
-        kinds = {key(part): kind(part) for part in flattened(parts) if self._is_held(part)}
+        held = (p for p in flattened(parts) if isinstance(p, Block) or self.source(p).build)
+        kinds = {key(part): kind(part) for part in held}
         counts, found = Counter(kinds.values()), {}
         used = Counter[str]()
         for name, of_kind in kinds.items():
             used[of_kind] += 1
             found[name] = of_kind if counts[of_kind] == 1 else f"{of_kind}{used[of_kind]}"
         return found
-
-    def _is_held(self, part: NamedLayer | Block) -> bool:
-        """Return whether a class has an object for this; an Unembedding is its embedding's."""
-        if isinstance(part, Block):
-            return True
-        is_tied = isinstance(part.layer, models.Unembedding)
-        return not is_tied and self.source(part).build is not None
 
     def _paths(
         self, parts: Sequence[NamedLayer | Block], start: str = ""
@@ -138,10 +132,8 @@ class Forward:
         for part in parts:
             if isinstance(part, Block):
                 x = self._assigned(x, depth)
-                self.lines += [
-                    f"for block in self.{self.names[key(part)]}:",
-                    f"    {x} = block({x})",
-                ]
+                blocks = f"self.{self.names[key(part)]}"
+                self.lines += [f"for block in {blocks}:", f"    {x} = block({x})"]
             elif isinstance(part.layer, models.Branches):
                 x = self._joined(part, part.layer.join, depth, self._assigned(x, depth))
             else:
@@ -168,15 +160,13 @@ class Forward:
         return SIGNS[join].join([output, *reversed(outputs)])
 
     def _applied(self, named: NamedLayer, depth: int, x: str) -> str:
-        is_tied = isinstance(named.layer, models.Unembedding)
-        attribute = EMBEDDING if is_tied else self.names.get(named.name)
-        layer = named.layer
+        layer, attribute = named.layer, self.names.get(named.name, "embedding")  # an Unembedding's
         if isinstance(layer, models.Recurrent) and not (layer.sequences or layer.bidirectional):
             last = last_output(named, variable(depth))
             self.lines.append(f"{last} = self.{attribute}({self._assigned(x, depth)})")
             return variable(depth)
         output = self.source(named).output.replace("{layer}", f"self.{attribute}")
-        begins = named.parameters and not isinstance(named.layer, NORMS)
+        begins = named.parameters and not isinstance(layer, NORMS)
         is_long = output.count("{x}") > 1 or len(output) + len(x) > MAX_NESTED
         if begins or is_long or (is_joined(x) and output.startswith("{x}")):
             x = self._assigned(x, depth)
@@ -204,7 +194,6 @@ def variable(depth: int) -> str:
 
 
 NORMS = models.BatchNorm | models.GroupNorm | models.LayerNorm | models.RMSNorm
-EMBEDDING = "embedding"
 KINDS = {
     "batchnorm": "batch_norm",
     "classtoken": "class_token",

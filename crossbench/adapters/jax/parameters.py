@@ -4,14 +4,6 @@ from __future__ import annotations
 
 from ... import models
 from ...models.model import NamedLayer
-from ...source import places as of_layers
-from ...source.places import Place
-
-
-def places(named: NamedLayer) -> dict[str, Place]:
-    """Return where a layer's module holds each of its parameters, by canonical name."""
-    return of_layers.places(named, _path)
-
 
 DENSE = {"weight": "kernel", "bias": "bias"}
 NORM = {"weight": "scale", "bias": "bias", "running_mean": "mean", "running_var": "var"}
@@ -23,7 +15,7 @@ CELL = {
 }
 
 
-def _path(named: NamedLayer, name: str) -> str:
+def attributes(named: NamedLayer, name: str) -> str:
     """Return the attributes of a module that lead to a parameter, "cell.dense_i.kernel"."""
     match named.layer:
         case models.BatchNorm() | models.GroupNorm() | models.LayerNorm() | models.RMSNorm():

@@ -220,10 +220,7 @@ def _definitions(written: TrainingSource[Network], *unused: str) -> list[str]:
 
 NNX = "nnx, traverse_util"
 """What the program of a whole model imports from Flax."""
-SPLIT = (
-    "optimizer = make_optimizer(model)",
-    "graphdef, state = nnx.split((model, optimizer))",
-)
+SPLIT = ("optimizer = make_optimizer(model)", "graphdef, state = nnx.split((model, optimizer))")
 
 
 def initial_arrays(training: Training, weights: Weights) -> dict[str, np.ndarray]:

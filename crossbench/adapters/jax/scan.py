@@ -74,13 +74,8 @@ class ScanWorkload(JaxWorkload):
 
     def predict_batches(self) -> Iterator[np.ndarray]:
         if self.stacked is None:
-            yield from super().predict_batches()
-            return
-        weights = self.state[0]
-        for inputs in self.stacked[0]:
-            yield channels_first(
-                np.asarray(self.module.predict(weights, inputs)), self.model.output_shape
-            )
+            return super().predict_batches()
+        return (self._outputs(inputs) for inputs in self.stacked[0])
 
     def allocated(self) -> int | None:
         return None  # the steps reuse the buffers of one program: no sum over the epoch

@@ -126,13 +126,11 @@ def layer_source(named: NamedLayer, dtypes: Dtypes = FLOAT32) -> LayerSource:
         case models.Unembedding():
             return LayerSource(None, "{layer}.attend({x})")
         case models.PositionEmbedding():
-            build = call("PositionEmbedding", *shape)
-            return LayerSource(build, definitions=(POSITION_EMBEDDING,))
+            return LayerSource(call("PositionEmbedding", *shape), definitions=(POSITION_EMBEDDING,))
         case models.SinusoidalPositions():
             return LayerSource(None, "add_sinusoids({x})", (PLACE_ANGLES, ADD_SINUSOIDS))
         case models.ClassToken():
-            build = call("ClassToken", features)
-            return LayerSource(build, definitions=(CLASS_TOKEN,))
+            return LayerSource(call("ClassToken", features), definitions=(CLASS_TOKEN,))
         case models.FirstOfSequence():
             return LayerSource(None, "{x}[:, 0]")
         case models.MultiHeadAttention(is_plain=False):
@@ -159,9 +157,8 @@ def grouped_attention(
     width, norm, rotary = layer.width(named.input_shape), None, None
     if layer.norm:
         norm = str(call("nnx.RMSNorm", width, epsilon=layer.norm.epsilon, **options))
-    if layer.rotary:
-        interleaved = layer.rotary.interleaved or None
-        rotary = str(call("Rotary", layer.rotary.base, interleaved=interleaved))
+    if own := layer.rotary:
+        rotary = str(call("Rotary", own.base, interleaved=own.interleaved or None))
     build = call(
         "GroupedQueryAttention",
         *(named.input_shape[-1], layer.heads, layer.key_heads, width),
@@ -314,26 +311,20 @@ def schedule_source(optimizer: Optimizer) -> tuple[list[str], list[str]]:
             rate = f"{code(peak)} / (1 + {code(decay)} * step)"
             return [f"def rate(step):\n    return {rate}"], []
         case models.WarmupCosine(warmup, steps, minimum):
-            schedule = call(
-                "optax.warmup_cosine_decay_schedule",
-                init_value=peak / (warmup + 1),
-                peak_value=peak,
-                warmup_steps=warmup,
-                decay_steps=steps,
-                end_value=minimum * peak,
-            )
-            return [], [schedule.assigned_to("schedule")]
+            given = {"init_value": peak / (warmup + 1), "peak_value": peak, "warmup_steps": warmup}
+            given |= {"decay_steps": steps, "end_value": minimum * peak}
+            schedule = call("optax.warmup_cosine_decay_schedule", **given)
         case models.Steps(milestones, gamma):
             scales = f"{{{', '.join(f'{step}: {code(gamma)}' for step in milestones)}}}"
             schedule = call("optax.piecewise_constant_schedule", peak, scales)
-            return [], [schedule.after("schedule = ", WIDTH - 4)]
         case models.OneCycle(warmup, steps, start, end, linear):
             # optax's one-cycle schedules are this one, with the warm-up as a share of the steps
             scales = f"{{{warmup}: {code(1 / start)}, {steps}: {code(end)}}}"
             kind = '"linear"' if linear else '"cosine"'
             schedule = call("optax.piecewise_interpolate_schedule", kind, start * peak, scales)
-            return [], [schedule.after("schedule = ", WIDTH - 4)]
-    raise unsupported("schedule", optimizer.schedule, "JAX")
+        case other:
+            raise unsupported("schedule", other, "JAX")
+    return [], [schedule.after("schedule = ", WIDTH - 4)]
 
 
 SCALE_BY_SUMS = '''
@@ -349,8 +340,6 @@ def scale_by_sums(initial, eps):
 
     return optax.GradientTransformation(init, update)
 '''
-
-
 BATCH_NORM = '''
 class BatchNorm(nnx.BatchNorm):
     """Divides the running variance by n - 1, not by n."""
@@ -453,34 +442,25 @@ class GroupedQueryAttention(nnx.Module):
         dtype=None,
         rngs,
     ):
+        options = {"dtype": dtype, "rngs": rngs}
+
         def project(heads):
-            shape, options = (heads, width), {"dtype": dtype, "rngs": rngs}
+            shape = (heads, width)
             return nnx.LinearGeneral(features, shape, use_bias=use_bias, **options)
 
         self.query, self.key, self.value = map(project, (heads, kv_heads, kv_heads))
         self.out = nnx.LinearGeneral(
-            (heads, width),
-            features,
-            axis=(-2, -1),
-            use_bias=output_bias,
-            dtype=dtype,
-            rngs=rngs,
+            (heads, width), features, axis=(-2, -1), use_bias=output_bias, **options
         )
         self.query_norm, self.key_norm, self.rotary = query_norm, key_norm, rotary
-        self.causal, self.local_window_size = causal, local_window_size
+        self.causal, self.window = causal, local_window_size
         self.attention_fn = jax.nn.dot_product_attention
 
     def __call__(self, x):
         query = self.rotary(self.query_norm(self.query(x)))
         key = self.rotary(self.key_norm(self.key(x)))
-        joined = self.attention_fn(
-            query,
-            key,
-            self.value(x),
-            is_causal=self.causal,
-            local_window_size=self.local_window_size,
-        )
-        return self.out(joined)
+        options = {"is_causal": self.causal, "local_window_size": self.window}
+        return self.out(self.attention_fn(query, key, self.value(x), **options))
 '''
 CLASS_TOKEN = '''
 class ClassToken(nnx.Module):

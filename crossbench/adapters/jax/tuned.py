@@ -279,10 +279,8 @@ def share_one_arena() -> None:
 
 
 def _disjoint(named: NamedLayer) -> bool:
-    match named.layer:
-        case models.MaxPool(window, stride, padding):
-            return window == stride and not any(padding)
-    return False
+    pool = named.layer
+    return isinstance(pool, models.MaxPool) and pool.window == pool.stride and not any(pool.padding)
 
 
 def _with_other_keys(others: Any, device: Any) -> Any:

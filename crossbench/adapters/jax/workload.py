@@ -19,15 +19,7 @@ from ...models.model import NamedLayer, Weights
 from ...source.layers import LayerSource
 from ...source.module import imported
 from ...source.places import channels_first
-from ...workload import (
-    Batch,
-    Batches,
-    DeviceArrays,
-    Job,
-    Workload,
-    batches_on_device,
-    versions,
-)
+from ...workload import Batch, Batches, DeviceArrays, Job, Workload, batches_on_device, versions
 from .program import SEED, training_source
 from .source import Dtypes, layer_source
 
@@ -251,18 +243,18 @@ class JaxWorkload(JaxRuntime):
         return channels_first(np.stack(self.jax.device_get(logits)), self.model.output_shape)
 
     def predict_batches(self) -> Iterator[np.ndarray]:
-        weights = self.state[0]
-        for inputs, *_ in self.batches:
-            yield channels_first(
-                np.asarray(self.module.predict(weights, inputs)), self.model.output_shape
-            )
+        return (self._outputs(inputs) for inputs, *_ in self.batches)
 
     def loss_and_gradients(self, batch: Batch) -> tuple[float, Weights]:
         gradients, _, loss = self.module.compute_gradients(*self.split(), self._to_device(batch))
         return float(loss), self._canonical(gradients)
 
     def predict(self, inputs: np.ndarray) -> np.ndarray:
-        outputs = np.asarray(self.module.predict(self.state[0], self._put(inputs)))
+        return self._outputs(self._put(inputs))
+
+    def _outputs(self, inputs: Any) -> np.ndarray:
+        """Return the model's outputs for inputs on the device."""
+        outputs = np.asarray(self.module.predict(self.state[0], inputs))
         return channels_first(outputs, self.model.output_shape)
 
     def weights(self) -> Weights:

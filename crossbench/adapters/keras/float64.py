@@ -28,17 +28,11 @@ def install() -> None:
     attend, resize = backend.nn.dot_product_attention, backend.image.resize
 
     def attend_in_float64(
-        query: Any,
-        key: Any,
-        value: Any,
-        mask: Any = None,
-        scale: Any = None,
-        is_causal: bool = False,
-        **how: Any,
+        query: Any, key: Any, value: Any, mask: Any = None, is_causal: bool = False, **how: Any
     ) -> Any:
         # TensorFlow's scale and JAX' softmax are in float32
         if keras.backend.standardize_dtype(query.dtype) != "float64":
-            return attend(query, key, value, mask=mask, scale=scale, is_causal=is_causal, **how)
+            return attend(query, key, value, mask=mask, is_causal=is_causal, **how)
         length, width = query.shape[1], query.shape[-1]
         scores = ops.einsum("nqhd,nkhd->nhqk", query, key) / np.sqrt(width)
         for allowed in (mask, np.tri(length, dtype=bool) if is_causal else None):

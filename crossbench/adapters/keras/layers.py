@@ -129,10 +129,9 @@ class GroupedQueryAttention(layers.Layer):
             bias_axes="f" if self.output_bias else None,
             name="attention_output",
         )
-        for layer in (self.query, self.key, self.value):
+        for layer in self.query, self.key, self.value:
             layer.build(input_shape)
-        behind = self.query_norm, self.key_norm, self.rotary, self.attention_output
-        for layer in behind:
+        for layer in self.query_norm, self.key_norm, self.rotary, self.attention_output:
             layer.build(joined)
         self.near = None
         if self.window is not None:

@@ -17,7 +17,7 @@ from ...source.places import Place
 from ...source.statements import WIDTH, Call, bracketed, code, indented
 from ...source.training_programs import Block, grouped
 from .parameters import places
-from .source import ACTIVATIONS, channels_last, layer_source
+from .source import ACTIVATIONS, layer_source
 
 
 class Network:
@@ -37,7 +37,8 @@ class Network:
         self.sources = dict(self._sources(backend))
         self.functions: list[str] = []
         self.is_sequential = all(map(self._is_item, self._kept(layers)))
-        given = [code(channels_last(model.input_shape))]
+        shape = model.input_shape
+        given = [code((*shape[1:], shape[0]) if len(shape) == 3 else shape)]
         inputs = Call("keras.Input", (*given, *['dtype="int32"'] * (model.vocabulary is not None)))
         if self.is_sequential:
             sources = [self.sources[named.name] for named in self._kept(layers)]
@@ -115,27 +116,21 @@ class Network:
         return lines
 
     def _layer(self, named: NamedLayer, x: str, to: str, room: int) -> list[str]:
-        source = self.sources[named.name]
-        lines = self._applied(named, source, x, to, room)
-        return [*lines, *(f"{to} = {after}({to})" for after in source.after)]
-
-    def _applied(
-        self, named: NamedLayer, source: LayerSource, x: str, to: str, room: int
-    ) -> list[str]:
-        lines = []
+        lines, source = [], self.sources[named.name]
         for before in source.before:
             lines.append(f"{to} = {before}({x})")
             x = to
-        if self.is_tied and isinstance(named.layer, models.Embedding):
-            return [*lines, source.call.assigned_to("embedding"), f"{to} = embedding({x})"]
-        if source.build is None:
-            return [*lines, f"{to} = {source.output.format(x=x)}"]
         _, _, applied = source.output.format(layer="()", x=x).partition("()")
-        made = f"{to} = {source.build}"
-        if len(made) < room:
-            return [*lines, bracketed(f"{made}(", [applied[1:-1]], ")", room)]
-        start = f"{to} = {source.build.function}("
-        return [*lines, bracketed(start, source.build.arguments, f"){applied}", room)]
+        if self.is_tied and isinstance(named.layer, models.Embedding):
+            lines += [source.call.assigned_to("embedding"), f"{to} = embedding({x})"]
+        elif source.build is None:
+            lines.append(f"{to} = {source.output.format(x=x)}")
+        elif len(made := f"{to} = {source.build}") < room:
+            lines.append(bracketed(f"{made}(", [applied[1:-1]], ")", room))
+        else:
+            start = f"{to} = {source.build.function}("
+            lines.append(bracketed(start, source.build.arguments, f"){applied}", room))
+        return [*lines, *(f"{to} = {after}({to})" for after in source.after)]
 
     def _joined(self, named: NamedLayer, join: str, x: str, to: str, room: int) -> list[str]:
         """Return the statements of branches, in variables that no branch around them has."""

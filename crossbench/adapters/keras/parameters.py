@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,13 +15,14 @@ from ...source.places import Place
 from .source import is_depthwise
 
 
+@dataclass(frozen=True)
 class GRUPlace(Place):
     """Says where Keras holds a parameter of a GRU, whose gates have another order.
 
-    A bias has a second row, that of cuDNN's formula.
+    row: of a bias, whose second row is that of cuDNN's formula.
     """
 
-    row = 0
+    row: int
 
     def to_framework(self, array: np.ndarray) -> np.ndarray:
         array = super().to_framework(swapped(array))
@@ -36,12 +37,6 @@ class GRUPlace(Place):
         return swapped(super().from_framework(own))
 
 
-class SecondGRUBias(GRUPlace):
-    """Says where Keras holds the second bias."""
-
-    row = 1
-
-
 def swapped(array: np.ndarray) -> np.ndarray:
     """Exchange the first two of three gates: Keras' order is update, reset, new."""
     reset, update, new = np.split(array, 3)
@@ -50,20 +45,18 @@ def swapped(array: np.ndarray) -> np.ndarray:
 
 def places(named: NamedLayer) -> dict[str, Place]:
     """Return where a layer holds each of its parameters, by canonical name."""
+    found, count = of_layers.places(named, _path), channels(named.input_shape)
+    if isinstance(named.layer, models.GRU):
+        rows = {name: int(name.startswith("bias_hh")) for name in found}
+        return {name: GRUPlace(**vars(p), row=rows[name]) for name, p in found.items()}
     if isinstance(named.layer, models.PReLU):  # slopes have as many axes as an example
-        ones, found = [1] * (len(named.input_shape) - 1), of_layers.places(named, _path)
+        ones = [1] * (len(named.input_shape) - 1)
         return {name: replace(p, own_shape=(*ones, *p.shape)) for name, p in found.items()}
-    if not isinstance(named.layer, models.GRU):
-        found = of_layers.places(named, _path)
-        count = channels(named.input_shape)
-        if is_depthwise(named.layer, count):
-            weight = found["weight"]
-            own_shape = (*weight.own_shape[:-2], count, weight.shape[0] // count)
-            found["weight"] = replace(weight, own_shape=own_shape)
-        return found
-    found = of_layers.places(named, _path, GRUPlace)
-    second = of_layers.places(named, _path, SecondGRUBias)
-    return {name: second[name] if name.startswith("bias_hh") else found[name] for name in found}
+    if is_depthwise(named.layer, count):
+        weight = found["weight"]
+        own_shape = (*weight.own_shape[:-2], count, weight.shape[0] // count)
+        found["weight"] = replace(weight, own_shape=own_shape)
+    return found
 
 
 def arrays_by_path(places: Mapping[str, Place], weights: Weights) -> dict[str, np.ndarray]:
@@ -85,12 +78,7 @@ NORM = {
     "running_mean": "moving_mean",
     "running_var": "moving_variance",
 }
-CELL = {
-    "weight_ih": "kernel",
-    "weight_hh": "recurrent_kernel",
-    "bias": "bias",
-    "bias_hh": "bias",
-}
+CELL = {"weight_ih": "kernel", "weight_hh": "recurrent_kernel", "bias": "bias", "bias_hh": "bias"}
 
 
 def _path(named: NamedLayer, name: str) -> str:

@@ -61,7 +61,6 @@ def training_source(
     given = {"optimizer": "optimizer" if trains else None, "loss": "loss"}
     is_given = isinstance(model.loss, models.GivenGradient)
     loss = call("GivenGradient") if is_given else loss_source(model.loss)
-    is_sparse = has_sparse_gradients(model, backend)
     is_gated = any(
         isinstance(named.layer, models.GRU) and not named.layer.both_biases
         for named in model.all_layers()
@@ -69,8 +68,8 @@ def training_source(
     if trains and is_gated and model.optimizer.clip_norm is not None:
         # the norm would have the gradient of a bias that stays 0
         raise unsupported("clipping beside a GRU", model.optimizer, "Keras")
-    given_rule = (model.optimizer, _vectors(model), is_sparse, backend)
-    rule = optimizer_source(*given_rule) if trains else []
+    sparse, vectors = has_sparse_gradients(model, backend), _vectors(model)
+    rule = optimizer_source(model.optimizer, vectors, sparse, backend) if trains else []
     compiled = [
         loss.assigned_to("loss"),
         *rule,

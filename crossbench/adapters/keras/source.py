@@ -11,20 +11,11 @@ from typing import Any
 from ... import models
 from ...models.layers.convolutions import Window
 from ...models.model import Model, NamedLayer
-from ...models.parameters import Shape
 from ...models.training import Optimizer
 from ...source.convolutions import pads_same
 from ...source.definitions import definitions_in
 from ...source.layers import LayerSource
-from ...source.statements import (
-    Call,
-    bracketed,
-    call,
-    code,
-    one_or_both,
-    unless,
-    unsupported,
-)
+from ...source.statements import Call, bracketed, call, code, one_or_both, unless, unsupported
 from ..torch.source import is_unsafe_for_onednn
 
 OWN = tuple(map(Path(__file__).with_name, ("layers.py", "optimizers.py")))
@@ -57,29 +48,23 @@ def import_keras(text: str) -> str:
     return f"from keras import {', '.join(names)}" if names else ""
 
 
-def channels_last(shape: Shape) -> Shape:
-    return (*shape[1:], shape[0]) if len(shape) == 3 else shape
-
-
 def layer_source(
     named: NamedLayer, backend: str = "tensorflow", activation: str | None = None
 ) -> LayerSource:
     """Return how a layer is written. activation: the one that it applies itself, if any."""
-    shape, features = named.input_shape, named.input_shape[-1]
+    shape, name = named.input_shape, type(named.layer).__name__
     match named.layer:
         case models.TransposedConv():
             return transposed_convolution(named.layer, activation)
         case models.Convolution():
             return convolution(named, named.layer, backend, activation)
         case models.MaxPool(window, stride, padding) | models.AveragePool(window, stride, padding):
-            is_mean = isinstance(named.layer, models.AveragePool)
-            kind = "layers.AveragePooling2D" if is_mean else "layers.MaxPooling2D"
+            kind, pad = "layers.MaxPooling2D", "InfinityPadding2D"
+            if isinstance(named.layer, models.AveragePool):
+                kind, pad = "layers.AveragePooling2D", "layers.ZeroPadding2D"
             strides = unless(one_or_both(window), one_or_both(stride))
-            padded = call(
-                "layers.ZeroPadding2D" if is_mean else "InfinityPadding2D", one_or_both(padding)
-            )
-            build = call(kind, one_or_both(window), strides=strides)
-            return LayerSource(build, before=(padded,) if any(padding) else ())
+            before = (call(pad, one_or_both(padding)),) if any(padding) else ()
+            return LayerSource(call(kind, one_or_both(window), strides=strides), before=before)
         case models.Upsample(factor, mode):
             how = f'"{mode}"' if mode != "nearest" else None
             return LayerSource(call("layers.UpSampling2D", factor, interpolation=how))
@@ -127,8 +112,8 @@ def layer_source(
             return LayerSource(call("layers.RMSNormalization", epsilon=epsilon))
         case models.RMSNorm(epsilon):
             return LayerSource(None, str(call("ops.rms_normalization", "{x}", epsilon=epsilon)))
-        case models.Scale():
-            return LayerSource(call("Scale"))
+        case models.Scale() | models.ClassToken():
+            return LayerSource(call(name))
         case models.Dropout(rate):
             return LayerSource(call("layers.Dropout", rate))
         case models.GlobalAveragePool() | models.GlobalMaxPool():
@@ -140,18 +125,14 @@ def layer_source(
             return LayerSource(None, f"ops.one_hot({{x}}, {vocabulary})")
         case models.Unembedding():
             return LayerSource(None, "embedding({x}, reverse=True)")
-        case models.PositionEmbedding():
-            return LayerSource(call("PositionEmbedding"))
-        case models.SinusoidalPositions():
-            return LayerSource(call("SinusoidalPositions"))
-        case models.ClassToken():
-            return LayerSource(call("ClassToken"))
+        case models.PositionEmbedding() | models.SinusoidalPositions():
+            return LayerSource(call(name))
         case models.FirstOfSequence():
             return LayerSource(None, "{x}[:, 0]")
         case models.MultiHeadAttention(is_plain=False):
             return LayerSource(grouped_attention(named, named.layer))
         case models.MultiHeadAttention(heads, causal, bias):
-            given = (heads, features // heads)
+            given = (heads, shape[-1] // heads)
             build = call("layers.MultiHeadAttention", *given, use_bias=unless(True, bias))
             mask = ", use_causal_mask=True" if causal else ""
             return LayerSource(build, f"{{layer}}({{x}}, {{x}}{mask})")
@@ -180,9 +161,8 @@ def recurrent(layer: models.Recurrent) -> LayerSource:
 def grouped_attention(named: NamedLayer, layer: models.MultiHeadAttention) -> Call:
     """Return how an attention with later options is made."""
     rotary = None
-    if layer.rotary:
-        interleaved = layer.rotary.interleaved or None
-        rotary = str(call("Rotary", layer.rotary.base, interleaved=interleaved))
+    if own := layer.rotary:
+        rotary = str(call("Rotary", own.base, interleaved=own.interleaved or None))
     return call(
         "GroupedQueryAttention",
         *(layer.heads, layer.key_heads, layer.width(named.input_shape)),
@@ -230,14 +210,12 @@ def convolution(
         "activation": activation,
         "use_bias": unless(True, layer.bias),
     }
-    axes = len(layer.kernel_size)
+    kind, given = f"Conv{len(layer.kernel_size)}D", [layer.features, kernel]
+    own = {"groups": unless(1, layer.groups)}
     if is_depthwise(layer, channels):
-        multiplier = unless(1, layer.features // channels)
-        name = f"layers.DepthwiseConv{axes}D"
-        build = call(name, kernel, depth_multiplier=multiplier, **options)
-    else:
-        groups = unless(1, layer.groups)
-        build = call(f"layers.Conv{axes}D", layer.features, kernel, groups=groups, **options)
+        kind, given = f"Depthwise{kind}", [kernel]
+        own = {"depth_multiplier": unless(1, layer.features // channels)}
+    build = call(f"layers.{kind}", *given, **own, **options)
     strides = ", ".join(f"::{step}" for step in layer.strides)
     output = f"{{layer}}({{x}}[:, {strides}])" if is_sliced else "{layer}({x})"
     before = (zero_padding(layer.windows),) if is_padded and not is_same else ()
@@ -268,27 +246,18 @@ def transposed_convolution(layer: models.TransposedConv, activation: str | None)
     """Return how a transposed convolution is written, with a cropping that Keras cannot do itself
     behind it.
     """
-    is_same = pads_same(layer)
-    options: dict[str, Any] = {}
     axes = list(zip(layer.windows, layer.output_padding, strict=True))
     crops = tuple((w.before, max(w.before - more, 0)) for w, more in axes)
-    if is_same:
-        options["padding"] = '"same"'
-    else:
-        added = tuple(max(more - w.before, 0) for w, more in axes)
-        is_default = not any(added) and all(w.size >= w.stride for w in layer.windows)
-        options["output_padding"] = None if is_default else one_or_both(added)
-    build = call(
-        "layers.Conv2DTranspose",
-        layer.features,
-        one_or_both(layer.kernel),
-        strides=unless(1, one_or_both(layer.stride)),
-        **options,
-        activation=activation,
-        use_bias=unless(True, layer.bias),
-    )
-    is_cropped = not is_same and any(map(any, crops))
-    return LayerSource(build, after=(call("layers.Cropping2D", crops),) if is_cropped else ())
+    added = tuple(max(more - w.before, 0) for w, more in axes)
+    options: dict[str, Any] = {"strides": unless(1, one_or_both(layer.stride))}
+    if pads_same(layer):
+        options["padding"], crops = '"same"', ()
+    elif any(added) or any(w.size < w.stride for w in layer.windows):
+        options["output_padding"] = one_or_both(added)
+    options |= {"activation": activation, "use_bias": unless(True, layer.bias)}
+    build = call("layers.Conv2DTranspose", layer.features, one_or_both(layer.kernel), **options)
+    after = (call("layers.Cropping2D", crops),) if any(map(any, crops)) else ()
+    return LayerSource(build, after=after)
 
 
 def loss_source(loss: models.Loss) -> Call:
@@ -316,10 +285,7 @@ def has_sparse_gradients(model: Model, backend: str) -> bool:
 
 
 def optimizer_source(
-    optimizer: Optimizer,
-    not_decaying: str,
-    has_sparse: bool = False,
-    backend: str = "tensorflow",
+    optimizer: Optimizer, not_decaying: str, has_sparse: bool = False, backend: str = "tensorflow"
 ) -> list[str]:
     """Return the statements that make the `optimizer`, with the schedule `rate` if it has one.
 
@@ -369,18 +335,12 @@ def schedule_source(optimizer: Optimizer) -> list[str]:
         case models.InverseTimeDecay(decay):
             schedule = call(f"{schedules}.InverseTimeDecay", peak, 1, decay)
         case models.WarmupCosine(warmup, steps, minimum):
-            schedule = call(
-                f"{schedules}.CosineDecay",
-                peak / (warmup + 1),
-                steps - warmup,
-                alpha=minimum,
-                warmup_target=peak,
-                warmup_steps=warmup,
-            )
+            rest = {"alpha": minimum, "warmup_target": peak, "warmup_steps": warmup}
+            schedule = call(f"{schedules}.CosineDecay", peak / (warmup + 1), steps - warmup, **rest)
         case models.Steps(milestones, gamma):
-            rates = [peak * gamma**count for count in range(len(milestones) + 1)]
+            rates = (code(peak * gamma**count) for count in range(len(milestones) + 1))
             last = [step - 1 for step in milestones]  # with each rate
-            schedule = call(f"{schedules}.PiecewiseConstantDecay", last, code_list(rates))
+            schedule = call(f"{schedules}.PiecewiseConstantDecay", last, f"[{', '.join(rates)}]")
         case models.OneCycle(warmup, steps, start, end, linear):
             if linear:
                 up, down, kind = peak, end * peak, "PolynomialDecay"
@@ -392,7 +352,3 @@ def schedule_source(optimizer: Optimizer) -> list[str]:
         case other:
             raise unsupported("schedule", other, "Keras")
     return [schedule.assigned_to("rate")]
-
-
-def code_list(numbers: list[float]) -> str:
-    return f"[{', '.join(map(code, numbers))}]"

@@ -49,8 +49,6 @@ __all__ = [
 PIECE_SIZE = 64
 """Examples that go through a model with convolutions or attention at a time: NumPy spends most of
 the time of a larger batch on getting memory."""
-
-
 PIECE_VALUES = 2**24
 """Values of the largest layer of so many examples, at most."""
 

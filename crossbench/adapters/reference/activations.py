@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
 from ... import models
 from ...models.model import NamedLayer
-from .passes import Outcome, Pass, forward, sum_float64
+from .passes import Outcome, Pass, along_channels, forward, sum_float64
+
+CORNERED = models.ReLU | models.ReLU6 | models.LeakyReLU | models.ELU | models.HardSwish
+SMOOTH = models.SiLU | models.Sigmoid | models.Tanh | models.Softplus
 
 
-def is_over(x: np.ndarray, corner: float, run: Pass) -> np.ndarray:
+def is_over(x: np.ndarray, run: Pass, corner: float) -> np.ndarray:
     """Return which inputs are over a corner, where the slope has a step; see Pass.near_zero."""
     if not run.near_zero:
         return x > corner
@@ -20,46 +24,37 @@ def is_over(x: np.ndarray, corner: float, run: Pass) -> np.ndarray:
 
 
 @forward.register
-def _(layer: models.ReLU, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
-    return np.maximum(x, 0), lambda dy: np.where(is_over(x, 0, run), dy, 0)
-
-
-@forward.register
-def _(layer: models.ReLU6, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
-    def backward(dy: np.ndarray) -> np.ndarray:
-        return np.where(is_over(x, 0, run) & ~is_over(x, 6, run), dy, 0)
-
-    return np.clip(x, 0, 6), backward
-
-
-@forward.register
-def _(layer: models.LeakyReLU, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
-    slope = x.dtype.type(layer.slope)
-    return np.where(x > 0, x, slope * x), lambda dy: np.where(is_over(x, 0, run), dy, slope * dy)
+def _(layer: CORNERED, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
+    over = partial(is_over, x, run)
+    match layer:
+        case models.ReLU():
+            return np.maximum(x, 0), lambda dy: np.where(over(0), dy, 0)
+        case models.ReLU6():
+            return np.clip(x, 0, 6), lambda dy: np.where(over(0) & ~over(6), dy, 0)
+        case models.LeakyReLU():
+            slope = x.dtype.type(layer.slope)
+            return np.where(x > 0, x, slope * x), lambda dy: np.where(over(0), dy, slope * dy)
+        case models.ELU():
+            alpha, negative = x.dtype.type(layer.alpha), np.minimum(x, 0)
+            y = np.where(x > 0, x, alpha * np.expm1(negative))
+            return y, lambda dy: dy * np.where(over(0), 1, alpha * np.exp(negative))
+        case models.HardSwish():
+            y, between = x * np.clip(x + 3, 0, 6) / 6, (2 * x + 3) / 6
+            return y, lambda dy: dy * np.where(over(-3), np.where(over(3), 1, between), 0)
 
 
 @forward.register
 def _(layer: models.PReLU, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
     own = run.parameters(named)["slope"]
-    slope = own.reshape(-1, *[1] * (x.ndim - 2))  # the channels are axis 1
+    slope = along_channels(x, own)
 
     def backward(dy: np.ndarray) -> np.ndarray:
         places = (0, *range(2, x.ndim)) if layer.per_channel else tuple(range(x.ndim))
         gradient = sum_float64(dy * np.minimum(x, 0), places)
         run.add_gradients(named, slope=gradient.reshape(own.shape))
-        return np.where(is_over(x, 0, run), dy, slope * dy)
+        return np.where(is_over(x, run, 0), dy, slope * dy)
 
     return np.where(x > 0, x, slope * x), backward
-
-
-@forward.register
-def _(layer: models.ELU, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
-    alpha, negative = x.dtype.type(layer.alpha), np.minimum(x, 0)
-
-    def backward(dy: np.ndarray) -> np.ndarray:
-        return dy * np.where(is_over(x, 0, run), 1, alpha * np.exp(negative))
-
-    return np.where(x > 0, x, alpha * np.expm1(negative)), backward
 
 
 @forward.register
@@ -84,35 +79,19 @@ def _(layer: models.GELU, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcom
 
 
 @forward.register
-def _(layer: models.SiLU, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
-    share = sigmoid(x)
-    return x * share, lambda dy: dy * share * (1 + x * (1 - share))
-
-
-@forward.register
-def _(layer: models.HardSwish, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
-    def backward(dy: np.ndarray) -> np.ndarray:
-        slope = np.where(is_over(x, 3, run), 1, (2 * x + 3) / 6)
-        return dy * np.where(is_over(x, -3, run), slope, 0)
-
-    return x * np.clip(x + 3, 0, 6) / 6, backward
-
-
-@forward.register
-def _(layer: models.Sigmoid, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
-    y = sigmoid(x)
-    return y, lambda dy: dy * y * (1 - y)
-
-
-@forward.register
-def _(layer: models.Tanh, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
-    y = np.tanh(x)
-    return y, lambda dy: dy * (1 - y**2)
-
-
-@forward.register
-def _(layer: models.Softplus, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
-    return np.logaddexp(x, x.dtype.type(0)), lambda dy: dy * sigmoid(x)
+def _(layer: SMOOTH, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
+    match layer:
+        case models.SiLU():
+            share = sigmoid(x)
+            return x * share, lambda dy: dy * share * (1 + x * (1 - share))
+        case models.Sigmoid():
+            y = sigmoid(x)
+            return y, lambda dy: dy * y * (1 - y)
+        case models.Tanh():
+            y = np.tanh(x)
+            return y, lambda dy: dy * (1 - y**2)
+        case models.Softplus():
+            return np.logaddexp(x, x.dtype.type(0)), lambda dy: dy * sigmoid(x)
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:

@@ -101,8 +101,7 @@ def _(layer: models.MultiHeadAttention, named: NamedLayer, x: np.ndarray, run: P
     if layer.window:
         scores[..., window_mask(scores.shape[-1], layer.window)] = -np.inf
     exponentials = np.exp(scores - scores.max(-1, keepdims=True))
-    shares = exponentials / exponentials.sum(-1, keepdims=True)
-    shares = run.activation(shares)
+    shares = run.activation(exponentials / exponentials.sum(-1, keepdims=True))
     (weights,) = run.operands(shares)
     joined = run.activation(weights @ v)
 

@@ -9,7 +9,7 @@ import numpy as np
 from ... import models
 from ...models.layers.branches import CONCATENATE, MULTIPLY
 from ...models.model import NamedLayer
-from .passes import Outcome, Pass, forward, forward_all
+from .passes import Outcome, Pass, channel_axis, forward, forward_all
 
 
 @forward.register
@@ -21,24 +21,19 @@ def _(layer: models.Branches, named: NamedLayer, x: np.ndarray, run: Pass) -> Ou
         return sum(back(gradient) for back, gradient in pairs)
 
     if layer.join == CONCATENATE:
-        return np.concatenate(outputs, _channels(outputs[0])), backward
+        return np.concatenate(outputs, channel_axis(outputs[0])), backward
     return _product(outputs) if layer.join == MULTIPLY else sum(outputs), backward
 
 
 def _gradients(join: str, outputs: tuple[np.ndarray, ...], dy: np.ndarray) -> list[np.ndarray]:
     """Return the gradient of each branch's output."""
     if join == CONCATENATE:
-        axis = _channels(dy)
+        axis = channel_axis(dy)
         return np.split(dy, np.cumsum([y.shape[axis] for y in outputs])[:-1], axis)
     gradients = [dy] * len(outputs)
     if join == MULTIPLY:
         gradients = [dy * _product(outputs[:n] + outputs[n + 1 :]) for n in range(len(outputs))]
     return [_summed(g, y.shape) for g, y in zip(gradients, outputs, strict=True)]
-
-
-def _channels(array: np.ndarray) -> int:
-    """Return the axis of channels or features."""
-    return 1 if array.ndim == 4 else -1
 
 
 def _product(arrays: tuple[np.ndarray, ...]) -> np.ndarray:

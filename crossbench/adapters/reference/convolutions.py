@@ -12,7 +12,7 @@ from ... import models
 from ...models.layers.convolutions import Window
 from ...models.model import NamedLayer
 from ...models.parameters import Shape
-from .passes import Outcome, Pass, forward, sum_in_order
+from .passes import Outcome, Pass, along_channels, forward, sum_in_order
 from .windows import patches, summed
 
 BLOCK_VALUES = 2**19
@@ -88,41 +88,30 @@ class DepthwiseCorrelation:
 
     def apply(self, x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
         """Return the output, (batch, C, *counts)."""
-        cells = self._cells(x, kernel)
-        return sum(
-            (_along_channels(weight, x) * part for weight, part in cells), np.zeros((), x.dtype)
-        )
+        weights = np.moveaxis(kernel[:, 0], 0, -1)
+        parts = (along_channels(x, weights[cell]) * part for cell, part in self._cells(x))
+        return sum(parts, np.zeros((), x.dtype))
 
     def kernel_gradient(self, x: np.ndarray, dy: np.ndarray, shape: Shape) -> np.ndarray:
         """Return the gradient of the kernel, which has this shape."""
         places = (0, *range(2, dy.ndim))
-        cells = self._cells(x, np.empty(shape))
-        return np.stack([sum_in_order(dy * part, places) for _, part in cells], 1).reshape(shape)
+        terms = [sum_in_order(dy * part, places) for _, part in self._cells(x)]
+        return np.stack(terms, 1).reshape(shape)
 
     def input_gradient(self, dy: np.ndarray, kernel: np.ndarray, size: Shape) -> np.ndarray:
         """Return the gradient of the input, whose places are of this size."""
-        weights = _by_cell(kernel[:, 0])
-        whole = (*dy.shape[:2], *size)
-        return summed(
-            lambda cell: dy * _along_channels(weights[cell], dy), self.windows, whole, dy.dtype
-        )
+        weights = np.moveaxis(kernel[:, 0], 0, -1)
 
-    def _cells(self, x: np.ndarray, kernel: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the weights of each cell of the windows, and the values in it."""
+        def part(cell: Shape) -> np.ndarray:
+            return dy * along_channels(dy, weights[cell])
+
+        return summed(part, self.windows, (*dy.shape[:2], *size), dy.dtype)
+
+    def _cells(self, x: np.ndarray) -> Iterator[tuple[Shape, np.ndarray]]:
+        """Yield the place in the windows of each of their cells, and the values in it."""
         found = patches(x, self.windows)
-        values = np.moveaxis(found, range(x.ndim, found.ndim), range(found.ndim - x.ndim))
-        for cell in np.ndindex(*kernel.shape[2:]):
-            yield _by_cell(kernel[:, 0])[cell], values[cell]
-
-
-def _by_cell(kernel: np.ndarray) -> np.ndarray:
-    """Return the weights (*sizes, C) of a kernel (C, *sizes)."""
-    return np.moveaxis(kernel, 0, -1)
-
-
-def _along_channels(weight: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Return weights of channels, for x (batch, channels, ...)."""
-    return weight.reshape(-1, *[1] * (x.ndim - 2))
+        for cell in np.ndindex(*found.shape[x.ndim :]):
+            yield cell, found[..., *cell]
 
 
 def _slices(examples: int, values: int) -> list[slice]:
@@ -144,12 +133,9 @@ def _(layer: models.Convolution, named: NamedLayer, x: np.ndarray, run: Pass) ->
 
     parameters = run.parameters(named)
     kernel, operand = run.operands(parameters["weight"], channels_first(x))
-    is_depthwise = kernel.shape[:2] == (layer.groups, 1) and layer.groups > 1
-    correlation = (
-        DepthwiseCorrelation(layer.windows)
-        if is_depthwise
-        else Correlation(layer.windows, layer.groups)
-    )
+    correlation: Correlation | DepthwiseCorrelation = Correlation(layer.windows, layer.groups)
+    if kernel.shape[:2] == (layer.groups, 1) and layer.groups > 1:
+        correlation = DepthwiseCorrelation(layer.windows)
     if is_transposed:
         y = correlation.input_gradient(operand, kernel, named.output_shape[1:])
     else:
@@ -170,5 +156,5 @@ def _(layer: models.Convolution, named: NamedLayer, x: np.ndarray, run: Pass) ->
         return channels_first(dx)
 
     if layer.bias:
-        y = y + _along_channels(parameters["bias"], y)
+        y = y + along_channels(y, parameters["bias"])
     return channels_first(y), backward

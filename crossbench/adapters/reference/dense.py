@@ -1,4 +1,4 @@
-"""Dense layers, dropouts and residuals."""
+"""Dense layers and dropouts."""
 
 from __future__ import annotations
 

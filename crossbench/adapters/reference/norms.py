@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from ... import models
 from ...models.model import NamedLayer
-from .passes import Outcome, Pass, forward, sum_float64
+from .passes import Outcome, Pass, along_channels, channel_axis, forward, sum_float64
 
 
 @forward.register
 def _(layer: models.BatchNorm, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
     parameters = run.parameters(named)
-    n = x.size // x.shape[1]
-
-    def channels(values: np.ndarray) -> np.ndarray:
-        return values.reshape(-1, *[1] * (x.ndim - 2))
-
+    n, channels = x.size // x.shape[1], partial(along_channels, x)
     if run.training:
         mean = _channel_sum(x) / x.dtype.type(n)
         variance = _channel_sum((x - channels(mean)) ** 2) / x.dtype.type(n)
-        momentum = layer.momentum
         for name, new in (("running_mean", mean), ("running_var", variance * (n / (n - 1)))):
-            run.running[f"{named.name}.{name}"] = momentum * parameters[name] + (
-                1 - momentum
-            ) * new.astype(x.dtype)
+            new = (1 - layer.momentum) * new.astype(x.dtype)
+            run.running[f"{named.name}.{name}"] = layer.momentum * parameters[name] + new
     else:
         mean, variance = parameters["running_mean"], parameters["running_var"]
     deviation = np.sqrt(variance + layer.epsilon)
@@ -49,8 +45,7 @@ def _channel_sum(x: np.ndarray) -> np.ndarray:
     return np.cumsum(values, 1)[:, -1] if x.dtype == np.float32 else values.sum(1)
 
 
-@forward.register(models.LayerNorm)
-@forward.register(models.RMSNorm)
+@forward.register
 def _(
     layer: models.LayerNorm | models.RMSNorm, named: NamedLayer, x: np.ndarray, run: Pass
 ) -> Outcome:
@@ -108,11 +103,6 @@ def scaled(named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
 
     y = x if weight is None else x * weight
     return y if bias is None else y + bias, backward
-
-
-def channel_axis(x: np.ndarray) -> int:
-    """Return the axis of the channels of pictures, or of the features of vectors or sequences."""
-    return 2 if x.ndim == 3 else 1
 
 
 def _sum(x: np.ndarray) -> np.ndarray:

@@ -14,12 +14,8 @@ from .rounding import Rounding
 
 Backward = Callable[[np.ndarray], np.ndarray]
 """Maps the output's gradient to the input's, and adds the parameters' to Pass.gradients."""
-
-
 Outcome = tuple[np.ndarray, Backward]
 """The output of a layer, and its backward pass."""
-
-
 SEED = 0
 """Seed of the dropout masks."""
 
@@ -97,6 +93,16 @@ def forward_all(layers: Iterable[NamedLayer], x: np.ndarray, run: Pass) -> Outco
         return dy
 
     return x, back
+
+
+def channel_axis(x: np.ndarray) -> int:
+    """Return the axis of the channels of pictures, or of the features of vectors or sequences."""
+    return 2 if x.ndim == 3 else 1
+
+
+def along_channels(x: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return values of channels, or one for all, with the axes of x (batch, channels, ...)."""
+    return values.reshape(-1, *[1] * (x.ndim - 2))
 
 
 def sum_float64(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:

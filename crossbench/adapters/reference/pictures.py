@@ -65,8 +65,7 @@ def _(layer: models.GlobalMaxPool, named: NamedLayer, x: np.ndarray, run: Pass) 
     return y, backward
 
 
-@forward.register(models.Pad)
-@forward.register(models.Upsample)
+@forward.register
 def _(layer: models.Pad | models.Upsample, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
     """Multiply by what makes of the values of a column, and of a row, the new ones."""
     if isinstance(layer, models.Pad):
@@ -90,16 +89,12 @@ def upsampling(length: int, factor: int, mode: str) -> np.ndarray:
 
 
 @forward.register
-def _(layer: models.Flatten, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
-    return x.reshape(len(x), -1), lambda dy: dy.reshape(x.shape)
-
-
-@forward.register
 def _(layer: models.ToSequence, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
     y = x.reshape(*x.shape[:2], -1).transpose(0, 2, 1)
     return y, lambda dy: dy.transpose(0, 2, 1).reshape(x.shape)
 
 
-@forward.register
-def _(layer: models.Reshape, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
-    return x.reshape(len(x), *layer.shape), lambda dy: dy.reshape(x.shape)
+@forward.register(models.Flatten)
+@forward.register(models.Reshape)
+def _(layer: models.Layer, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
+    return x.reshape(len(x), *named.output_shape), lambda dy: dy.reshape(x.shape)

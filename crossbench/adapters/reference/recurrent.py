@@ -13,8 +13,7 @@ from .activations import sigmoid
 from .passes import Outcome, Pass, forward
 
 
-@forward.register(models.LSTM)
-@forward.register(models.GRU)
+@forward.register
 def _(layer: models.LSTM | models.GRU, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
     """Run the cell along the sequence, and a second cell along the reversed sequence if asked."""
     run_cell = _lstm if isinstance(layer, models.LSTM) else _gru
@@ -31,19 +30,16 @@ def _(layer: models.LSTM | models.GRU, named: NamedLayer, x: np.ndarray, run: Pa
     def backward(dy: np.ndarray) -> np.ndarray:
         dx = np.zeros_like(x)
         for suffix, back, part in zip(suffixes, backs, np.split(dy, len(backs), -1), strict=True):
-            dsequence, *gradients = back(_of_sequence(part, suffix))
+            if layer.sequences:
+                dy_of_cell = _turned(part, suffix)
+            else:
+                dy_of_cell = np.zeros((*x.shape[:2], layer.features), dy.dtype)
+                dy_of_cell[:, -1] = part
+            dsequence, *gradients = back(dy_of_cell)
             dx += _turned(dsequence, suffix)
             full = (f"{name}{suffix}" for name in names)
             run.add_gradients(named, **dict(zip(full, gradients, strict=False)))
         return dx
-
-    def _of_sequence(dy: np.ndarray, suffix: str) -> np.ndarray:
-        """Return the gradients of all outputs of a cell, in its order."""
-        if layer.sequences:
-            return _turned(dy, suffix)
-        whole = np.zeros((*x.shape[:2], layer.features), dy.dtype)
-        whole[:, -1] = dy
-        return whole
 
     return np.concatenate(outputs, -1), backward
 

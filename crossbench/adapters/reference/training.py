@@ -11,12 +11,13 @@ import numpy as np
 from ... import models
 from ...models.model import Weights
 from .activations import sigmoid
+from .passes import channel_axis
+
+LossAndGradient = tuple[float, np.ndarray]
 
 
 @singledispatch
-def loss_and_gradient(
-    loss: Any, logits: np.ndarray, labels: np.ndarray
-) -> tuple[float, np.ndarray]:
+def loss_and_gradient(loss: Any, logits: np.ndarray, labels: np.ndarray) -> LossAndGradient:
     """Return the loss and its gradient with respect to the logits, or to the outputs."""
     raise NotImplementedError(
         f"the NumPy reference does not support the loss {type(loss).__name__}"
@@ -24,11 +25,9 @@ def loss_and_gradient(
 
 
 @loss_and_gradient.register
-def _(
-    loss: models.SoftmaxCrossEntropy, logits: np.ndarray, labels: np.ndarray
-) -> tuple[float, np.ndarray]:
-    axis = 1 if logits.ndim == 4 else -1  # of the classes: pictures have their channels first
-    scores, smoothing = np.moveaxis(logits, axis, -1), loss.label_smoothing
+def _(loss: models.SoftmaxCrossEntropy, logits: np.ndarray, labels: np.ndarray) -> LossAndGradient:
+    axis, smoothing = channel_axis(logits), loss.label_smoothing
+    scores = np.moveaxis(logits, axis, -1)
     classes = scores.shape[-1]
     flat, labels = scores.reshape(-1, classes), labels.reshape(-1)
     shifted = flat - flat.max(1, keepdims=True)
@@ -42,32 +41,26 @@ def _(
 
 
 @loss_and_gradient.register
-def _(
-    loss: models.BinaryCrossEntropy, logits: np.ndarray, labels: np.ndarray
-) -> tuple[float, np.ndarray]:
+def _(loss: models.BinaryCrossEntropy, logits: np.ndarray, labels: np.ndarray) -> LossAndGradient:
     z, y = logits[:, 0], labels.astype(logits.dtype)
     losses = np.maximum(z, 0) - z * y + np.log1p(np.exp(-np.abs(z)))
     return float(losses.mean()), ((sigmoid(z) - y) / len(y))[:, None]
 
 
 @loss_and_gradient.register
-def _(
-    loss: models.MeanSquaredError, outputs: np.ndarray, targets: np.ndarray
-) -> tuple[float, np.ndarray]:
+def _(loss: models.MeanSquaredError, outputs: np.ndarray, targets: np.ndarray) -> LossAndGradient:
     difference = outputs - targets
     return float((difference**2).mean()), 2 * difference / difference.size
 
 
 @loss_and_gradient.register
-def _(
-    loss: models.AbsoluteError, outputs: np.ndarray, targets: np.ndarray
-) -> tuple[float, np.ndarray]:
+def _(loss: models.AbsoluteError, outputs: np.ndarray, targets: np.ndarray) -> LossAndGradient:
     difference = outputs - targets
     return float(np.abs(difference).mean()), np.sign(difference) / difference.size
 
 
 @loss_and_gradient.register
-def _(loss: models.Huber, outputs: np.ndarray, targets: np.ndarray) -> tuple[float, np.ndarray]:
+def _(loss: models.Huber, outputs: np.ndarray, targets: np.ndarray) -> LossAndGradient:
     difference, delta = outputs - targets, outputs.dtype.type(loss.delta)
     near = np.clip(difference, -delta, delta)
     losses = near * (difference - near / 2)
@@ -75,9 +68,7 @@ def _(loss: models.Huber, outputs: np.ndarray, targets: np.ndarray) -> tuple[flo
 
 
 @loss_and_gradient.register
-def _(
-    loss: models.GivenGradient, outputs: np.ndarray, labels: np.ndarray
-) -> tuple[float, np.ndarray]:
+def _(loss: models.GivenGradient, outputs: np.ndarray, labels: np.ndarray) -> LossAndGradient:
     return 0.0, labels
 
 
@@ -104,8 +95,7 @@ def _(optimizer: models.SGD, gradient: np.ndarray, state: dict[str, Any], t: int
     return gradient + optimizer.momentum * velocity if optimizer.nesterov else velocity
 
 
-@update.register(models.Adam)
-@update.register(models.AdamW)
+@update.register
 def _(
     optimizer: models.Adam | models.AdamW, gradient: np.ndarray, state: dict[str, Any], t: int
 ) -> np.ndarray:
@@ -113,15 +103,13 @@ def _(
     state["m"] = b1 * state.get("m", 0) + (1 - b1) * gradient
     state["v"] = b2 * state.get("v", 0) + (1 - b2) * gradient**2
     m, v = state["m"] / (1 - b1 ** (t + 1)), state["v"] / (1 - b2 ** (t + 1))
-    step: np.ndarray = m / (np.sqrt(v) + optimizer.epsilon)
-    return step
+    return m / (np.sqrt(v) + optimizer.epsilon)
 
 
 @update.register
 def _(optimizer: models.RMSprop, gradient: np.ndarray, state: dict[str, Any], t: int) -> np.ndarray:
     state["v"] = optimizer.rho * state.get("v", 0) + (1 - optimizer.rho) * gradient**2
-    step: np.ndarray = gradient / (np.sqrt(state["v"]) + optimizer.epsilon)
-    return step
+    return gradient / (np.sqrt(state["v"]) + optimizer.epsilon)
 
 
 @update.register
@@ -145,8 +133,7 @@ def _(optimizer: models.Lion, gradient: np.ndarray, state: dict[str, Any], t: in
 @update.register
 def _(optimizer: models.Adagrad, gradient: np.ndarray, state: dict[str, Any], t: int) -> np.ndarray:
     state["s"] = state.get("s", optimizer.initial_accumulator) + gradient**2
-    step: np.ndarray = gradient / (np.sqrt(state["s"]) + optimizer.epsilon)
-    return step
+    return gradient / (np.sqrt(state["s"]) + optimizer.epsilon)
 
 
 def clip(gradients: Weights, clip_norm: float | None) -> Weights:

@@ -3,7 +3,7 @@
 The programs that source.py writes hold those that they need, word for word.
 """
 
-# mypy: disallow-subclassing-any=False
+# mypy: disallow-subclassing-any=False, disallow-untyped-decorators=False
 from __future__ import annotations
 
 from typing import Any
@@ -349,29 +349,21 @@ class Lion(torch.optim.Optimizer):
         defaults = {"lr": lr, "betas": betas, "weight_decay": weight_decay}
         super().__init__(params, defaults)
 
+    @torch.no_grad()
     def step(self) -> None:
-        with torch.no_grad():
-            for group in self.param_groups:
-                trained = [p for p in group["params"] if p.grad is not None]
-                self.update(trained, group["lr"], group["betas"], group["weight_decay"])
-
-    def update(
-        self,
-        parameters: list[Tensor],
-        lr: float,
-        betas: tuple[float, float],
-        decay: float,
-    ) -> None:
-        for p in parameters:
-            if not self.state[p]:
-                self.state[p]["momentum"] = torch.zeros_like(p)
-        momenta = [self.state[p]["momentum"] for p in parameters]
-        gradients = [p.grad for p in parameters]
-        if decay:
-            torch._foreach_mul_(parameters, 1 - lr * decay)
-        mixed = torch._foreach_lerp(momenta, gradients, 1 - betas[0])
-        torch._foreach_add_(parameters, torch._foreach_sign(mixed), alpha=-lr)
-        torch._foreach_lerp_(momenta, gradients, 1 - betas[1])
+        for group in self.param_groups:
+            lr, (beta1, beta2) = group["lr"], group["betas"]
+            parameters = [p for p in group["params"] if p.grad is not None]
+            for p in parameters:
+                if not self.state[p]:
+                    self.state[p]["momentum"] = torch.zeros_like(p)
+            momenta = [self.state[p]["momentum"] for p in parameters]
+            gradients = [p.grad for p in parameters]
+            if group["weight_decay"]:
+                torch._foreach_mul_(parameters, 1 - lr * group["weight_decay"])
+            mixed = torch._foreach_lerp(momenta, gradients, 1 - beta1)
+            torch._foreach_add_(parameters, torch._foreach_sign(mixed), alpha=-lr)
+            torch._foreach_lerp_(momenta, gradients, 1 - beta2)
 
 
 def clip(parameters: list[nn.Parameter], max_norm: float) -> None:

@@ -47,17 +47,14 @@ class Network:
         for part in grouped(layers):
             if isinstance(part, Block):
                 items.append(f"*({self._block(part, start, place)}() for _ in range({part.count}))")
-                place += part.count
+                place += part.count - 1
+            elif isinstance(part.layer, models.Branches):
+                items.append(self._joined(part.layer.join, part.branches, f"{start}{place}"))
             else:
-                items.append(self._layer(part, f"{start}{place}"))
-                place += 1
+                self.paths.append((f"{start}{place}", part))
+                items.append(layer_source(part))
+            place += 1
         return tuple(items)
-
-    def _layer(self, named: NamedLayer, path: str) -> Call:
-        if isinstance(named.layer, models.Branches):
-            return self._joined(named.layer.join, named.branches, path)
-        self.paths.append((path, named))
-        return layer_source(named)
 
     def _joined(self, join: str, branches: tuple[tuple[NamedLayer, ...], ...], path: str) -> Call:
         is_residual = join == ADD and len(branches) == 2 and branches[0]

@@ -13,7 +13,7 @@ from ...inputs.names import BFLOAT16, IDIOMATIC, MALLOC
 from ...models.model import Model, Weights
 from ...source.data import example_arrays, python_data
 from ...source.part_programs import PartTraining, python_part_program
-from ...source.statements import indented, unsupported
+from ...source.statements import code, indented, unsupported
 from ...source.training_programs import (
     PythonProgram,
     Training,
@@ -35,7 +35,6 @@ from .source import (
     loss_source,
     optimizer_source,
     schedule_source,
-    update_source,
 )
 
 __all__ = ["example_arrays", "initial_arrays", "part_program", "training_program"]
@@ -64,7 +63,7 @@ def training_source(
     network, rule = Network(list(model.named_layers())), model.optimizer
     is_given = isinstance(model.loss, models.GivenGradient)
     loss = "GivenGradient.apply" if is_given else str(loss_source(model.loss, model.output_shape))
-    compute_loss, compute_gradients = _functions(variant, autocast, is_given)
+    compute_loss, gradients = _functions(variant, autocast, is_given)
     factor, schedule = schedule_source(rule) if trains else ([], [])
     step = _train_step(rule, variant) if trains else ""
     compiled = [f"loss_function = {loss}"]
@@ -72,11 +71,7 @@ def training_source(
         compiled, compute_loss = [], ""
     optimizer = _optimizer(model, is_fused) if trains else []
     used = [*network.lines, *network.functions, *compiled, *optimizer, compute_loss, step]
-    functions = {
-        "compute_loss": compute_loss,
-        "train_step": step,
-        "compute_gradients": compute_gradients,
-    }
+    functions = {"compute_loss": compute_loss, "train_step": step, "compute_gradients": gradients}
     return TrainingSource(
         network=network,
         imports=imports,
@@ -111,23 +106,23 @@ def _functions(variant: str, autocast: str | None, is_given: bool) -> tuple[str,
     if is_given:
         backward = ["outputs.backward(labels)", "return outputs.detach()"]
         gradients = [*computed(f"outputs = {outputs}"), *backward]
+    start = ["def compute_gradients(inputs, labels):", "    model.zero_grad()"]
     return (
         "\n".join([*before, *compiled, "def compute_loss(inputs, labels):", *indented(loss)]),
-        "\n".join([COMPUTE_GRADIENTS, *indented(["model.zero_grad()", *gradients])]),
+        "\n".join([*start, *indented(gradients)]),
     )
-
-
-COMPUTE_GRADIENTS = "def compute_gradients(inputs, labels):"
 
 
 def _train_step(rule: models.Optimizer, variant: str) -> str:
     """Return the function of a step."""
-    kept = "loss.detach().clone()  # the next replay overwrites it"
+    norm, kept = rule.clip_norm, "loss.detach().clone()  # the next replay overwrites it"
     body = [
         "optimizer.zero_grad()",
         "loss = compute_loss(inputs, labels)",
         "loss.backward()",
-        *update_source(rule),
+        *([f"clip(parameters, {code(norm)})"] if norm is not None else []),
+        "optimizer.step()",
+        *(["schedule.step()"] if rule.schedule else []),
         f"return {kept if variant == 'graphs' else 'loss.detach()'}",
     ]
     return "\n".join(["def train_step(inputs, labels):", *indented(body)])
@@ -274,12 +269,11 @@ def _to_device(training: Training) -> str:
 def _evaluation(training: Training) -> list[str]:
     """Return the statements that find the share of the test examples that are right."""
     is_mixed = training.compute == BFLOAT16
-    autocast = f'torch.autocast("{AUTOCAST[training.device]}", torch.bfloat16)'
-    precision = f", {autocast}" if is_mixed else ""
+    autocast = f', torch.autocast("{AUTOCAST[training.device]}", torch.bfloat16)' * is_mixed
     return [
         "model.eval()",
         "right = 0",
-        f"with torch.inference_mode(){precision}:",
+        f"with torch.inference_mode(){autocast}:",
         "    for inputs, labels in map(to_device, batches(*test, TEST)):",
         f"        right += ({predicted(training.model, 'model(inputs)')} == labels).sum().item()",
     ]

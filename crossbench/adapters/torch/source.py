@@ -50,19 +50,9 @@ def import_nn(text: str) -> str:
     return f"from torch import {'Tensor, ' * ('Tensor' in text)}nn"
 
 
-def update_source(optimizer: Optimizer) -> list[str]:
-    """Return the statements of an update: the clipping, the step and the schedule."""
-    norm = optimizer.clip_norm
-    return [
-        *([f"clip(parameters, {code(norm)})"] if norm is not None else []),
-        "optimizer.step()",
-        *(["schedule.step()"] if optimizer.schedule else []),
-    ]
-
-
 def layer_source(named: NamedLayer) -> Call:
     """Return how a layer is made."""
-    shape = named.input_shape
+    shape, name = named.input_shape, type(named.layer).__name__
     features = shape[-1]
     match named.layer:
         case models.Convolution():
@@ -77,10 +67,9 @@ def layer_source(named: NamedLayer) -> Call:
         case models.Upsample(factor, mode):
             given = {"scale_factor": factor, "mode": f'"{mode}"' if mode != "nearest" else None}
             return call("nn.Upsample", **given)
-        case models.Pad(mode="reflect"):
-            return call("nn.ReflectionPad2d", sides(named.layer.windows))
-        case models.Pad():
-            return call("nn.ZeroPad2d", sides(named.layer.windows))
+        case models.Pad(mode=mode):
+            kind = "nn.ReflectionPad2d" if mode == "reflect" else "nn.ZeroPad2d"
+            return call(kind, sides(named.layer.windows))
         case layer if layer in ACTIVATIONS:
             return ACTIVATIONS[layer]
         case models.LeakyReLU(slope):
@@ -95,8 +84,8 @@ def layer_source(named: NamedLayer) -> Call:
             return call("nn.Unflatten", 1, to)
         case models.Reshape(to):
             return call("nn.Sequential", call("nn.Flatten"), call("nn.Unflatten", 1, to))
-        case models.ToSequence():
-            return call("ToSequence")
+        case models.ToSequence() | models.FirstOfSequence():
+            return call(name)
         case models.Dense(outputs, bias):
             return call("nn.Linear", features, outputs, bias=unless(True, bias))
         case models.BatchNorm(epsilon, momentum, affine):
@@ -115,32 +104,24 @@ def layer_source(named: NamedLayer) -> Call:
             norm = "RMSNorm2d" if len(shape) == 3 else "nn.RMSNorm"
             given = {"elementwise_affine": unless(True, affine)}
             return call(norm, channels(shape), eps=epsilon, **given)
-        case models.Scale():
-            return call("Scale", channels(shape))
+        case models.Scale() | models.ClassToken():
+            return call(name, channels(shape))
         case models.Dropout(rate):
             return call("nn.Dropout", rate)
-        case models.GlobalAveragePool() | models.GlobalMaxPool() if len(shape) == 3:
+        case models.GlobalAveragePool() | models.GlobalMaxPool():
             is_mean = isinstance(named.layer, models.GlobalAveragePool)
+            if len(shape) == 2:
+                return call("SequenceMean" if is_mean else "SequenceMax")
             pool = call("nn.AdaptiveAvgPool2d" if is_mean else "nn.AdaptiveMaxPool2d", 1)
             return call("nn.Sequential", pool, call("nn.Flatten"))
-        case models.GlobalAveragePool():
-            return call("SequenceMean")
-        case models.GlobalMaxPool():
-            return call("SequenceMax")
         case models.Embedding(vocabulary, width):
             return call("nn.Embedding", vocabulary, width)
         case models.OneHot(vocabulary):
             return call("OneHot", vocabulary)
         case models.Unembedding(vocabulary):
             return call("nn.Linear", features, vocabulary, bias=False)
-        case models.PositionEmbedding():
-            return call("PositionEmbedding", *shape)
-        case models.SinusoidalPositions():
-            return call("SinusoidalPositions", *shape)
-        case models.ClassToken():
-            return call("ClassToken", features)
-        case models.FirstOfSequence():
-            return call("FirstOfSequence")
+        case models.PositionEmbedding() | models.SinusoidalPositions():
+            return call(name, *shape)
         case models.MultiHeadAttention(is_plain=False):
             return grouped_attention(named, named.layer)
         case models.MultiHeadAttention(heads, causal, bias):
@@ -286,20 +267,16 @@ def schedule_source(optimizer: Optimizer) -> tuple[list[str], list[str]]:
         case models.Steps(milestones, gamma):
             made = call(f"{SCHEDULERS}.MultiStepLR", "optimizer", list(milestones), gamma=gamma)
             return [], [made.assigned_to("schedule")]
-        case models.OneCycle() as cycle:
+        case models.OneCycle(warmup, steps, start, end, linear):
             # PyTorch's OneCycleLR is an error behind its last step
-            defined, factor = [one_cycle(cycle)], "factor"
+            ends = {"start": code(start), "end": code(end)}
+            way = "part" if linear else "(1 - np.cos(np.pi * part)) / 2"
+            defined = [ONE_CYCLE.format(warmup=warmup, steps=steps, **ends, way=way)]
+            factor = "factor"
         case other:
             raise unsupported("schedule", other, "PyTorch")
     made = call(f"{SCHEDULERS}.LambdaLR", "optimizer", factor)
     return defined, [made.assigned_to("schedule")]
-
-
-def one_cycle(cycle: models.OneCycle) -> str:
-    """Return the function of the factors of the learning rate."""
-    way = "part" if cycle.linear else "(1 - np.cos(np.pi * part)) / 2"
-    given = {"start": code(cycle.start), "end": code(cycle.end), "way": way}
-    return ONE_CYCLE.format(warmup=cycle.warmup, steps=cycle.steps, **given)
 
 
 SCHEDULERS = "torch.optim.lr_scheduler"

@@ -65,8 +65,6 @@ ATTEMPTS = 6
 """How often each of them is timed; the fastest counts."""
 MIN_GAIN = 0.1
 """Share of a whole batch's seconds that pieces have to save: a smaller gain may be chance."""
-
-
 SMALL_MODEL = 1_000_000
 """Parameters of a model that one thread updates in less than a millisecond."""
 

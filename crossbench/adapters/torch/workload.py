@@ -123,7 +123,10 @@ class TorchWorkload(TorchRuntime):
             if "sum" in state:  # Adagrad has made it already
                 state["sum"] = state["sum"].to(parameter)
         self.schedule = getattr(self.training, "schedule", None)
-        self.new_groups = [_values(group) for group in deepcopy(self.optimizer.param_groups)]
+        self.new_groups = [  # their values, such as the learning rate
+            {name: value for name, value in group.items() if name != "params"}
+            for group in deepcopy(self.optimizer.param_groups)
+        ]
         self.new_schedule = deepcopy(self.schedule.state_dict()) if self.schedule else None
         self.dropouts = {
             named.name: self.module.get_submodule(path)
@@ -302,11 +305,6 @@ class TorchWorkload(TorchRuntime):
         if streamed and self.device.type == "cuda":
             return tensor.pin_memory().to(self.device, non_blocking=True)
         return tensor.to(self.device)
-
-
-def _values(group: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of an optimizer's group of parameters, such as the learning rate."""
-    return {name: value for name, value in group.items() if name != "params"}
 
 
 def apply_mask(mask: Any) -> Callable[[Any, Any, Any], Any]:

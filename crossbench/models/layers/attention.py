@@ -16,7 +16,7 @@ from ...inputs.checks import (
     instance_of,
     optional,
 )
-from ..parameters import GlorotUniform, Parameter, Shape, Zeros, normal_or
+from ..parameters import GlorotUniform, Parameter, Shape, normal_or, weight_and_bias
 from .layer import Layer, require_sequence
 from .norms import RMSNorm
 
@@ -135,6 +135,5 @@ class MultiHeadAttention(Layer):
 def _projection(
     name: str, inputs: int, outputs: int, bias: bool, std: float | None
 ) -> dict[str, Parameter]:
-    initializer = normal_or(GlorotUniform(inputs, outputs), std)
-    found = {f"{name}_weight": Parameter((outputs, inputs), initializer)}
-    return found | ({f"{name}_bias": Parameter((outputs,), Zeros())} if bias else {})
+    weight = Parameter((outputs, inputs), normal_or(GlorotUniform(inputs, outputs), std))
+    return {f"{name}_{part}": array for part, array in weight_and_bias(weight, bias).items()}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from ...inputs.checks import Boolean, OptionalStd, Padding, Pair, PairFrom0, Sides, Size
 from ..parameters import GlorotUniform, Parameter, Shape, Zeros, normal_or
-from .layer import Layer, require_image, require_sequence
+from .layer import Layer, channels, require_image, require_sequence
 
 
 @dataclass(frozen=True)
@@ -58,18 +58,23 @@ class Convolution(Layer):
     """Describes a layer that moves a kernel along its input, with the fields of Conv."""
 
     features: int
+    kernel: Any
+    stride: Any
+    padding: Any
     bias: bool
     std: float | None
     groups: int = 1
+    dilation: Any = (1, 1)
 
     @property
-    @abstractmethod
     def windows(self) -> tuple[Window, ...]:
-        """Return the windows along the axes."""
+        """Return the windows along the axes; of a TransposedConv, those of the Conv."""
+        axes = zip(self.kernel, self.stride, self.padding, self.dilation, strict=True)
+        return tuple(window(*axis) for axis in axes)
 
-    @abstractmethod
     def channels(self, input_shape: Shape) -> int:
         """Return the number of channels of the input, or of its features."""
+        return channels(input_shape)
 
     @property
     def kernel_size(self) -> Shape:
@@ -130,14 +135,6 @@ class Conv(Convolution):
     groups: Size = 1
     dilation: Pair = (1, 1)
 
-    @property
-    def windows(self) -> tuple[Window, ...]:
-        axes = zip(self.kernel, self.stride, self.padding, self.dilation, strict=True)
-        return tuple(window(*axis) for axis in axes)
-
-    def channels(self, input_shape: Shape) -> int:
-        return input_shape[0]
-
     def output_shape(self, input_shape: Shape) -> Shape:
         channels, *size = require_image(self, input_shape)
         self._require_groups(channels)
@@ -165,9 +162,6 @@ class Conv1D(Convolution):
     def windows(self) -> tuple[Window, ...]:
         return (window(self.kernel, self.stride, self.padding, self.dilation),)
 
-    def channels(self, input_shape: Shape) -> int:
-        return input_shape[-1]
-
     def output_shape(self, input_shape: Shape) -> Shape:
         length, channels = require_sequence(self, input_shape)
         self._require_groups(channels)
@@ -192,15 +186,6 @@ class TransposedConv(Convolution):
     bias: Boolean = True
     std: OptionalStd = None
     output_padding: PairFrom0 = (0, 0)
-
-    @property
-    def windows(self) -> tuple[Window, ...]:
-        """Return the windows of the Conv."""
-        axes = zip(self.kernel, self.stride, self.padding, strict=True)
-        return tuple(window(*axis) for axis in axes)
-
-    def channels(self, input_shape: Shape) -> int:
-        return input_shape[0]
 
     def kernel_shape(self, channels: int) -> Shape:
         return (channels, self.features, *self.kernel_size)

@@ -15,14 +15,15 @@ NEAREST, BILINEAR = "nearest", "bilinear"
 ZEROS, REFLECT = "zeros", "reflect"
 
 
+@dataclass(frozen=True)
 class Pool(Layer):
     """Describes a layer that makes one value of each window, padded on both sides by at most half
     of the window: (C, H, W) to (C, H', W').
     """
 
-    window: tuple[int, int]
-    stride: tuple[int, int]
-    padding: tuple[int, int]
+    window: Pair
+    stride: Pair
+    padding: PairFrom0 = (0, 0)
 
     @property
     def windows(self) -> tuple[Window, ...]:
@@ -44,10 +45,6 @@ class MaxPool(Pool):
     padding: at most half of the window.
     """
 
-    window: Pair
-    stride: Pair
-    padding: PairFrom0 = (0, 0)
-
 
 @dataclass(frozen=True)
 class AveragePool(Pool):
@@ -55,10 +52,6 @@ class AveragePool(Pool):
 
     padding: at most half of the window; its zeros count.
     """
-
-    window: Pair
-    stride: Pair
-    padding: PairFrom0 = (0, 0)
 
 
 class GlobalPool(Layer):

@@ -66,8 +66,7 @@ class PositionEmbedding(Layer):
         return require_sequence(self, input_shape)
 
     def parameters(self, input_shape: Shape) -> dict[str, Parameter]:
-        initializer = normal_or(Uniform(0.05), self.std)
-        return {"weight": Parameter(input_shape, initializer)}
+        return {"weight": Parameter(input_shape, normal_or(Uniform(0.05), self.std))}
 
 
 @dataclass(frozen=True)
@@ -96,8 +95,7 @@ class ClassToken(Layer):
         return (length + 1, features)
 
     def parameters(self, input_shape: Shape) -> dict[str, Parameter]:
-        initializer = normal_or(Zeros(), self.std)
-        return {"weight": Parameter(input_shape[-1:], initializer)}
+        return {"weight": Parameter(input_shape[-1:], normal_or(Zeros(), self.std))}
 
 
 @dataclass(frozen=True)
