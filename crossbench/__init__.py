@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from .adapters.torch.reading import from_torch
     from .benchmark import Interrupted, Unsaved, resume, run
     from .inputs.errors import CrossbenchError
     from .programs import script
@@ -24,6 +25,7 @@ __all__ = [
     "CrossbenchError",
     "Interrupted",
     "Unsaved",
+    "from_torch",
     "load",
     "mean_ratios",
     "merge",
@@ -41,6 +43,7 @@ _MODULES = {
     "resume": "benchmark",
     "run": "benchmark",
     "CrossbenchError": "inputs.errors",
+    "from_torch": "adapters.torch.reading",
     "script": "programs",
     "html": "report.formats",
     "merge": "report.formats",

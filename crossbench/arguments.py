@@ -112,6 +112,16 @@ class Options(TypedDict, total=False):
             changes_data=True,
         ),
     ]
+    input: Annotated[
+        Numbers,
+        Argument(
+            "shape of one example, such as 3,32,32, where the model in FILE.py is a module of "
+            "PyTorch, or a function that gives one",
+            otherwise="none",
+            word="N,M",
+            changes_data=True,
+        ),
+    ]
     data: Annotated[
         str | Path,
         Argument(

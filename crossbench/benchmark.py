@@ -126,7 +126,9 @@ def resume(
     """
     with old_file(json) as write, run_directory() as directory:
         comparison = load(json)
-        requested = find_model(comparison.settings.model if model is None else model)
+        requested = find_model(
+            comparison.settings.model if model is None else model, comparison.input_shape
+        )
         limits = (comparison.data.most_batches, comparison.data.most_examples)
         cells = [result.cell for result in comparison.results]
         sizes = {cell.batch_size for cell in cells}

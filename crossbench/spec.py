@@ -16,7 +16,7 @@ from .data.sources import SOURCES
 from .host.machine import cpu_count, usable_cpus
 from .host.memory import check_memory
 from .inputs import prices
-from .inputs.checks import SIZE, shown
+from .inputs.checks import SHAPE, SIZE, short_error, shown
 from .inputs.errors import SpecError
 from .inputs.names import COMPUTES, IDIOMATIC, Compute, full_name
 from .models import BatchNorm, Model
@@ -62,7 +62,7 @@ class Spec:
 def make_spec(frameworks: Names = None, devices: Names = None, **options: Unpack[Options]) -> Spec:
     """Check every argument and fill in the defaults; raise SpecError for the first wrong one."""
     asked = fill_in({"frameworks": frameworks, "devices": devices, **options})
-    model = find_model(asked["model"])
+    model = find_model(asked["model"], _check_input(asked["input"]))
     chosen = _check_frameworks(frameworks)
     variants = _check_variants(asked["variants"], chosen)
     named = _check_devices(devices)
@@ -92,9 +92,22 @@ def make_spec(frameworks: Names = None, devices: Names = None, **options: Unpack
     )
 
 
-def find_model(model: Any) -> Model:
-    """Return the Model of a name, of "FILE.py:NAME" or of a Model; SpecError if it is unusable."""
-    found = models.get(model) if isinstance(model, str) else model
+def find_model(model: Any, input_shape: tuple[int, ...] | None = None) -> Model:
+    """Return the Model of a name, of "FILE.py:NAME" or of a Model; SpecError if it is unusable.
+
+    input_shape: of one example, for a model in a framework's own words.
+    """
+
+    def described(found: Any) -> Any:
+        is_made = callable(found) and not hasattr(found, "forward")  # a function that gives one
+        try:
+            made = found() if is_made else found
+        except Exception as error:
+            raise SpecError(f"{model} fails: {short_error(error)}") from error
+        name = model if isinstance(model, str) else type(made).__name__
+        return adapters.describe(made, input_shape, name) or found
+
+    found = models.get(model, described) if isinstance(model, str) else model
     if type(found) is not Model:
         raise SpecError(
             "model must be a name that `python -m crossbench models` lists, FILE.py:NAME, or a "
@@ -108,6 +121,11 @@ def find_model(model: Any) -> Model:
             f"the model has an unsupported layer, loss, optimizer or data source: {part}"
         )
     return found
+
+
+def _check_input(given: Numbers) -> tuple[int, ...] | None:
+    """Return the shape of an example, None if it is not given; SpecError for a wrong one."""
+    return None if given is None else SHAPE.check("input", _as_list(given))
 
 
 def _check_data(data: Any) -> str:

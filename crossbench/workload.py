@@ -411,6 +411,17 @@ class Adapter(ABC):
     def installed(self) -> dict[str, str]:
         """Return what is installed of the framework: versions by package name, and the like."""
 
+    def describes(self, found: Any) -> bool:
+        """Return whether `describe` takes an object: a model in the framework's own words."""
+        return False
+
+    def describe(self, found: Any, input_shape: tuple[int, ...]) -> Any:
+        """Return the Model that a model in the framework's own words is, with its weights.
+
+        input_shape: of one example. Raises SpecError for what has no description.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     def build(self, job: Job) -> Workload:
         """Return the job's workload, still without weights and batches. Called in a worker."""

@@ -20,6 +20,7 @@ from ..inputs import python_file
 from ..inputs.checks import shown
 from ..inputs.errors import SpecError
 from ..inputs.names import IDIOMATIC
+from ..models import Model
 from ..workload import Adapter, Variant
 
 GROUP = "crossbench.adapters"
@@ -110,6 +111,23 @@ def expand(names: Iterable[str], wanted: Collection[str]) -> list[tuple[str, str
         chosen = [variant] if variant else [v for v in variants(framework) if v in wanted]
         found += [(framework, one) for one in chosen]
     return list(dict.fromkeys(found))
+
+
+def describe(found: Any, input_shape: tuple[int, ...] | None, name: str) -> Model | None:
+    """Return the description of a model in a framework's own words; None if it is in none's.
+
+    input_shape: of one example; name: of the model, for messages. Raises SpecError for a model that
+    has no description, and where the shape is missing.
+    """
+    for framework in loadable():
+        adapter = get(framework)
+        if adapter.describes(found):
+            if input_shape is None:
+                raise SpecError(
+                    f"{name} is a model of {adapter.title}: give the shape of one example as input"
+                )
+            return adapter.describe(found, input_shape)
+    return None
 
 
 def loadable() -> list[str]:

@@ -16,7 +16,8 @@ DESCRIPTION = (
     "it, from the row's initial weights. With --layer it times that layer alone, to put into an "
     "issue."
 )
-SHARED = ("variants", "model", "data", "batch_size", "batches", "examples", "threads", "seed")
+SHARED = ["variants", "model", "input", "data", "batch_size", "batches", "examples"]
+SHARED += ["threads", "seed"]
 """The arguments of a run that decide what a program does, beside frameworks and devices."""
 
 

@@ -7,6 +7,7 @@ import re
 import runpy
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,13 @@ from .checks import short_error, shown
 from .errors import SpecError
 
 
-def load(name: str, kind: type, word: str) -> Any:
+def load(
+    name: str, kind: type, word: str, convert: Callable[[Any], Any] = lambda found: found
+) -> Any:
     """Return the object that FILE.py:NAME names.
 
-    kind: its class. word: what it is called in messages, "model". Raises SpecError, in a line,
+    kind: its class. word: what it is called in messages, "model". convert: what makes one of
+    another object, which it returns as it is if it does not know it. Raises SpecError, in a line,
     where the file does not load or holds no such object.
     """
     path, _, member = name.rpartition(":")
@@ -34,7 +38,7 @@ def load(name: str, kind: type, word: str) -> Any:
     if member not in variables:
         own = ", ".join(name for name, value in variables.items() if isinstance(value, kind))
         raise SpecError(f"{file} has no {member}: its {word}s are {own or 'none'}")
-    found = variables[member]
+    found = convert(variables[member])
     if not isinstance(found, kind):
         raise SpecError(
             f"{member} in {file} is a {type(found).__name__}, not a crossbench {kind.__name__}"

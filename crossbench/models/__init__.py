@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import difflib
 import pkgutil
+from collections.abc import Callable
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ..inputs import python_file
 from ..inputs.checks import shown
@@ -104,11 +105,14 @@ def names() -> list[str]:
     return [name for name in modules if hasattr(import_module(f"{__name__}.{name}"), "MODEL")]
 
 
-def get(name: str) -> Model:
-    """Return the catalogue's model of that name, or FILE.py:NAME's; raise SpecError if none."""
+def get(name: str, convert: Callable[[Any], Any] = lambda found: found) -> Model:
+    """Return the catalogue's model of that name, or FILE.py:NAME's; raise SpecError if none.
+
+    convert: what makes a Model of another object in a file, which it returns as it is otherwise.
+    """
     model: Model
     if ":" in name:
-        model = python_file.load(name, Model, "model")
+        model = python_file.load(name, Model, "model", convert)
     elif name in names():
         model = import_module(f"{__name__}.{name}").MODEL
     else:

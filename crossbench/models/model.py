@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -34,6 +35,7 @@ from .training import Loss, Optimizer
 LOSS = instance_of("a loss of crossbench.models.training", Loss)
 OPTIMIZER = instance_of("an optimizer of crossbench.models.training", Optimizer)
 SOURCE = instance_of("a source of crossbench.data.sources, such as MNIST()", Source)
+WEIGHTS = instance_of("a dict of arrays by the parameters' names", dict)
 FUNCTION = instance_of("a function from a size to a Model", Callable)
 
 Weights = dict[str, np.ndarray]
@@ -87,6 +89,11 @@ class Model(Checked):
         default=None, compare=False, repr=False
     )
     """Returns the same model for a vocabulary of that size; None if the data does not decide it."""
+    weights: Annotated[Weights | None, optional(WEIGHTS)] = field(
+        default=None, compare=False, repr=False
+    )
+    """The initial weights, such as those of a trained module; None to draw them by each parameter's
+    initializer."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -101,6 +108,8 @@ class Model(Checked):
         is_augmented = isinstance(self.data, Synthetic) and self.data.augmentation is not None
         if is_augmented and not self.example_shapes.are_pictures:
             raise ValueError(f"the model {self.name} takes no pictures: only they are augmented")
+        if self.weights is not None:
+            self._check_weights(self.weights)
 
     def with_vocabulary(self, vocabulary: int | None) -> Model:
         """Return the model for data with that many token ids (None for pictures).
@@ -117,6 +126,12 @@ class Model(Checked):
         if not isinstance(model, Model):
             raise SpecError(f"{what}: for_vocabulary must return a Model, not {shown(model)}")
         return dataclasses.replace(model, for_vocabulary=None)
+
+    def _check_weights(self, weights: Weights) -> None:
+        """Raise ValueError unless there is an array of the right shape for each parameter."""
+        for name, parameter in self.parameters.items():
+            if name not in weights or weights[name].shape != parameter.shape:
+                raise ValueError(f"the weights of {self.name} have no {name} of {parameter.shape}")
 
     def _check_tied(self, named: NamedLayer, layer: Unembedding) -> None:
         """Raise ValueError unless the first layer is an Embedding that fits the Unembedding."""
@@ -187,7 +202,9 @@ class Model(Checked):
         return sum(parameter.size for parameter in self.parameters.values() if parameter.trained)
 
     def initial_weights(self, seed: int) -> Weights:
-        """Return canonical float32 weights, which depend on the seed alone."""
+        """Return canonical float32 weights: those of the model, or those that the seed decides."""
+        if self.weights is not None:
+            return {name: self.weights[name].astype(np.float32) for name in self.parameters}
         random = np.random.default_rng(seed)
         return {
             name: parameter.initializer.sample(random, parameter.shape)
@@ -221,8 +238,17 @@ class Model(Checked):
             "training_flops": self.training_flops,
             "source": self.source,
         }
+        if self.weights is not None:
+            plain["weights"] = f"sha256 {self._weights_digest()}"
         # tuples become lists, as they are when read from a results file
         return json.loads(json.dumps(plain, default=_as_dict))
+
+    def _weights_digest(self) -> str:
+        """Return the SHA-256 of the initial weights, in the order of the parameters."""
+        digest = hashlib.sha256()
+        for array in self.initial_weights(0).values():
+            digest.update(array.tobytes())
+        return digest.hexdigest()
 
 
 def _name_layers(

@@ -146,7 +146,13 @@ class _Cut:
         layers = tuple(named.layer for named in chain)
         shape, loss = chain[0].input_shape, loss or GivenGradient()
         part = replace(
-            self.model, name="part", input_shape=shape, layers=layers, loss=loss, data=Synthetic()
+            self.model,
+            name="part",
+            input_shape=shape,
+            layers=layers,
+            loss=loss,
+            data=Synthetic(),
+            weights=None,
         )
         return Work(part)
 

@@ -25,7 +25,7 @@ from .program import Program, write
 
 __all__ = ["Program", "of_comparison", "script"]
 
-OF_LAYERS = ("model", "frameworks", "batch_size")
+OF_LAYERS = ("model", "input", "frameworks", "batch_size")
 """The arguments that a program of a layer depends on: its examples are random."""
 
 
@@ -35,6 +35,7 @@ def script(
     layer: str | None = None,
     ran: bool = False,
     model: str | Model | None = None,
+    input: Numbers = None,  # noqa: A002
     frameworks: Names = None,
     variants: Names = None,
     devices: Names = None,
@@ -66,6 +67,7 @@ def script(
     model: a name that `models` lists, FILE.py:NAME, or a Model; lenet by default. Beside results it
         is needed only if the run was given a Model: the same one.
     frameworks: names such as "torch,jax:scan"; by default all installed ones that have programs.
+    input: shape of one example, for a model of PyTorch in FILE.py.
     variants, devices, data, batch_size, batches, examples, threads, seed: those of `run`.
     out: folder of the new files; it is made where it does not exist.
     force: overwrite files that exist.
@@ -75,6 +77,7 @@ def script(
     results file, and ProgramError if a file exists already or cannot be written.
     """
     asked = _named(
+        input=input,
         frameworks=frameworks,
         variants=variants,
         devices=devices,
@@ -165,7 +168,7 @@ def _of_rows(
 ) -> list[Program]:
     """Return the program of each row of a results file."""
     settings, data = comparison.settings, comparison.data
-    requested = find_model(settings.model if model is None else model)
+    requested = find_model(settings.model if model is None else model, comparison.input_shape)
     limits = (data.most_batches, data.most_examples)
     cells = [row.cell for row in comparison.results if row.status != "unavailable"]
     sizes = {cell.batch_size for cell in cells} or {1}
@@ -202,7 +205,8 @@ def _model_of(comparison: Comparison, model: str | Model | None, results: str | 
 
     Raises SpecError where it does not load, and ResultsError where it is another one here.
     """
-    found = find_model(comparison.settings.model if model is None else model)
+    named = comparison.settings.model if model is None else model
+    found = find_model(named, comparison.input_shape)
     match comparison.model:
         case {"layers": [{"vocabulary": int(vocabulary)}, *_]}:
             found = found.with_vocabulary(vocabulary)

@@ -49,6 +49,7 @@ def _work(comparison: Comparison, cells: Iterable[Cell]) -> dict[str, Any]:
         "frameworks": _joined(cell.implementation for cell in cells),
         "devices": _joined(cell.device for cell in cells),
         "model": settings.model,
+        "input": _joined(comparison.input_shape) if "weights" in comparison.model else None,
         "data": settings.data,
         "batch-size": _joined(cell.batch_size for cell in cells),
         "batches": data.most_batches,

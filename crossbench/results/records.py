@@ -43,6 +43,11 @@ class Records:
     processes fit into memory."""
 
     @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Return the shape of one example."""
+        return tuple(self.model["input_shape"])
+
+    @property
     def groups(self) -> list[Group]:
         """Return the groups of cells that are compared with each other, in the cells' order."""
         return list(dict.fromkeys(result.cell.group for result in self.results))

@@ -50,6 +50,7 @@ class _Model(msgspec.Struct):
     """Hold what is read of a model's description; it may have more fields."""
 
     name: str
+    input_shape: list[Count]
     output_shape: list[Count]
     classes: Count | None
     parameters: Count

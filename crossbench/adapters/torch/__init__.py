@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 from ...inputs.names import BFLOAT16, FLOAT32, IDIOMATIC, MALLOC
+from ...models import Model
 from ...workload import (
     KEEP_FREED_MEMORY,
     MALLOC_VARIANT,
@@ -37,6 +41,18 @@ class TorchAdapter(Adapter):
 
     def installed(self) -> dict[str, str]:
         return versions("torch")
+
+    def describes(self, found: Any) -> bool:
+        torch = sys.modules.get("torch")  # who has a module has imported it
+        return torch is not None and (
+            isinstance(found, torch.nn.Module)
+            or (isinstance(found, type) and issubclass(found, torch.nn.Module))
+        )
+
+    def describe(self, found: Any, input_shape: tuple[int, ...]) -> Model:
+        from .reading import from_torch
+
+        return from_torch(found() if isinstance(found, type) else found, input_shape)
 
     def build(self, job: Job) -> TorchWorkload:
         return TorchWorkload(job)

@@ -1,0 +1,100 @@
+"""Reads a module of PyTorch as a description with its weights, and proves that it is the module."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ....data.sources import Source, Synthetic
+from ....inputs.errors import SpecError
+from ....models import Loss, Model, Optimizer, Weights
+from ....models.parameters import Shape
+from .graph import BATCH, Graph, recorded
+from .operations import Reader, describe
+from .proof import prove
+from .steps import Chain, Link, all_links
+from .training import read_loss, read_optimizer
+from .wholes import whole
+
+
+def from_torch(
+    module: nn.Module,
+    input_shape: Shape,
+    *,
+    loss: Loss | nn.Module | None = None,
+    optimizer: Optimizer | torch.optim.Optimizer | None = None,
+    batch_size: int = 32,
+    data: Source | None = None,
+    name: str | None = None,
+) -> Model:
+    """Return the description of a module, whose initial weights are the module's.
+
+    input_shape: of one example; that of token ids, (length,), for a module that begins with an
+    embedding. loss: a description, or a module of torch.nn; by default squared error for one output
+    or for outputs of the input's shape, softmax cross-entropy for others. optimizer: a description,
+    or one of torch.optim over the module's parameters; by default SGD at 0.01 with a momentum of
+    0.9. The description is proved to be the module: its outputs, gradients and running statistics
+    in float64 are within 1e-9 of those of the NumPy reference. Raises SpecError, with the line of
+    the module's code, for what has no description.
+    """
+    shape = tuple(input_shape)
+    graph = _recorded(copy.deepcopy(module).cpu().train(), shape)
+    reader = Reader(graph, shape, whole)
+    output = reader.value(graph.output)
+    if not output.is_plain:
+        raise SpecError(f"the module returns {describe(output)}, which has no description")
+    links = Chain().links(None, output.step)
+    if not links:
+        raise SpecError("the module has no layers")
+    model = Model(
+        name=name or type(module).__name__.lower(),
+        input_shape=shape,
+        layers=tuple(link.layer for link in links),
+        loss=read_loss(loss, output.shape, shape),
+        optimizer=read_optimizer(optimizer),
+        batch_size=batch_size,
+        source=f"The PyTorch module {type(module).__name__}",
+        data=data or Synthetic(),
+    )
+    model = replace(model, weights=_weights(module, model, links))
+    prove(module, model, reader, links)
+    return model
+
+
+def _recorded(module: nn.Module, shape: Shape) -> Graph:
+    """Return the module's graph: of token ids where it may begin with an embedding."""
+    may_take_tokens = len(shape) == 1 and any(isinstance(m, nn.Embedding) for m in module.modules())
+    if may_take_tokens:
+        return recorded(module, torch.zeros(BATCH, *shape, dtype=torch.long))
+    return recorded(module, torch.rand(BATCH, *shape))
+
+
+def _weights(module: nn.Module, model: Model, links: tuple[Link, ...]) -> Weights:
+    """Return the module's arrays by their names in the description.
+
+    Raises SpecError for one that is in no layer, in two, or that does not train.
+    """
+    found: Weights = {}
+    for named, link in zip(model.all_layers(), all_links(links), strict=True):
+        tensors: Mapping[str, Any] = link.step.weights
+        for full_name in named.parameters:
+            tensor = tensors[full_name.removeprefix(f"{named.name}.")]
+            found[full_name] = np.ascontiguousarray(tensor.detach().cpu().numpy())
+    frozen = [name for name, parameter in module.named_parameters() if not parameter.requires_grad]
+    if frozen:
+        raise SpecError(
+            f"{frozen[0]} does not train (requires_grad=False), which has no description"
+        )
+    own = sum(parameter.numel() for parameter in module.parameters())
+    if model.trained_parameter_count != own:
+        raise SpecError(
+            f"the module has {own:,} parameters, its description "
+            f"{model.trained_parameter_count:,}: one is used twice, or not at all"
+        )
+    return found
