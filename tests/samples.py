@@ -117,6 +117,7 @@ def comparison(*results, model=None, **settings):
         model=model
         or {
             "name": "m",
+            "input_shape": [3, 32, 32],
             "output_shape": [10],
             "classes": 10,
             "parameters": 9,

@@ -99,7 +99,7 @@ ARGUMENTS = {
         ("frameworks", "devices", "variants", "task", "compute", "baseline", "price"), WORDS
     ),
     **dict.fromkeys(("rounds", "precision", "max_seconds", "epochs", "batch_size"), NUMBERS),
-    **dict.fromkeys(("batches", "examples", "seed", "threads", "timeout"), NUMBERS),
+    **dict.fromkeys(("input", "batches", "examples", "seed", "threads", "timeout"), NUMBERS),
     **dict.fromkeys(("target_accuracy", "target_loss", "trace_memory", "layers"), NUMBERS),
     "data": WORDS,
     "machine": st.text(max_size=20),

@@ -16,7 +16,6 @@ from torch import nn
 
 from ....inputs.errors import SpecError
 from ....models import Dropout, Model
-from ....results.parity import FLOAT64_BOUND
 from ...reference import Pass
 from ...reference.passes import forward_all
 from .graph import BATCH, operation
@@ -25,6 +24,8 @@ from .steps import Link, all_links, in_order
 
 NEGLIGIBLE_GRADIENT = 1e-10
 """A gradient whose norm is a smaller part of the norm of all gradients is only rounding."""
+FLOAT64_BOUND = 1e-9
+"""The largest deviation of the description from the module, ‖a - b‖ / ‖b‖."""
 INPUTS = 2
 """Inputs that the module and its description compute with."""
 
