@@ -62,7 +62,7 @@ def from_torch(
         source=f"The PyTorch module {type(module).__name__}",
         data=data or Synthetic(),
     )
-    model = replace(model, weights=_weights(module, model, links))
+    model = replace(model, weights=_weights(module, model, graph, links))
     prove(module, model, reader, links)
     return model
 
@@ -75,7 +75,7 @@ def _recorded(module: nn.Module, shape: Shape) -> Graph:
     return recorded(module, torch.rand(BATCH, *shape))
 
 
-def _weights(module: nn.Module, model: Model, links: tuple[Link, ...]) -> Weights:
+def _weights(module: nn.Module, model: Model, graph: Graph, links: tuple[Link, ...]) -> Weights:
     """Return the module's arrays by their names in the description.
 
     Raises SpecError for one that is in no layer, in two, or that does not train.
@@ -91,10 +91,19 @@ def _weights(module: nn.Module, model: Model, links: tuple[Link, ...]) -> Weight
         raise SpecError(
             f"{frozen[0]} does not train (requires_grad=False), which has no description"
         )
+    used = {
+        tensor.untyped_storage().data_ptr()
+        for link in all_links(links)
+        for tensor in link.step.weights.values()
+    }
+    for node, name in graph.names.items():
+        held = graph.constants[node]
+        if isinstance(held, nn.Parameter) and held.untyped_storage().data_ptr() not in used:
+            raise SpecError(f"{name} takes no part in the forward pass, which has no description")
     own = sum(parameter.numel() for parameter in module.parameters())
     if model.trained_parameter_count != own:
         raise SpecError(
             f"the module has {own:,} parameters, its description "
-            f"{model.trained_parameter_count:,}: one is used twice, or not at all"
+            f"{model.trained_parameter_count:,}: a layer is called twice, or a part of one is used"
         )
     return found

@@ -368,6 +368,11 @@ def gelu(reader: Reader, node: Any, value: Value) -> Value:
     return reader.same_axes(node, value, models.GELU(is_tanh))
 
 
+@reads("softmax", "log_softmax")
+def softmax(reader: Reader, node: Any, value: Value) -> Value:
+    raise refused(node, "has no description: return the logits, the loss has the softmax")
+
+
 @reads("leaky_relu", "elu", "softplus", "hardtanh", "clamp")
 def with_number(reader: Reader, node: Any, value: Value) -> Value:
     given, name = tuple(node.args[1:]), operation(node).rstrip("_")

@@ -46,6 +46,9 @@ class Step:
     weights: Mapping[str, Tensor] = field(default_factory=dict)
     is_whole: bool = False
 
+    def __post_init__(self) -> None:
+        _ = self.depth  # while those before are known: a module may have a thousand steps
+
     @cached_property
     def start(self) -> Step | None:
         """Return the last step that all ways to this one go through."""

@@ -102,8 +102,13 @@ def _last_outputs(reader: Reader, node: Any) -> Value | None:
     if operation(network) not in ("lstm", "gru") or index != 0:
         return None
     length = shape_of(source)[1]
-    if node.args[2] % length != length - 1 or network.args[7]:
-        raise refused(node, "of another place than the last, or both ways, has no description")
+    if network.args[7]:
+        raise refused(
+            node,
+            "of a place of a network that goes both ways has no description; h[-2], h[-1] do",
+        )
+    if node.args[2] % length != length - 1:
+        raise refused(node, "of another place than the last has no description")
     return recurrent(reader, node, network, 1)
 
 
