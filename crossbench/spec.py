@@ -99,6 +99,8 @@ def find_model(model: Any, input_shape: tuple[int, ...] | None = None) -> Model:
     """
 
     def described(found: Any) -> Any:
+        if isinstance(found, Model):
+            return found
         is_made = callable(found) and not hasattr(found, "forward")  # a function that gives one
         try:
             made = found() if is_made else found

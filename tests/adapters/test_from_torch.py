@@ -164,3 +164,20 @@ def test_a_module_that_is_another_one_is_refused(monkeypatch):
     monkeypatch.setitem(operations.PLAIN, "relu", models.SiLU())
     with pytest.raises(SpecError, match="is not the module's"):
         crossbench.from_torch(nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)), (4,))
+
+
+def test_a_module_in_a_file_is_ported_with_its_weights(tmp_path):
+    made = "import torch\nfrom torch import nn\n\n\ndef make():\n    torch.manual_seed(1)\n"
+    made += (
+        "    return nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))\n\n\nNET = make()\n"
+    )
+    (tmp_path / "mine.py").write_text(made)
+    torch.manual_seed(1)
+    expected = nn.Linear(4, 3).weight.detach().numpy()
+    for name in ("NET", "make"):
+        asked = {"model": f"{tmp_path}/mine.py:{name}", "frameworks": ["torch"], "batches": 1}
+        crossbench.script(**asked, input=[4], out=tmp_path / name)
+        weights = np.load(tmp_path / name / "weights_torch.npz")
+        assert np.array_equal(weights["0.weight"], expected)
+        with pytest.raises(SpecError, match="give the shape of one example"):
+            crossbench.script(**asked, out=tmp_path / name)
