@@ -321,8 +321,8 @@ IN_TEXT = {
                 "queries, keys[:, :1].expand_as(keys), values, self.mask",
             ),
             "jax": (
-                "            key,\n",
-                "            key[:, :, :1].repeat(key.shape[2], 2),\n",
+                "(query, key, self.value(x)",
+                "(query, key[:, :, :1].repeat(key.shape[2], 2), self.value(x)",
             ),
             "keras": (
                 "ops.repeat(keys, self.shared, axis=2)",
