@@ -106,7 +106,7 @@ class Options(TypedDict, total=False):
     model: Annotated[
         "str | Model",
         Argument(
-            "a name that `models` lists, FILE.py:NAME, or in Python a Model",
+            "a name that `models` lists, FILE.py:NAME, or in Python a Model or a framework's own",
             default="lenet",
             word="NAME",
             changes_data=True,
@@ -115,8 +115,8 @@ class Options(TypedDict, total=False):
     input: Annotated[
         Numbers,
         Argument(
-            "shape of one example, such as 3,32,32, where the model in FILE.py is a module of "
-            "PyTorch, or a function that gives one",
+            "shape of one example, such as 3,32,32, where the model is a framework's own, or a "
+            "function that gives one",
             otherwise="none",
             word="N,M",
             changes_data=True,

@@ -62,7 +62,10 @@ class Spec:
 def make_spec(frameworks: Names = None, devices: Names = None, **options: Unpack[Options]) -> Spec:
     """Check every argument and fill in the defaults; raise SpecError for the first wrong one."""
     asked = fill_in({"frameworks": frameworks, "devices": devices, **options})
-    model = find_model(asked["model"], _check_input(asked["input"]))
+    given = _check_input(asked["input"])
+    model = find_model(asked["model"], given)
+    if given not in (None, model.input_shape):
+        raise SpecError(f"input is {given}, but the model {model.name} takes {model.input_shape}")
     chosen = _check_frameworks(frameworks)
     variants = _check_variants(asked["variants"], chosen)
     named = _check_devices(devices)
@@ -93,9 +96,10 @@ def make_spec(frameworks: Names = None, devices: Names = None, **options: Unpack
 
 
 def find_model(model: Any, input_shape: tuple[int, ...] | None = None) -> Model:
-    """Return the Model of a name, of "FILE.py:NAME" or of a Model; SpecError if it is unusable.
+    """Return the Model of a name, of "FILE.py:NAME", of a Model or of a framework's own model;
+    SpecError if it is unusable.
 
-    input_shape: of one example, for a model in a framework's own words.
+    input_shape: of one example, for a framework's own model.
     """
 
     def described(found: Any) -> Any:
@@ -109,11 +113,13 @@ def find_model(model: Any, input_shape: tuple[int, ...] | None = None) -> Model:
         name = model if isinstance(model, str) else type(made).__name__
         return adapters.describe(made, input_shape, name) or found
 
-    found = models.get(model, described) if isinstance(model, str) else model
+    is_name = isinstance(model, str)
+    own = None if is_name else adapters.describe(model, input_shape, type(model).__name__)
+    found = models.get(model, described) if is_name else own or model
     if type(found) is not Model:
         raise SpecError(
-            "model must be a name that `python -m crossbench models` lists, FILE.py:NAME, or a "
-            f"Model, not {shown(model)}"
+            "model must be a name that `python -m crossbench models` lists, FILE.py:NAME, a Model "
+            f"or a framework's own model, not {shown(model)}"
         )
     part = reference.unsupported_part(found)
     if type(found.data) not in SOURCES:

@@ -6,8 +6,9 @@ import dataclasses
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Annotated, Any
 
 import numpy as np
@@ -36,21 +37,29 @@ LOSS = instance_of("a loss of crossbench.models.training", Loss)
 OPTIMIZER = instance_of("an optimizer of crossbench.models.training", Optimizer)
 SOURCE = instance_of("a source of crossbench.data.sources, such as MNIST()", Source)
 WEIGHTS = instance_of("a dict of arrays by the parameters' names", dict)
+OWN_PATHS = instance_of("a dict of paths in a module by the layers' names", dict)
 FUNCTION = instance_of("a function from a size to a Model", Callable)
 
 Weights = dict[str, np.ndarray]
 """Canonical parameters by name, such as "conv1.weight" (float32; float64 for the proof)."""
+Path = tuple[str, ...]
+"""Names that lead to something in a module, from the outermost one."""
 
 
 @dataclass(frozen=True)
 class NamedLayer:
-    """Holds a layer with its name and shapes in a model; branches: the layers of Branches."""
+    """Holds a layer with its name and shapes in a model.
+
+    branches: the layers of Branches. own_path: the names that lead to it in the module which it was
+    read from, such as ("layer1", "0", "conv2"); () where there is none.
+    """
 
     name: str
     layer: Layer
     input_shape: Shape
     output_shape: Shape
     branches: tuple[tuple[NamedLayer, ...], ...] = ()
+    own_path: Path = ()
 
     @property
     def parameters(self) -> dict[str, Parameter]:
@@ -94,6 +103,10 @@ class Model(Checked):
     )
     """The initial weights, such as those of a trained module; None to draw them by each parameter's
     initializer."""
+    own_paths: Annotated[dict[str, Path] | None, optional(OWN_PATHS)] = field(
+        default=None, compare=False, repr=False
+    )
+    """What leads to the layers in the module that the model was read from, by their names here."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -146,7 +159,7 @@ class Model(Checked):
 
     def named_layers(self) -> Iterator[NamedLayer]:
         """Yield the layers in order, named by type and number ("conv1", "conv2", "dense1")."""
-        return _name_layers(self.layers, self.input_shape, Counter())
+        return _name_layers(self.layers, self.input_shape, Counter(), self.own_paths or {})
 
     def all_layers(self) -> Iterator[NamedLayer]:
         """Yield the layers in order, each followed by its inner layers."""
@@ -252,17 +265,22 @@ class Model(Checked):
 
 
 def _name_layers(
-    layers: tuple[Layer, ...], shape: Shape, counts: Counter[str]
+    layers: tuple[Layer, ...], shape: Shape, counts: Counter[str], own: Mapping[str, Path]
 ) -> Iterator[NamedLayer]:
     for layer in layers:
         kind = layer.join if isinstance(layer, Branches) else type(layer).__name__.lower()
         counts[kind] += 1
-        named = NamedLayer(f"{kind}{counts[kind]}", layer, shape, layer.output_shape(shape))
-        if isinstance(layer, Branches):
-            branches = tuple(tuple(_name_layers(b, shape, counts)) for b in layer.branches)
-            named = dataclasses.replace(named, branches=branches)
-        yield named
+        name, output = f"{kind}{counts[kind]}", layer.output_shape(shape)
+        inner = layer.branches if isinstance(layer, Branches) else ()
+        branches = tuple(tuple(_name_layers(b, shape, counts, own)) for b in inner)
+        yield (named := NamedLayer(name, layer, shape, output, branches, own.get(name, ())))
         shape = named.output_shape
+
+
+def common_path(paths: Iterable[Path]) -> Path:
+    """Return the names that all paths begin with; none of no paths."""
+    equal = takewhile(lambda names: len(set(names)) == 1, zip(*paths, strict=False))
+    return tuple(name for name, *_ in equal)
 
 
 def with_inner_layers(layers: Iterable[NamedLayer]) -> Iterator[NamedLayer]:

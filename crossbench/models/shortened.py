@@ -36,7 +36,9 @@ def shortened(model: Model) -> Model:
     smaller = replace(model, layers=layers)
     if smaller.training_flops <= MAX_EXAMPLE_FLOPS:
         return smaller
-    smaller = replace(model, layers=without_repetitions(layers))
+    kept = without_repetitions(layers)
+    own_paths = model.own_paths if len(kept) == len(layers) else None
+    smaller = replace(model, layers=kept, own_paths=own_paths)
     if model.example_shapes.are_pictures:
         return _with_smaller_pictures(smaller)
     if smaller.training_flops <= MAX_EXAMPLE_FLOPS or model.vocabulary is None:

@@ -1,14 +1,19 @@
 """Modules of PyTorch are read as descriptions, with their weights, or refused in a line."""
 
+import copy
+from collections import OrderedDict
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
+from scripting import invoke
 
 from crossbench import models
 from crossbench.engine import parity
-from crossbench.inputs.errors import SpecError
-from crossbench.workload import Job
+from crossbench.engine.batches import BatchList
+from crossbench.inputs.errors import ResultsError, SpecError
+from crossbench.workload import Batch, Job
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -70,6 +75,73 @@ def test_a_framework_predicts_and_trains_as_the_module_does(adapter, device, exp
     assert proof.agrees, proof.disagreement
 
 
+@pytest.mark.parametrize("name", ["resnet", "gpt"])
+def test_the_losses_of_the_torch_row_are_the_modules(installed, name):
+    """What a user's own loop computes, in float64."""
+    module, model = described(name)
+    model = replace(model, optimizer=models.AdamW(1e-3, 0.9, 0.999, 1e-8, 0.01))
+    own = copy.deepcopy(module).double().train()
+    optimizer = torch.optim.AdamW(own.parameters(), lr=1e-3)
+    batches, losses = list(made_batches(model, 4, np.float64)), []
+    for batch in batches:
+        logits = own(torch.from_numpy(batch.inputs)).flatten(0, -2)
+        loss = F.cross_entropy(logits, torch.from_numpy(batch.labels).flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    workload = installed("torch").build(Job(model, "cpu", 1, "float64"))
+    workload.load_weights(model.initial_weights(0))
+    workload.place(BatchList(batches, streamed=False))
+    np.testing.assert_allclose(workload.train_epoch(), losses, rtol=1e-9)
+    with torch.no_grad():
+        expected = own.eval()(torch.from_numpy(batches[0].inputs)).numpy()
+    np.testing.assert_allclose(workload.predict(batches[0].inputs), expected, rtol=1e-9)
+
+
+def made_batches(model, count, dtype):
+    """Yield batches of four random examples."""
+    random = np.random.default_rng(0)
+    for _ in range(count):
+        shape = (4, *model.input_shape)
+        if model.vocabulary:
+            inputs = random.integers(0, model.vocabulary, shape, np.int32)
+        else:
+            inputs = random.normal(size=shape).astype(dtype)
+        yield Batch(inputs, random.integers(0, model.classes, (4, *model.label_shape)))
+
+
+class Named(nn.Module):
+    """Has names that Python uses, that are numbers, and that JAX' writer would give itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ModuleDict({"in": nn.Linear(4, 5), "linear2": nn.Linear(5, 6)})
+        self.rest = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 4))
+
+    def forward(self, x):
+        x = self.parts["linear2"](F.relu(self.parts["in"](x)))
+        return self.rest(x)
+
+
+def test_jax_calls_layers_as_the_module_does():
+    from crossbench.adapters.jax.network import Network
+
+    def paths(model):
+        return list(dict(Network(model.named_layers()).paths))
+
+    assert paths(crossbench.from_torch(Named().parts["linear2"], (5,))) == ["linear"]
+    assert paths(crossbench.from_torch(Named().rest, (6,))) == ["linear1", "linear2"]
+    named = crossbench.from_torch(Named(), (4,))
+    assert paths(named) == ["parts_in", "parts_linear2", "rest_0", "rest_1"]
+    both = nn.Sequential(OrderedDict(linear2=nn.Linear(4, 5), lambda_=nn.Linear(5, 4)))
+    both.register_module("in", nn.Linear(4, 3))
+    assert paths(crossbench.from_torch(both, (4,))) == ["linear2", "lambda_", "linear"]
+    names = paths(described("resnet")[1])
+    assert names[:4] == ["conv1", "bn1", "layer1.0.conv1", "layer1.0.bn1"]
+    assert {"layer2_0_shortcut_0", "layer4_1_bn2", "linear"} < set(names)
+
+
 def test_the_resnet_of_pytorch_cifar_has_its_parameters():
     model = crossbench.from_torch(ResNet(), (3, 32, 32))
     assert model.trained_parameter_count == 11_173_962
@@ -128,7 +200,51 @@ class Ceiling(nn.Module):
         return self.linear(self.pool(x).flatten(1))
 
 
+class Unused(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.other = nn.Linear(8, 2), nn.Linear(8, 2)
+
+    def forward(self, x):
+        return self.linear(x)
+
+
+class TwoOutputs(Unused):
+    def forward(self, x):
+        return self.linear(x), self.other(x)
+
+
+class Probabilities(Unused):
+    def forward(self, x):
+        return F.softmax(self.linear(x), dim=1)
+
+
+class Broken(Unused):
+    def forward(self, x):
+        return self.linear(x[:, :5])
+
+
+def encoder(**options):
+    return nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, **options)
+
+
+def pooled(pool):
+    return nn.Sequential(pool, nn.Flatten(), nn.LazyLinear(2))
+
+
 REFUSED = [
+    (Unused, (8,), r"other\.weight takes no part in the forward pass"),
+    (TwoOutputs, (8,), "a forward pass that returns 2 tensors has no description"),
+    (Probabilities, (8,), r"test_from_torch.py:\d+: F.softmax has no .*: return the logits"),
+    (Broken, (8,), r"test_from_torch.py:\d+: .*must have same reduction dim"),
+    (encoder, (6, 8), "with dropout of its weights has no description: dropout=0"),
+    (lambda: nn.BatchNorm2d(3, track_running_stats=False), (3, 4, 4), "without running statistics"),
+    (
+        lambda: nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True),
+        (1, 4, 4),
+        "align_c",
+    ),
+    (lambda: nn.AvgPool2d(3, 1, 1, count_include_pad=False), (1, 4, 4), "count_include_pad"),
     (Spectrum, (8,), r"test_from_torch.py:\d+: torch.fft.rfft has no description"),
     (Deciding, (8,), r"test_from_torch.py:\d+ decides by a tensor's value"),
     (TwoInputs, (8,), "a forward pass with 2 inputs has no description"),
@@ -165,6 +281,19 @@ def test_a_loss_and_an_optimizer_are_read():
         )
 
 
+def test_a_log_softmax_at_the_end_is_that_of_the_loss():
+    module = nn.Sequential(nn.Linear(4, 3), nn.LogSoftmax(dim=1))
+    plain = crossbench.from_torch(module[0], (4,))
+    for loss in (None, nn.NLLLoss(), nn.CrossEntropyLoss()):
+        model = crossbench.from_torch(module, (4,), loss=loss)
+        assert (model.layers, model.loss) == (plain.layers, models.SoftmaxCrossEntropy())
+    for loss in (nn.MSELoss(), models.BinaryCrossEntropy()):
+        with pytest.raises(SpecError, match="of a log_softmax has no description"):
+            crossbench.from_torch(module, (4,), loss=loss)
+    with pytest.raises(SpecError, match=r"NLLLoss\(\) has no description"):
+        crossbench.from_torch(module[0], (4,), loss=nn.NLLLoss())
+
+
 def test_a_module_that_is_another_one_is_refused(monkeypatch):
     """The proof can fail: a layer that is read wrongly."""
     from crossbench.adapters.torch.reading import operations
@@ -185,18 +314,57 @@ def test_running_statistics_with_another_momentum_are_refused(monkeypatch):
         crossbench.from_torch(module, (4,))
 
 
-def test_a_module_in_a_file_is_ported_with_its_weights(tmp_path):
-    made = "import torch\nfrom torch import nn\n\n\ndef make():\n    torch.manual_seed(1)\n"
-    made += (
-        "    return nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))\n\n\nNET = make()\n"
-    )
-    (tmp_path / "mine.py").write_text(made)
+MINE = """
+import torch
+from torch import nn
+
+
+def make():
+    torch.manual_seed({seed})
+    return nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
+
+
+NET = make()
+"""
+
+
+def test_a_module_in_a_file_is_ported_with_its_weights(tmp_path, capsys):
+    (tmp_path / "mine.py").write_text(MINE.format(seed=1))
     torch.manual_seed(1)
     expected = nn.Linear(4, 3).weight.detach().numpy()
     for name in ("NET", "make"):
-        asked = {"model": f"{tmp_path}/mine.py:{name}", "frameworks": ["torch"], "batches": 1}
-        crossbench.script(**asked, input=[4], out=tmp_path / name)
+        asked = ["--model", f"{tmp_path}/mine.py:{name}", "--frameworks", "torch", "--batches", 1]
+        asked += ["--out", tmp_path / name]
+        status, _, errors = invoke(capsys, *asked)
+        assert status == 2
+        assert "give the shape of one example" in errors
+        assert invoke(capsys, *asked, "--input", 4)[0] == 0
         weights = np.load(tmp_path / name / "weights_torch.npz")
         assert np.array_equal(weights["0.weight"], expected)
-        with pytest.raises(SpecError, match="give the shape of one example"):
-            crossbench.script(**asked, out=tmp_path / name)
+
+
+def test_a_run_of_a_module_is_resumed_with_the_same_weights_alone(tmp_path):
+    (tmp_path / "mine.py").write_text(MINE.format(seed=1))
+    asked = {"model": f"{tmp_path}/mine.py:make", "input": [4], "batches": 2, "rounds": 1}
+    file = tmp_path / "r.json"
+    whole = crossbench.run("reference", "cpu", json=file, threads=1, **asked)
+    assert whole.complete
+    assert crossbench.resume(file).results == whole.results
+    (tmp_path / "mine.py").write_text(MINE.format(seed=2))
+    with pytest.raises(ResultsError, match="its model differs"):
+        crossbench.resume(file)
+
+
+def test_a_module_in_a_script_is_compared_as_it_is():
+    module = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
+    asked = {"batches": 2, "rounds": 1, "threads": 1}
+    comparison = crossbench.run("reference", "cpu", model=module, input=[4], **asked)
+    assert comparison.model["name"] == "sequential"
+    assert comparison.complete
+    with pytest.raises(SpecError, match="Sequential is a model of PyTorch: give the shape"):
+        crossbench.run("reference", "cpu", model=module, **asked)
+
+
+def test_an_input_of_another_shape_than_the_models_is_refused():
+    with pytest.raises(SpecError, match=r"input is \(3, 16, 16\), but the model lenet takes"):
+        crossbench.run("reference", "cpu", input=[3, 16, 16])

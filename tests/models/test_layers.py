@@ -243,7 +243,7 @@ WRONG = {
     "input_shape": (3, 0, 32),
     "layers": (),
     "for_vocabulary": 3,
-    "weights": 3,
+    **dict.fromkeys(("weights", "own_paths"), 3),
 }
 """A value that is not allowed, by the name of a field of a model, or of what it is made of."""
 

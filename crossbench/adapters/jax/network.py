@@ -6,10 +6,12 @@ import string
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, count
+from keyword import iskeyword
 
 from ... import models
 from ...models.layers.branches import ADD, CONCATENATE, MULTIPLY
-from ...models.model import NamedLayer
+from ...models.model import NamedLayer, Path, common_path
 from ...source.layers import LayerSource
 from ...source.places import Place, places
 from ...source.statements import WIDTH, Call, indented
@@ -91,14 +93,18 @@ class Network:
         return [Call(build.function, tuple(given)).after(attribute, WIDTH - 8)]
 
     def _attributes(self, parts: Sequence[NamedLayer | Block]) -> Attributes:
-        """Return the names of what a class of these layers holds, numbered where a kind repeats."""
-        held = (p for p in flattened(parts) if isinstance(p, Block) or self.source(p).build)
-        kinds = {key(part): kind(part) for part in held}
-        counts, found = Counter(kinds.values()), {}
-        used = Counter[str]()
+        """Return the names of what a class of these layers holds: those of the module that the
+        model was read from, or the layers' kinds, numbered where one repeats.
+        """
+        held = [p for p in flattened(parts) if isinstance(p, Block) or self.source(p).build]
+        found = module_names(held)
+        kinds = {key(part): kind(part) for part in held if key(part) not in found}
+        counts, taken = Counter(kinds.values()), set(found.values())
         for name, of_kind in kinds.items():
-            used[of_kind] += 1
-            found[name] = of_kind if counts[of_kind] == 1 else f"{of_kind}{used[of_kind]}"
+            first = [of_kind] if counts[of_kind] == 1 else []
+            numbered = (f"{of_kind}{number}" for number in count(1))
+            found[name] = next(one for one in chain(first, numbered) if one not in taken)
+            taken.add(found[name])
         return found
 
     def _paths(
@@ -217,6 +223,29 @@ def kind(part: NamedLayer | Block) -> str:
         return "blocks"
     name = part.name.rstrip(string.digits)
     return KINDS.get(name, name)
+
+
+def module_names(held: Sequence[NamedLayer | Block]) -> dict[str, str]:
+    """Return the names that a module has for layers and blocks, by `key`, below what all of them
+    are in; none for those that are only numbered there, and for two with one name.
+    """
+    paths = {key(part): path for part in held if (path := module_path(part))}
+    start = len(common_path(path[:-1] for path in paths.values()))
+    names = {key: "_".join(path[start:]) for key, path in paths.items()}
+    counts = Counter(names.values())
+    return {
+        key: name
+        for key, name in names.items()
+        if counts[name] == 1 and name.isidentifier() and not iskeyword(name)
+    }
+
+
+def module_path(part: NamedLayer | Block) -> Path:
+    """Return the names that lead to a layer in its module, or to all of equal blocks."""
+    if isinstance(part, Block):
+        layers = [layer for group in (part.layers, *part.repeated) for layer in flattened(group)]
+        return common_path(path[:-1] for layer in layers if (path := module_path(layer)))
+    return part.own_path
 
 
 def key(part: NamedLayer | Block) -> str:

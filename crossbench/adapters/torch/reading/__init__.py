@@ -14,9 +14,10 @@ from torch import nn
 from ....data.sources import Source, Synthetic
 from ....inputs.errors import SpecError
 from ....models import Loss, Model, Optimizer, Weights
+from ....models.model import Path, common_path
 from ....models.parameters import Shape
 from .graph import BATCH, Graph, recorded
-from .operations import Reader, describe
+from .operations import Reader, describe, logits_of
 from .proof import prove
 from .steps import Chain, Link, all_links
 from .training import read_loss, read_optimizer
@@ -37,16 +38,18 @@ def from_torch(
 
     input_shape: of one example; that of token ids, (length,), for a module that begins with an
     embedding. loss: a description, or a module of torch.nn; by default squared error for one output
-    or for outputs of the input's shape, softmax cross-entropy for others. optimizer: a description,
-    or one of torch.optim over the module's parameters; by default SGD at 0.01 with a momentum of
-    0.9. The description is proved to be the module: its outputs, gradients and running statistics
-    in float64 are within 1e-9 of those of the NumPy reference. Raises SpecError, with the line of
-    the module's code, for what has no description.
+    or for outputs of the input's shape, softmax cross-entropy for others; a log_softmax at the end
+    is part of that loss, not of the description. optimizer: a description, or one of torch.optim
+    over the module's parameters; by default SGD at 0.01 with a momentum of 0.9. The description is
+    proved to be the module: its outputs, gradients and running statistics in float64 are within
+    1e-9 of those of the NumPy reference. Raises SpecError, with the line of the module's code, for
+    what has no description.
     """
     shape = tuple(input_shape)
     graph = _recorded(copy.deepcopy(module).cpu().train(), shape)
     reader = Reader(graph, shape, whole)
-    output = reader.value(graph.output)
+    logits = logits_of(graph.output)
+    output = reader.value(logits)
     if not output.is_plain:
         raise SpecError(f"the module returns {describe(output)}, which has no description")
     links = Chain().links(None, output.step)
@@ -56,15 +59,31 @@ def from_torch(
         name=name or type(module).__name__.lower(),
         input_shape=shape,
         layers=tuple(link.layer for link in links),
-        loss=read_loss(loss, output.shape, shape),
+        loss=read_loss(loss, output.shape, shape, has_softmax=logits is not graph.output),
         optimizer=read_optimizer(optimizer),
         batch_size=batch_size,
         source=f"The PyTorch module {type(module).__name__}",
         data=data or Synthetic(),
     )
-    model = replace(model, weights=_weights(module, model, graph, links))
+    weights = _weights(module, model, graph, links)
+    model = replace(model, weights=weights, own_paths=_own_paths(model, graph, links))
     prove(module, model, reader, links)
     return model
+
+
+def _own_paths(model: Model, graph: Graph, links: tuple[Link, ...]) -> dict[str, Path]:
+    """Return what leads to the modules that hold the layers' parameters, by the layers' names."""
+    paths = {
+        graph.constants[node].untyped_storage().data_ptr(): name
+        for node, name in reversed(list(graph.names.items()))
+    }
+    found = {}
+    for named, link in zip(model.all_layers(), all_links(links), strict=True):
+        tensors = link.step.weights.values()
+        held = [tuple(paths[t.untyped_storage().data_ptr()].split(".")) for t in tensors]
+        is_own = len(held) == 1 and held[0][-1] not in ("weight", "bias")
+        found[named.name] = held[0] if is_own else common_path(path[:-1] for path in held)
+    return found
 
 
 def _recorded(module: nn.Module, shape: Shape) -> Graph:

@@ -8,6 +8,7 @@ method and its in-place form are one operation of ATen, of which there are a few
 from __future__ import annotations
 
 import inspect
+import logging
 import re
 import traceback
 import warnings
@@ -63,9 +64,12 @@ def recorded(module: nn.Module, example: Tensor) -> Graph:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of what an nn.LSTM does to itself
+            logging.disable()  # of a failure, which the error says
             exported = torch.export.export(module, (example,), strict=False)
     except Exception as error:
         raise SpecError(_failure(module, error)) from error
+    finally:
+        logging.disable(logging.NOTSET)
     signature = exported.graph_signature
     names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     state = dict(module.state_dict(keep_vars=True)) | dict(module.named_buffers())

@@ -368,6 +368,12 @@ def gelu(reader: Reader, node: Any, value: Value) -> Value:
     return reader.same_axes(node, value, models.GELU(is_tanh))
 
 
+def logits_of(node: Any) -> Any:
+    """Return what a log_softmax over the last axis is of; any other node itself."""
+    is_last = operation(node) == "log_softmax" and node.args[1] in (-1, len(shape_of(node)) - 1)
+    return node.args[0] if is_last else node
+
+
 @reads("softmax", "log_softmax")
 def softmax(reader: Reader, node: Any, value: Value) -> Value:
     raise refused(node, "has no description: return the logits, the loss has the softmax")

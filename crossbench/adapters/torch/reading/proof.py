@@ -19,7 +19,7 @@ from ....models import Dropout, Model
 from ...reference import Pass
 from ...reference.passes import forward_all
 from .graph import BATCH, operation
-from .operations import Reader
+from .operations import Reader, logits_of
 from .steps import Link, all_links, in_order
 
 NEGLIGIBLE_GRADIENT = 1e-10
@@ -89,12 +89,16 @@ def _differences(
     with exactly():
         output = module(given)
     x, backward = forward_all(list(model.named_layers()), inputs, run)
-    yield "output", (output.detach().numpy(), x)
+    logits = torch.from_numpy(x).requires_grad_()
+    has_softmax = logits_of(reader.graph.output) is not reader.graph.output
+    found = logits.log_softmax(-1) if has_softmax else logits
+    yield "output", (output.detach().numpy(), found.detach().numpy())
     if not run.training:
         return
-    gradient = np.random.default_rng(1).normal(size=x.shape)
-    output.backward(torch.from_numpy(gradient))
-    dx = backward(gradient)
+    gradient = torch.from_numpy(np.random.default_rng(1).normal(size=x.shape))
+    output.backward(gradient)
+    (of_logits,) = torch.autograd.grad(found, logits, gradient)
+    dx = backward(of_logits.numpy())
     if given.grad is not None:
         yield "gradient of the input", (given.grad.numpy(), dx)
     state = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers())

@@ -13,20 +13,31 @@ from ....models import Loss, Optimizer
 from ....models.parameters import Shape
 
 
-def read_loss(loss: Loss | nn.Module | None, output: Shape, given: Shape) -> Loss:
+def read_loss(
+    loss: Loss | nn.Module | None, output: Shape, given: Shape, *, has_softmax: bool
+) -> Loss:
     """Return the description of a loss.
 
     None: squared error for one output or for outputs of the input's shape, else softmax
-    cross-entropy.
+    cross-entropy. has_softmax: whether the module ends with a log_softmax, which that loss has too;
+    raise SpecError for another loss behind it.
     """
+    found = _read_loss(loss, output in ((1,), given) and not has_softmax, has_softmax)
+    if has_softmax and not isinstance(found, models.SoftmaxCrossEntropy):
+        raise SpecError(f"the loss {found} of a log_softmax has no description: return the logits")
+    return found
+
+
+def _read_loss(loss: Loss | nn.Module | None, is_numbers: bool, has_softmax: bool) -> Loss:
     match loss:
         case Loss():
             return loss
         case None:
-            is_numbers = output in ((1,), given)
             return models.MeanSquaredError() if is_numbers else models.SoftmaxCrossEntropy()
+        case nn.NLLLoss(weight=None, ignore_index=-100) if has_softmax:
+            found: Loss = models.SoftmaxCrossEntropy()
         case nn.CrossEntropyLoss(weight=None, ignore_index=-100):
-            found: Loss = models.SoftmaxCrossEntropy(loss.label_smoothing)
+            found = models.SoftmaxCrossEntropy(loss.label_smoothing)
         case nn.BCEWithLogitsLoss(weight=None, pos_weight=None):
             found = models.BinaryCrossEntropy()
         case nn.MSELoss():
