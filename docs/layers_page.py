@@ -61,7 +61,7 @@ FAMILIES = {
     "Attention": attention,
     "Recurrent layers": recurrent,
 }
-ABSTRACT = ("Convolution", "Layer", "Recurrent")
+ABSTRACT = ("Convolution", "Layer", "Recurrent", "Pool")
 PICTURE, SEQUENCE, TOKENS, VECTOR = (16, 8, 8), (32, 64), (32,), (64,)
 EXAMPLES: list[tuple[models.Layer, tuple[int, ...]]] = [
     (layer, shape)
@@ -101,6 +101,9 @@ EXAMPLES: list[tuple[models.Layer, tuple[int, ...]]] = [
         TOKENS: [models.Embedding(1000, 64), models.OneHot(1000)],
         SEQUENCE: [
             models.Conv1D(32, 3, padding=1),
+            models.MaxPool1D(3, stride=2, padding=1),
+            models.AveragePool1D(2, stride=2),
+            models.Transpose(),
             models.LayerNorm(1e-5),
             models.RMSNorm(1e-6),
             models.Unembedding(1000),

@@ -65,7 +65,7 @@ POSITIVE_INTEGER = "a whole number from 1 to 2,147,483,647"
         ({"data": "nul\0"}, "data must be .*: embedded null"),
         ({"data": "\ud800"}, "data must be .*: "),
         ({"rounds": "six"}, f"rounds must be {POSITIVE_INTEGER}, or auto, not 'six'"),
-        ({"model": 42}, "model must be a name .*, FILE.py:NAME, or a Model, not 42"),
+        ({"model": 42}, "model must be a name .*, FILE.py:NAME, a Model or .*, not 42"),
         ({"frameworks": "long" * 2000}, "there is no framework 'long"),
         ({"frameworks": 3}, "frameworks must be names such as 'reference', not 3"),
         ({"frameworks": [None]}, r"frameworks must be names such as 'reference', not \[None\]"),

@@ -542,6 +542,43 @@ class GPT(nn.Module):
         return self.lm_head(self.ln_f(x))
 
 
+class WaveCnn(nn.Module):
+    """A 1-D CNN of a recording, as tutorials on audio and time series write it."""
+
+    def __init__(self, channels=6, classes=4):
+        super().__init__()
+        self.conv1 = nn.Conv1d(1, channels, 8, stride=4)
+        self.bn1 = nn.BatchNorm1d(channels)
+        self.pool1 = nn.MaxPool1d(3, 2, 1)
+        self.conv2 = nn.Conv1d(channels, 2 * channels, 3, padding=1)
+        self.bn2 = nn.BatchNorm1d(2 * channels)
+        self.fc = nn.Linear(2 * channels * 5, classes)
+
+    def forward(self, x):
+        x = self.pool1(F.relu(self.bn1(self.conv1(x))))
+        x = F.avg_pool1d(F.relu(self.bn2(self.conv2(x))), 2)
+        x = F.adaptive_avg_pool1d(x, 5)
+        return self.fc(x.flatten(1))
+
+
+class Mixer(nn.Module):
+    """A block of MLP-Mixer (Tolstikhin et al., 2021)."""
+
+    def __init__(self, width=6, places=4, classes=3):
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, 4, stride=4)
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.tokens = nn.Sequential(nn.Linear(places, 5), nn.GELU(), nn.Linear(5, places))
+        self.channels = nn.Sequential(nn.Linear(width, 8), nn.GELU(), nn.Linear(8, width))
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x):
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        x = x + self.tokens(self.norm1(x).transpose(1, 2)).transpose(1, 2)
+        x = x + self.channels(self.norm2(x))
+        return self.head(x.mean(dim=1))
+
+
 MODULES = {
     "lux_mlp": (LuxMLP, (13,)),
     "flax_cnn": (FlaxCNN, (1, 28, 28)),
@@ -561,5 +598,7 @@ MODULES = {
     "lstm": (LSTMClassifier, (7,)),
     "llama": (Llama, (7,)),
     "gpt": (GPT, (5,)),
+    "wave_cnn": (WaveCnn, (1, 164)),
+    "mixer": (Mixer, (3, 8, 8)),
 }
 """Makes each module, with the shape of an example."""

@@ -28,7 +28,6 @@ from ..source.statements import (
     unsupported,
 )
 
-Pair = tuple[int, int]
 ACTIVATIONS: Mapping[models.Layer, str] = MappingProxyType(
     {
         models.GELU(): "gelu_erf",
@@ -58,14 +57,23 @@ def call(function: str, *arguments: Any, **options: Any) -> Call:
     return Call(function, (*positional, *named))
 
 
-def pool(function: str, window: Pair, stride: Pair, padding: Pair = (0, 0)) -> Call:
+def pool(layer: models.Pool, shape: Shape) -> Call:
     """Return how a pool is written; the width is first."""
-    return call(
-        function,
-        window[::-1],
-        stride=None if stride == window else one_or_both(stride[::-1]),
-        pad=unless(0, one_or_both(padding[::-1])),
+    sizes, strides = layer.sizes[::-1], layer.strides[::-1]
+    made = call(
+        "MaxPool" if layer.is_max else "MeanPool",
+        sizes,
+        stride=None if strides == sizes else one_or_both(strides),
+        pad=unless(0, one_or_both(layer.paddings[::-1])),
     )
+    return features_first(made, shape)
+
+
+def features_first(made: Call, shape: Shape) -> Call:
+    """Return a layer that takes (L, F, N) as one that takes sequences, (F, L, N); any other one
+    itself. shape: of its input.
+    """
+    return Call("Chain", ("swap_features", made, "swap_features")) if len(shape) == 2 else made
 
 
 def shared_layer(named: NamedLayer, activation: Sequence[str], bias: str) -> str | Call | None:
@@ -81,10 +89,8 @@ def shared_layer(named: NamedLayer, activation: Sequence[str], bias: str) -> str
         case models.Dense(width, has_bias):
             given = {bias: unless(True, has_bias)}
             return call("Dense", f"{shape[-1]} => {width}", *activation, **given)
-        case models.MaxPool(window, stride, padding):
-            return pool("MaxPool", window, stride, padding)
-        case models.AveragePool(window, stride, padding):
-            return pool("MeanPool", window, stride, padding)
+        case models.Pool():
+            return pool(named.layer, shape)
         case models.Upsample(factor, mode):
             return call("Upsample" if mode == "nearest" else "bilinear", factor)
         case models.Pad(mode=mode):
@@ -97,6 +103,8 @@ def shared_layer(named: NamedLayer, activation: Sequence[str], bias: str) -> str
             return f"elementwise(elu, {number(alpha)})"
         case models.Dropout(rate):
             return call("Dropout", rate)
+        case models.Transpose():
+            return "swap_features"
         case models.ToSequence():
             return "to_sequence"
         case models.FirstOfSequence():
@@ -125,9 +133,7 @@ def convolution(
     kind = "ConvTranspose" if is_transposed else "Conv"
     channels = f"{layer.channels(shape)} => {layer.features}"
     made = call(kind, layer.kernel_size[::-1], channels, *activation, **given)
-    if isinstance(layer, models.Conv1D):  # it takes (L, F, N)
-        return Call("Chain", ("swap_features", made, "swap_features"))
-    return made
+    return features_first(made, shape)
 
 
 def pads(windows: Sequence[Window]) -> tuple[int, ...]:

@@ -47,13 +47,17 @@ from .layers.norms import (
 )
 from .layers.pictures import (
     AveragePool as AveragePool,
+    AveragePool1D as AveragePool1D,
     Flatten as Flatten,
     GlobalAveragePool as GlobalAveragePool,
     GlobalMaxPool as GlobalMaxPool,
     MaxPool as MaxPool,
+    MaxPool1D as MaxPool1D,
     Pad as Pad,
+    Pool as Pool,
     Reshape as Reshape,
     ToSequence as ToSequence,
+    Transpose as Transpose,
     Upsample as Upsample,
 )
 from .layers.recurrent import GRU as GRU, LSTM as LSTM, Recurrent as Recurrent

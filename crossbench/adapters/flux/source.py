@@ -8,6 +8,7 @@ from ...in_julia.source import (
     call,
     class_range,
     code,
+    features_first,
     grouped_attention,
     number,
     shared_layer,
@@ -42,7 +43,8 @@ def layer_source(named: NamedLayer, *activation: str) -> list[str | Call]:
             given = {"eps": code(epsilon), "momentum": code(1 - momentum)}
             options = given if given != {"eps": "1e-5", "momentum": "0.1"} else {}
             options |= {"affine": unless(True, affine)}
-            return [call("BatchNorm", shape[0], *activation, **options)]
+            made = call("BatchNorm", channels(shape), *activation, **options)
+            return [features_first(made, shape)]
         case models.GroupNorm(groups, epsilon, affine):
             # Flux's GroupNorm has a momentum that it does not use, of the type of eps
             options = {"eps": code(epsilon), "momentum": "0.1"} if epsilon != 1e-5 else {}

@@ -166,7 +166,8 @@ class Forward:
         return SIGNS[join].join([output, *reversed(outputs)])
 
     def _applied(self, named: NamedLayer, depth: int, x: str) -> str:
-        layer, attribute = named.layer, self.names.get(named.name, "embedding")  # an Unembedding's
+        layer = named.layer
+        attribute = self.names.get(named.name) or self.names.get("embedding1")  # an Unembedding's
         if isinstance(layer, models.Recurrent) and not (layer.sequences or layer.bidirectional):
             last = last_output(named, variable(depth))
             self.lines.append(f"{last} = self.{attribute}({self._assigned(x, depth)})")

@@ -59,10 +59,10 @@ def layer_source(named: NamedLayer, dtypes: Dtypes = FLOAT32) -> LayerSource:
     match named.layer:
         case models.Convolution():
             return LayerSource(convolution(named.layer, shape, options))
-        case models.MaxPool(window, stride, padding) | models.AveragePool(window, stride, padding):
-            kind = "nnx.max_pool" if isinstance(named.layer, models.MaxPool) else "nnx.avg_pool"
-            sides = tuple((p, p) for p in padding) if any(padding) else None
-            return LayerSource(None, str(call(kind, "{x}", window, strides=stride, padding=sides)))
+        case models.Pool(is_max=is_max, sizes=sizes, strides=strides, paddings=paddings):
+            kind = "nnx.max_pool" if is_max else "nnx.avg_pool"
+            sides = tuple((p, p) for p in paddings) if any(paddings) else None
+            return LayerSource(None, str(call(kind, "{x}", sizes, strides=strides, padding=sides)))
         case models.Upsample(factor, mode="nearest"):
             return LayerSource(None, f"{{x}}.repeat({factor}, axis=1).repeat({factor}, axis=2)")
         case models.Upsample():
@@ -90,8 +90,10 @@ def layer_source(named: NamedLayer, dtypes: Dtypes = FLOAT32) -> LayerSource:
         case models.Reshape(to):
             first = ".transpose(0, 3, 1, 2)" if len(shape) == 3 else ""
             last = ".transpose(0, 2, 3, 1)" if len(to) == 3 else ""
-            sizes = ", ".join(map(str, to))
-            return LayerSource(None, f"{{x}}{first}.reshape(len({{x}}), {sizes}){last}")
+            axes = ", ".join(map(str, to))
+            return LayerSource(None, f"{{x}}{first}.reshape(len({{x}}), {axes}){last}")
+        case models.Transpose():
+            return LayerSource(None, "{x}.swapaxes(1, 2)")
         case models.ToSequence():
             return LayerSource(None, "{x}.reshape(len({x}), -1, {x}.shape[-1])")
         case models.Dense(width, bias):
@@ -99,7 +101,7 @@ def layer_source(named: NamedLayer, dtypes: Dtypes = FLOAT32) -> LayerSource:
             return LayerSource(call("nnx.Linear", features, width, **given, **options))
         case models.BatchNorm(epsilon, momentum, affine):
             given = {"momentum": momentum, "epsilon": epsilon, **affine_options(affine)}
-            build = call("BatchNorm", shape[0], **given, **options)
+            build = call("BatchNorm", channels(shape), **given, **options)
             return LayerSource(build, definitions=(BATCH_NORM,))
         case models.GroupNorm(groups, epsilon, affine):
             given = {"epsilon": epsilon, **affine_options(affine)}

@@ -38,6 +38,14 @@ class Scale(layers.Layer):
         return inputs * self.weight
 
 
+class InfinityPadding1D(layers.ZeroPadding1D):
+    """Pad with minus infinity, in front of a max-pool: Keras' own padding is another one."""
+
+    def call(self, inputs: Any) -> Any:
+        sides = ((0, 0), self.padding, (0, 0))
+        return ops.pad(inputs, sides, constant_values=-float("inf"))
+
+
 class InfinityPadding2D(layers.ZeroPadding2D):
     """Pad with minus infinity, in front of a max-pool: Keras' own padding is another one."""
 

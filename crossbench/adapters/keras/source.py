@@ -58,13 +58,12 @@ def layer_source(
             return transposed_convolution(named.layer, activation)
         case models.Convolution():
             return convolution(named, named.layer, backend, activation)
-        case models.MaxPool(window, stride, padding) | models.AveragePool(window, stride, padding):
-            kind, pad = "layers.MaxPooling2D", "InfinityPadding2D"
-            if isinstance(named.layer, models.AveragePool):
-                kind, pad = "layers.AveragePooling2D", "layers.ZeroPadding2D"
-            strides = unless(one_or_both(window), one_or_both(stride))
-            before = (call(pad, one_or_both(padding)),) if any(padding) else ()
-            return LayerSource(call(kind, one_or_both(window), strides=strides), before=before)
+        case models.Pool(is_max=is_max, sizes=sizes, strides=strides, paddings=paddings):
+            kind = f"layers.{'Max' if is_max else 'Average'}Pooling{len(sizes)}D"
+            pad = f"{'Infinity' if is_max else 'layers.Zero'}Padding{len(sizes)}D"
+            before = (call(pad, one_or_both(paddings)),) if any(paddings) else ()
+            given = unless(one_or_both(sizes), one_or_both(strides))
+            return LayerSource(call(kind, one_or_both(sizes), strides=given), before=before)
         case models.Upsample(factor, mode):
             how = f'"{mode}"' if mode != "nearest" else None
             return LayerSource(call("layers.UpSampling2D", factor, interpolation=how))
@@ -94,6 +93,8 @@ def layer_source(
             to = named.output_shape
             after = (call("layers.Permute", (2, 3, 1)),) if len(to) == 3 else ()
             return LayerSource(call("layers.Reshape", to), before=before, after=after)
+        case models.Transpose():
+            return LayerSource(call("layers.Permute", (2, 1)))
         case models.ToSequence():
             return LayerSource(call("layers.Reshape", named.output_shape))
         case models.Dense(width, bias):

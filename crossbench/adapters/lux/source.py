@@ -8,6 +8,7 @@ from ...in_julia.source import (
     call,
     class_range,
     code,
+    features_first,
     grouped_attention,
     number,
     shared_layer,
@@ -43,8 +44,8 @@ def layer_source(named: NamedLayer, *activation: str) -> str | Call:
             return call("prelu", channels(shape) if per_channel else 1)
         case models.BatchNorm(epsilon, momentum, affine):
             # Lux's momentum is the weight of the new value, the description's of the old one
-            norms = {"epsilon": epsilon, "momentum": 1 - momentum}
-            return call("BatchNorm", shape[0], *activation, **norms, affine=unless(True, affine))
+            norms = {"epsilon": epsilon, "momentum": 1 - momentum, "affine": unless(True, affine)}
+            return features_first(call("BatchNorm", channels(shape), *activation, **norms), shape)
         case models.GroupNorm(groups, epsilon, affine):
             norms = {"epsilon": epsilon, "affine": unless(True, affine)}
             return call("GroupNorm", shape[0], groups, *activation, **norms)

@@ -12,7 +12,7 @@ from ... import models
 from ...models.layers.convolutions import Window
 from ...models.model import NamedLayer
 from ...models.parameters import Shape
-from .passes import Outcome, Pass, along_channels, forward, sum_in_order
+from .passes import Outcome, Pass, along_channels, channels_first, forward, sum_in_order
 from .windows import patches, summed
 
 BLOCK_VALUES = 2**19
@@ -125,12 +125,7 @@ def _slices(examples: int, values: int) -> list[slice]:
 @forward.register(models.TransposedConv)
 def _(layer: models.Convolution, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
     """Compute with the channels before the places, as pictures have them."""
-    last = isinstance(layer, models.Conv1D)
     is_transposed = isinstance(layer, models.TransposedConv)
-
-    def channels_first(values: np.ndarray) -> np.ndarray:
-        return values.swapaxes(1, 2) if last else values
-
     parameters = run.parameters(named)
     kernel, operand = run.operands(parameters["weight"], channels_first(x))
     correlation: Correlation | DepthwiseCorrelation = Correlation(layer.windows, layer.groups)

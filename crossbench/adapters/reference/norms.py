@@ -8,12 +8,20 @@ import numpy as np
 
 from ... import models
 from ...models.model import NamedLayer
-from .passes import Outcome, Pass, along_channels, channel_axis, forward, sum_float64
+from .passes import (
+    Outcome,
+    Pass,
+    along_channels,
+    channel_axis,
+    channels_first,
+    forward,
+    sum_float64,
+)
 
 
 @forward.register
 def _(layer: models.BatchNorm, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
-    parameters = run.parameters(named)
+    parameters, x = run.parameters(named), channels_first(x)
     n, channels = x.size // x.shape[1], partial(along_channels, x)
     if run.training:
         mean = _channel_sum(x) / x.dtype.type(n)
@@ -30,13 +38,14 @@ def _(layer: models.BatchNorm, named: NamedLayer, x: np.ndarray, run: Pass) -> O
     bias = parameters.get("bias", np.zeros_like(mean))
 
     def backward(dy: np.ndarray) -> np.ndarray:
+        dy = channels_first(dy)
         dweight, dbias = _channel_sum(dy * normal), _channel_sum(dy)
         if layer.affine:
             run.add_gradients(named, weight=dweight, bias=dbias)
         centred = dy - channels(dbias / n) - normal * channels(dweight / n)
-        return centred * channels(weight / deviation)
+        return channels_first(centred * channels(weight / deviation))
 
-    return normal * channels(weight) + channels(bias), backward
+    return channels_first(normal * channels(weight) + channels(bias)), backward
 
 
 def _channel_sum(x: np.ndarray) -> np.ndarray:

@@ -100,6 +100,13 @@ def channel_axis(x: np.ndarray) -> int:
     return 2 if x.ndim == 3 else 1
 
 
+def channels_first(x: np.ndarray) -> np.ndarray:
+    """Return sequences (batch, length, features) as (batch, features, length), and back; pictures
+    and vectors as they are.
+    """
+    return x.swapaxes(1, 2) if x.ndim == 3 else x
+
+
 def along_channels(x: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Return values of channels, or one for all, with the axes of x (batch, channels, ...)."""
     return values.reshape(-1, *[1] * (x.ndim - 2))

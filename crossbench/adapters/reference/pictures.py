@@ -1,14 +1,15 @@
-"""The layers of pictures without weights: pools, paddings, upsampling, other shapes."""
+"""The pools, of pictures and sequences, and paddings, upsampling and other shapes of pictures."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ... import models
 from ...models.model import NamedLayer
-from .passes import Outcome, Pass, forward
+from .passes import Outcome, Pass, channels_first, forward
 from .windows import patches, summed
 
 
@@ -22,27 +23,45 @@ def largest(values: np.ndarray, run: Pass) -> tuple[np.ndarray, np.ndarray]:
     return maximum[..., 0], winner
 
 
-@forward.register
-def _(layer: models.MaxPool, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
-    windows = patches(x, layer.windows, fill=-np.inf)
-    y, winner = largest(windows.reshape(*windows.shape[:4], -1), run)
+@forward.register(models.MaxPool)
+@forward.register(models.MaxPool1D)
+@forward.register(models.AveragePool)
+@forward.register(models.AveragePool1D)
+def _(layer: models.Pool, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
+    values = channels_first(x)
+    pooled = largest_of_each if layer.is_max else mean_of_each
+    fill = -np.inf if layer.is_max else 0.0
+    y, gradient = pooled(patches(values, layer.windows, fill), layer, run)
 
     def backward(dy: np.ndarray) -> np.ndarray:
-        def part(cell: tuple[int, ...]) -> np.ndarray:
-            return np.where(winner == np.ravel_multi_index(cell, layer.window), dy, 0)
+        part = gradient(channels_first(dy))
+        return channels_first(summed(part, layer.windows, values.shape, x.dtype))
 
-        return summed(part, layer.windows, x.shape, x.dtype)
-
-    return y, backward
+    return channels_first(y), backward
 
 
-@forward.register
-def _(layer: models.AveragePool, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
-    def backward(dy: np.ndarray) -> np.ndarray:
-        share = dy / np.prod(layer.window).astype(x.dtype)
-        return summed(lambda cell: share, layer.windows, x.shape, x.dtype)
+Part = Callable[[tuple[int, ...]], np.ndarray]
+"""Returns what a cell of each window, by its place in the window, adds to the gradient."""
 
-    return patches(x, layer.windows).mean((-2, -1)), backward
+
+def largest_of_each(
+    windows: np.ndarray, layer: models.Pool, run: Pass
+) -> tuple[np.ndarray, Callable[[np.ndarray], Part]]:
+    """Return the maximum of each window, and what makes a part of the gradient of it."""
+    y, winner = largest(windows.reshape(*windows.shape[: -len(layer.sizes)], -1), run)
+    return (
+        y,
+        lambda dy: lambda cell: np.where(winner == np.ravel_multi_index(cell, layer.sizes), dy, 0),
+    )
+
+
+def mean_of_each(
+    windows: np.ndarray, layer: models.Pool, run: Pass
+) -> tuple[np.ndarray, Callable[[np.ndarray], Part]]:
+    """Return the mean of each window, and what makes a part of the gradient of it."""
+    axes = tuple(range(-len(layer.sizes), 0))
+    count = np.prod(layer.sizes).astype(windows.dtype)
+    return windows.mean(axes), lambda dy: lambda cell: dy / count
 
 
 @forward.register
@@ -54,13 +73,13 @@ def _(layer: models.GlobalAveragePool, named: NamedLayer, x: np.ndarray, run: Pa
 
 @forward.register
 def _(layer: models.GlobalMaxPool, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
-    places = x.swapaxes(1, 2) if x.ndim == 3 else x.reshape(*x.shape[:2], -1)
+    places = channels_first(x).reshape(len(x), -1, x.size // len(x) // named.output_shape[0])
     y, winner = largest(places, run)
 
     def backward(dy: np.ndarray) -> np.ndarray:
         dplaces = np.zeros(places.shape, x.dtype)
         np.put_along_axis(dplaces, winner[..., None], dy[..., None], -1)
-        return dplaces.swapaxes(1, 2) if x.ndim == 3 else dplaces.reshape(x.shape)
+        return channels_first(dplaces) if x.ndim == 3 else dplaces.reshape(x.shape)
 
     return y, backward
 
@@ -86,6 +105,11 @@ def upsampling(length: int, factor: int, mode: str) -> np.ndarray:
         return np.eye(length).repeat(factor, 0)
     places = np.clip((np.arange(factor * length) + 0.5) / factor - 0.5, 0, length - 1)
     return np.maximum(1 - np.abs(places[:, None] - np.arange(length)), 0)
+
+
+@forward.register
+def _(layer: models.Transpose, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
+    return x.swapaxes(1, 2), lambda dy: dy.swapaxes(1, 2)
 
 
 @forward.register

@@ -47,6 +47,34 @@ class SequenceConv(nn.Conv1d):
         return super().forward(sequences.transpose(1, 2)).transpose(1, 2)
 
 
+class SequenceMaxPool(nn.MaxPool1d):
+    """Take the maximum of windows of (batch, length, features)."""
+
+    def forward(self, sequences: Tensor) -> Tensor:
+        return super().forward(sequences.transpose(1, 2)).transpose(1, 2)
+
+
+class SequenceAvgPool(nn.AvgPool1d):
+    """Average windows of (batch, length, features)."""
+
+    def forward(self, sequences: Tensor) -> Tensor:
+        return super().forward(sequences.transpose(1, 2)).transpose(1, 2)
+
+
+class SequenceBatchNorm(nn.BatchNorm1d):
+    """Normalize each feature of (batch, length, features)."""
+
+    def forward(self, sequences: Tensor) -> Tensor:
+        return super().forward(sequences.transpose(1, 2)).transpose(1, 2)
+
+
+class Transpose(nn.Module):
+    """Turn (batch, length, features) into (batch, features, length)."""
+
+    def forward(self, sequences: Tensor) -> Tensor:
+        return sequences.transpose(1, 2)
+
+
 class ToSequence(nn.Module):
     """Turn images (batch, channels, height, width) into (batch, height * width, channels)."""
 

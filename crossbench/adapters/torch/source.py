@@ -57,13 +57,14 @@ def layer_source(named: NamedLayer) -> Call:
     match named.layer:
         case models.Convolution():
             return convolution(named.layer, shape)
-        case models.MaxPool(window, stride, padding) | models.AveragePool(window, stride, padding):
-            kind = "nn.MaxPool2d" if isinstance(named.layer, models.MaxPool) else "nn.AvgPool2d"
+        case models.Pool(is_max=is_max, sizes=sizes, strides=strides, paddings=paddings):
+            kind = f"{'Max' if is_max else 'Avg'}Pool"
             given = {
-                "stride": unless(one_or_both(window), one_or_both(stride)),
-                "padding": unless(0, one_or_both(padding)),
+                "stride": unless(one_or_both(sizes), one_or_both(strides)),
+                "padding": unless(0, one_or_both(paddings)),
             }
-            return call(kind, one_or_both(window), **given)
+            kind = f"nn.{kind}2d" if len(sizes) == 2 else f"Sequence{kind}"
+            return call(kind, one_or_both(sizes), **given)
         case models.Upsample(factor, mode):
             given = {"scale_factor": factor, "mode": f'"{mode}"' if mode != "nearest" else None}
             return call("nn.Upsample", **given)
@@ -84,15 +85,15 @@ def layer_source(named: NamedLayer) -> Call:
             return call("nn.Unflatten", 1, to)
         case models.Reshape(to):
             return call("nn.Sequential", call("nn.Flatten"), call("nn.Unflatten", 1, to))
-        case models.ToSequence() | models.FirstOfSequence():
+        case models.ToSequence() | models.Transpose() | models.FirstOfSequence():
             return call(name)
         case models.Dense(outputs, bias):
             return call("nn.Linear", features, outputs, bias=unless(True, bias))
         case models.BatchNorm(epsilon, momentum, affine):
-            norm = "nn.BatchNorm2d" if len(shape) == 3 else "nn.BatchNorm1d"
+            norm = {3: "nn.BatchNorm2d", 2: "SequenceBatchNorm"}.get(len(shape), "nn.BatchNorm1d")
             # PyTorch's momentum is the weight of the new value, the description's of the old one
             given = {"eps": unless(1e-5, epsilon), "momentum": unless("0.1", code(1 - momentum))}
-            return call(norm, shape[0], **given, affine=unless(True, affine))
+            return call(norm, channels(shape), **given, affine=unless(True, affine))
         case models.GroupNorm(groups, epsilon, affine):
             given = {"eps": unless(1e-5, epsilon), "affine": unless(True, affine)}
             return call("nn.GroupNorm", groups, shape[0], **given)

@@ -17,7 +17,7 @@ from .layer import Layer, channels, require_image
 @dataclass(frozen=True)
 class BatchNorm(Layer):
     """Computes weight * (x - mean) / sqrt(variance + epsilon) + bias for each channel: of (C, H, W)
-    over the batch and the image, of (F,) over the batch.
+    over the batch and the image, of (F,) over the batch, of (L, F) over the batch and the sequence.
 
     Training uses the mean and variance of the batch, with the variance divided by n. Prediction
     uses the running statistics, which training updates to momentum * running + (1 - momentum) *
@@ -29,7 +29,7 @@ class BatchNorm(Layer):
     affine: Boolean = True
 
     def parameters(self, input_shape: Shape) -> dict[str, Parameter]:
-        shape = input_shape[:1]
+        shape = (channels(input_shape),)
         statistics = {
             "running_mean": Parameter(shape, Zeros(), trained=False),
             "running_var": Parameter(shape, Ones(), trained=False),

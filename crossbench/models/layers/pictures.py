@@ -1,25 +1,56 @@
-"""Describe pools, paddings, upsampling, and what makes other shapes of pictures."""
+"""Describe pools, of sequences too, and paddings, upsampling and other shapes of pictures."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from ...inputs.checks import SHAPE, Padding, Pair, PairFrom0, Size, one_of
+from ...inputs.checks import FROM_0, SHAPE, Padding, Pair, PairFrom0, Size, one_of
 from ..parameters import Shape
 from .convolutions import Window, count_windows, window
-from .layer import Layer, require_image
+from .layer import Layer, require_image, require_sequence
 
 NEAREST, BILINEAR = "nearest", "bilinear"
 ZEROS, REFLECT = "zeros", "reflect"
 
 
-@dataclass(frozen=True)
 class Pool(Layer):
     """Describes a layer that makes one value of each window, padded on both sides by at most half
-    of the window: (C, H, W) to (C, H', W').
+    of the window.
     """
+
+    is_max: ClassVar[bool]
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        raise NotImplementedError
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Return the size of the window on each axis."""
+        return tuple(window.size for window in self.windows)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return tuple(window.stride for window in self.windows)
+
+    @property
+    def paddings(self) -> tuple[int, ...]:
+        """Return the padding of both sides of each axis."""
+        return tuple(window.before for window in self.windows)
+
+    def counts(self, size: Iterable[int]) -> Shape:
+        """Return the number of windows along each axis."""
+        if any(2 * window.before > window.size for window in self.windows):
+            raise ValueError(f"{self} is padded by more than half of its window")
+        return count_windows(self, self.windows, size)
+
+
+@dataclass(frozen=True)
+class PicturePool(Pool):
+    """Describes a pool of a picture: (C, H, W) to (C, H', W')."""
 
     window: Pair
     stride: Pair
@@ -32,26 +63,66 @@ class Pool(Layer):
         )
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        if any(2 * p > w for p, w in zip(self.padding, self.window, strict=True)):
-            raise ValueError(f"{self} is padded by more than half of its window")
         channels, *size = require_image(self, input_shape)
-        return (channels, *count_windows(self, self.windows, size))
+        return (channels, *self.counts(size))
 
 
 @dataclass(frozen=True)
-class MaxPool(Pool):
+class SequencePool(Pool):
+    """Describes a pool along a sequence: (L, F) to (L', F)."""
+
+    window: Size
+    stride: Size
+    padding: Annotated[int, FROM_0] = 0
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        return (window(self.window, self.stride, self.padding),)
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        length, features = require_sequence(self, input_shape)
+        return (*self.counts([length]), features)
+
+
+@dataclass(frozen=True)
+class MaxPool(PicturePool):
     """Takes the maximum of each window, padded with minus infinity: (C, H, W) to (C, H', W').
 
     padding: at most half of the window.
     """
 
+    is_max = True
+
 
 @dataclass(frozen=True)
-class AveragePool(Pool):
+class MaxPool1D(SequencePool):
+    """Takes the maximum of each window of a sequence, padded with minus infinity: (L, F) to (L',
+    F).
+
+    padding: at most half of the window.
+    """
+
+    is_max = True
+
+
+@dataclass(frozen=True)
+class AveragePool(PicturePool):
     """Takes the mean of each window, zero-padded on both sides: (C, H, W) to (C, H', W').
 
     padding: at most half of the window; its zeros count.
     """
+
+    is_max = False
+
+
+@dataclass(frozen=True)
+class AveragePool1D(SequencePool):
+    """Takes the mean of each window of a sequence, zero-padded on both sides: (L, F) to (L', F).
+
+    padding: at most half of the window; its zeros count.
+    """
+
+    is_max = False
 
 
 class GlobalPool(Layer):
@@ -130,6 +201,14 @@ class ToSequence(Layer):
     def output_shape(self, input_shape: Shape) -> Shape:
         channels, height, width = require_image(self, input_shape)
         return (height * width, channels)
+
+
+@dataclass(frozen=True)
+class Transpose(Layer):
+    """Exchanges the places and the features of a sequence: (L, F) to (F, L)."""
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        return require_sequence(self, input_shape)[::-1]
 
 
 @dataclass(frozen=True)

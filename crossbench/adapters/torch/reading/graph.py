@@ -74,6 +74,8 @@ def recorded(module: nn.Module, example: Tensor) -> Graph:
     names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     state = dict(module.state_dict(keep_vars=True)) | dict(module.named_buffers())
     constants = {node: state[name] for node, name in names.items()}
+    first = {id(tensor): name for name, tensor in reversed(list(state.items()))}
+    names = {node: first[id(state[name])] for node, name in names.items()}  # of a shared weight
     for node, name in signature.inputs_to_lifted_tensor_constants.items():
         constants[node] = exported.constants[name]
     nodes = list(exported.graph.nodes)

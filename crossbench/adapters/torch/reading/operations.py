@@ -23,6 +23,7 @@ from .graph import BATCH, Graph, line_of, operation, refused, shape_of
 from .steps import Step
 
 Axes = tuple[int | None, ...]
+Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,7 @@ def argument(node: Any, position: int, name: str, default: Any = None) -> Any:
     return node.kwargs.get(name, default)
 
 
-def pair(given: int | Sequence[int]) -> tuple[int, int]:
+def pair(given: int | Sequence[int]) -> Pair:
     """Return (a, b) of a number for both, of [a] or of [a, b]."""
     values = [given] if isinstance(given, int) else list(given)
     return (values[0], values[-1])
@@ -225,11 +226,23 @@ def conv(reader: Reader, node: Any, value: Value) -> Value:
         options |= {"stride": pair(stride), "dilation": pair(dilation)}
         layer: Layer = models.Conv(features, size, padding=tuple(padding), **options)
         return reader.add(node, plain(node, value, 3), layer, weights=given)
-    if value.axes != (1, 0):
-        raise refused(node, "of features that are not in front of their places has no description")
+    value = sequence(reader, node, value)
     options |= {"stride": pair(stride)[0], "dilation": pair(dilation)[0]}
     layer = models.Conv1D(features, size[0], padding=padding[0], **options)
     return reader.same_axes(node, value, layer, weights=given)
+
+
+def sequence(reader: Reader, node: Any, value: Value) -> Value:
+    """Return a value (batch, features, places) as a sequence with its axes in this order."""
+    if len(value.shape) != 2 or None in value.axes:
+        raise refused(node, f"of {describe(value)} has no description")
+    return transposed(reader, node, value) if value.is_plain else value
+
+
+def transposed(reader: Reader, node: Any, value: Value) -> Value:
+    """Return a value with two axes as an array that has them in the other order."""
+    after = reader.add(node, value, models.Transpose())
+    return Value(after.step, after.shape, (1, 0) if value.is_plain else (0, 1))
 
 
 @reads("conv_transpose2d")
@@ -263,6 +276,8 @@ def dense(reader: Reader, node: Any, value: Value, given: dict[str, Tensor]) -> 
         given = given | {"weight": weight[:, :, None, None]}
         layer: Layer = models.Conv(len(weight), (1, 1), bias=has_bias)
         return reader.same_axes(node, value, layer, weights=given)
+    if value.axes == (1, 0):  # along the places
+        value = transposed(reader, node, value)
     if value.axes and value.axes[-1] != value.channel_axis:
         raise refused(node, f"of {describe(value)} has no description")
     if len(value.shape) == 3:
@@ -301,7 +316,9 @@ def batch_norm(reader: Reader, node: Any, value: Value) -> Value:
         raise refused(node, "that does not train in training mode has no description")
     given = weights(reader, weight=weight, bias=bias, running_mean=mean, running_var=variance)
     layer = models.BatchNorm(epsilon, 1 - momentum, affine=weight is not None)
-    if value.axes[:1] != (value.channel_axis,) or len(value.shape) == 2:
+    if len(value.axes) == 2:
+        value = sequence(reader, node, value)
+    if value.axes[:1] != (value.channel_axis,):
         raise refused(node, f"of {describe(value)} has no description")
     return reader.same_axes(node, value, layer, weights=given)
 
@@ -414,13 +431,12 @@ def dropout(reader: Reader, node: Any, value: Value) -> Value:
 # Pools, paddings and sizes
 
 
-@reads("max_pool2d", "avg_pool2d")
+@reads("max_pool2d", "avg_pool2d", "max_pool1d", "avg_pool1d")
 def pool(reader: Reader, node: Any, value: Value) -> Value:
     window = pair(node.args[1])
     stride = pair(argument(node, 2, "stride") or window)
     padding = pair(argument(node, 3, "padding", 0))
-    is_max = operation(node) == "max_pool2d"
-    kind = models.MaxPool if is_max else models.AveragePool
+    is_max = "max" in operation(node)
     if is_max and pair(argument(node, 4, "dilation", 1)) != (1, 1):
         raise refused(node, "with a dilation has no description")
     if not is_max and any(padding) and not argument(node, 5, "count_include_pad", True):
@@ -429,41 +445,54 @@ def pool(reader: Reader, node: Any, value: Value) -> Value:
         )
     if not is_max and argument(node, 6, "divisor_override"):
         raise refused(node, "with a divisor of its own has no description")
-    layer = kind(window, stride, padding)
-    after = reader.add(node, plain(node, value, 3), layer, is_whole=window == value.shape[1:])
-    if after.shape != shape_of(node)[1:]:  # a window that is not whole counts
-        raise refused(node, "with ceil_mode has no description for a picture of this size")
+    after = pooled(reader, node, value, window, stride, padding)
+    if sizes_of(after) != shape_of(node)[1:]:  # a window that is not whole counts
+        raise refused(node, "with ceil_mode has no description for this size")
     return after
 
 
-@reads("adaptive_avg_pool2d", "adaptive_max_pool2d")
+@reads("adaptive_avg_pool2d", "adaptive_max_pool2d", "adaptive_avg_pool1d", "adaptive_max_pool1d")
 def adaptive_pool(reader: Reader, node: Any, value: Value) -> Value:
-    size = shape_of(node)[2:]
-    _, *given = plain(node, value, 3).shape
-    if any(n % m for n, m in zip(given, size, strict=True)):
-        raise refused(
-            node, f"of {given[0]} by {given[1]} to {size[0]} by {size[1]} has no description"
-        )
-    window = (given[0] // size[0], given[1] // size[1])
-    if window == (1, 1):
-        return value
-    kind = models.MaxPool if "max" in operation(node) else models.AveragePool
-    return reader.add(node, value, kind(window, window), is_whole=size == (1, 1))
+    before, after = sizes_of(value)[1:], shape_of(node)[2:]
+    if any(n % m for n, m in zip(before, after, strict=True)):
+        sizes = " to ".join(" by ".join(map(str, size)) for size in (before, after))
+        raise refused(node, f"of {sizes} has no description")
+    window = pair([n // m for n, m in zip(before, after, strict=True)])
+    return value if window == (1, 1) else pooled(reader, node, value, window, window)
 
 
-@reads(
-    "mean", "amax", "max", "max_pool1d", "avg_pool1d", "adaptive_max_pool1d", "adaptive_avg_pool1d"
-)
+def sizes_of(value: Value) -> Shape:
+    """Return the sizes of a value's tensor, without the batch."""
+    return tuple(1 if axis is None else value.shape[axis] for axis in value.axes)
+
+
+def pooled(
+    reader: Reader, node: Any, value: Value, window: Pair, stride: Pair, padding: Pair = (0, 0)
+) -> Value:
+    """Return a pool of a picture, or of a sequence with its features in front of its places."""
+    is_max = "max" in operation(node)
+    if len(value.axes) == 2:
+        value = sequence(reader, node, value)
+        if (window[0], padding[0]) == (value.shape[0], 0):
+            return all_places(reader, node, value, [2])
+        along = models.MaxPool1D if is_max else models.AveragePool1D
+        return reader.same_axes(node, value, along(window[0], stride[0], padding[0]))
+    kind = models.MaxPool if is_max else models.AveragePool
+    layer = kind(window, stride, padding)
+    return reader.add(node, plain(node, value, 3), layer, is_whole=window == value.shape[1:])
+
+
+@reads("mean", "amax", "max")
 def global_pool(reader: Reader, node: Any, value: Value) -> Value:
-    """A mean or a maximum over all places, which leaves the channels."""
+    given = argument(node, 1, "dim")
+    rank = len(value.axes) + 1
+    axes = [axis % rank for axis in ([given] if isinstance(given, int) else given or [0])]
+    return all_places(reader, node, value, axes)
+
+
+def all_places(reader: Reader, node: Any, value: Value, axes: Sequence[int]) -> Value:
+    """Return the mean or the maximum over all places, which leaves the channels."""
     rank, out = len(value.axes) + 1, shape_of(node)
-    if operation(node).endswith("pool1d"):
-        axes = [2]
-        if out[-1] != 1:
-            raise refused(node, "of a part of a sequence has no description")
-    else:
-        given = argument(node, 1, "dim")
-        axes = [axis % rank for axis in ([given] if isinstance(given, int) else given or [0])]
     places = {value.axes[axis - 1] for axis in axes if axis}
     if 0 in axes or places != set(range(len(value.shape))) - {value.channel_axis}:
         raise refused(node, "over other axes than all places has no description")
@@ -534,7 +563,7 @@ def sized(reader: Reader, node: Any, value: Value) -> Value:
     """Read any change of the axes by the sizes that it makes."""
     batch, *rest = shape_of(node)
     out = tuple(rest)
-    before = tuple(1 if axis is None else value.shape[axis] for axis in value.axes)
+    before = sizes_of(value)
     if batch != BATCH and math.prod(out) * batch != BATCH * math.prod(before):
         raise refused(node, "of the batch has no description")
     if batch != BATCH:
@@ -553,6 +582,8 @@ def sized(reader: Reader, node: Any, value: Value) -> Value:
             return Value(
                 value.step, value.shape, tuple(next(left) if n != 1 else None for n in out)
             )
+    if value.axes == (1, 0) and len(out) in (1, 3):
+        value, real = transposed(reader, node, value), [0, 1]
     is_ordered = real == sorted(axis for axis in real if axis is not None)
     if len(out) == 1 and is_ordered:
         if len(value.shape) == 1:
@@ -610,6 +641,8 @@ def add_or_multiply(reader: Reader, node: Any) -> Value:
         (given,) = (operand for operand in operands if reader.constant(operand) is None)
         return with_constant(reader, node, reader.value(given), fixed[0], is_sum)
     values = [reader.value(operand) for operand in operands]
+    if {value.axes for value in values} == {(0, 1), (1, 0)}:
+        values = [v if v.is_plain else transposed(reader, node, v) for v in values]
     a, b = values
     if len(a.shape) != len(b.shape) or len(a.axes) != len(b.axes):
         values = [as_picture(reader, node, v, max(len(a.shape), len(b.shape))) for v in values]
