@@ -429,7 +429,15 @@ CONVOLVED = model(
         models.Dense(1),
     ),
     # some weights with three axes decay: those of the convolutions
-    models.AdamW(1e-3, beta1=0.9, beta2=0.99, epsilon=1e-4, weight_decay=0.2, matrices_only=True),
+    models.AdamW(
+        1e-3,
+        beta1=0.9,
+        beta2=0.99,
+        epsilon=1e-4,
+        weight_decay=0.2,
+        matrices_only=True,
+        schedule=models.Cosine(40, minimum=0.1),
+    ),
     models.BinaryCrossEntropy(),
     REVIEWS,
 )

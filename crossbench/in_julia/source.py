@@ -384,6 +384,8 @@ def schedule_source(optimizer: Optimizer) -> str:
             return WARMUP_COSINE.format(
                 peak=peak, warmup=warmup, steps=steps, minimum=code(minimum)
             )
+        case models.Cosine(steps, minimum):
+            return COSINE.format(peak=peak, steps=steps, minimum=code(minimum))
         case models.Steps(milestones, gamma):
             passed = f"count(<=(step), {code(list(milestones))})"
             return f"rate(step) = {peak} * {code(gamma)}^{passed}"
@@ -405,6 +407,12 @@ function rate(step)
     step < {warmup} && return {peak} * (step + 1) / ({warmup} + 1)
     part = min(1, (step - {warmup}) / ({steps} - {warmup}))
     return {peak} * ({minimum} + (1 - {minimum}) * (1 + cospi(part)) / 2)
+end
+'''
+COSINE = '''
+"""Fall by a cosine to {minimum} of the rate in {steps} steps."""
+function rate(step)
+    return {peak} * ({minimum} + (1 - {minimum}) * (1 + cospi(min(1, step / {steps}))) / 2)
 end
 '''
 ONE_CYCLE = '''

@@ -79,6 +79,7 @@ from .training import (
     Adam as Adam,
     AdamW as AdamW,
     BinaryCrossEntropy as BinaryCrossEntropy,
+    Cosine as Cosine,
     Decaying as Decaying,
     GivenGradient as GivenGradient,
     Huber as Huber,

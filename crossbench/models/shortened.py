@@ -39,7 +39,7 @@ def shortened(model: Model) -> Model:
     kept = without_repetitions(layers)
     own_paths = model.own_paths if len(kept) == len(layers) else None
     smaller = replace(model, layers=kept, own_paths=own_paths)
-    if model.example_shapes.are_pictures:
+    if len(model.input_shape) == 3:
         return _with_smaller_pictures(smaller)
     if smaller.training_flops <= MAX_EXAMPLE_FLOPS or model.vocabulary is None:
         return smaller
@@ -106,7 +106,7 @@ def left_out(model: Model) -> list[str]:
     smaller, words = shortened(model), list[str]()
     if len(smaller.layers) < len(model.layers):
         words.append(f"{len(smaller.layers)} of {len(model.layers)} layers (equal blocks repeat)")
-    if model.example_shapes.are_pictures and smaller.input_shape != model.input_shape:
+    if len(model.input_shape) == 3 and smaller.input_shape != model.input_shape:
         (height, width), whole = smaller.input_shape[1:], model.input_shape[1:]
         words.append(f"pictures of {height} by {width}, not {whole[0]} by {whole[1]}")
     elif smaller.input_shape != model.input_shape:

@@ -193,6 +193,26 @@ class WarmupCosine(Schedule):
 
 
 @dataclass(frozen=True)
+class Cosine(Schedule):
+    """Falls by a cosine to a minimum (Loshchilov and Hutter, 2017).
+
+    In step t, from 0: m + (1 - m) * (1 + cos(π * t / steps)) / 2; and m, the minimum, from step
+    `steps` on.
+    """
+
+    steps: Size
+    minimum: UpTo1
+
+    def factor(self, step: int) -> float:
+        fall = 1 + math.cos(math.pi * min(1.0, step / self.steps))
+        return self.minimum + (1 - self.minimum) * fall / 2
+
+    def shortened(self, steps: int) -> Schedule:
+        """Return one whose last step is the minimum, and those before it on the cosine."""
+        return replace(self, steps=steps - 1)
+
+
+@dataclass(frozen=True)
 class Steps(Schedule):
     """Multiplies the learning rate by gamma in each step of the milestones, counted from 0, for
     that step and all that follow: PyTorch's MultiStepLR.

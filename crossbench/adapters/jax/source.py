@@ -316,6 +316,8 @@ def schedule_source(optimizer: Optimizer) -> tuple[list[str], list[str]]:
             given = {"init_value": peak / (warmup + 1), "peak_value": peak, "warmup_steps": warmup}
             given |= {"decay_steps": steps, "end_value": minimum * peak}
             schedule = call("optax.warmup_cosine_decay_schedule", **given)
+        case models.Cosine(steps, minimum):
+            schedule = call("optax.cosine_decay_schedule", peak, steps, alpha=unless(0.0, minimum))
         case models.Steps(milestones, gamma):
             scales = f"{{{', '.join(f'{step}: {code(gamma)}' for step in milestones)}}}"
             schedule = call("optax.piecewise_constant_schedule", peak, scales)

@@ -338,6 +338,9 @@ def schedule_source(optimizer: Optimizer) -> list[str]:
         case models.WarmupCosine(warmup, steps, minimum):
             rest = {"alpha": minimum, "warmup_target": peak, "warmup_steps": warmup}
             schedule = call(f"{schedules}.CosineDecay", peak / (warmup + 1), steps - warmup, **rest)
+        case models.Cosine(steps, minimum):
+            alpha = unless(0.0, minimum)
+            schedule = call(f"{schedules}.CosineDecay", peak, steps, alpha=alpha)
         case models.Steps(milestones, gamma):
             rates = (code(peak * gamma**count) for count in range(len(milestones) + 1))
             last = [step - 1 for step in milestones]  # with each rate

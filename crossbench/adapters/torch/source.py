@@ -265,6 +265,10 @@ def schedule_source(optimizer: Optimizer) -> tuple[list[str], list[str]]:
         case models.WarmupCosine(warmup, steps, minimum):
             given = {"warmup": warmup, "steps": steps, "minimum": code(minimum)}
             defined, factor = [WARMUP_COSINE.format(**given)], "factor"
+        case models.Cosine(steps, minimum):
+            # PyTorch's CosineAnnealingLR rises again behind its last step
+            defined = [COSINE.format(steps=steps, minimum=code(minimum))]
+            factor = "factor"
         case models.Steps(milestones, gamma):
             made = call(f"{SCHEDULERS}.MultiStepLR", "optimizer", list(milestones), gamma=gamma)
             return [], [made.assigned_to("schedule")]
@@ -294,6 +298,11 @@ def factor(step):
         return (step + 1) / ({warmup} + 1)
     part = min(1, (step - {warmup}) / ({steps} - {warmup}))
     return {minimum} + (1 - {minimum}) * (1 + np.cos(np.pi * part)) / 2
+'''
+COSINE = '''
+def factor(step):
+    """Fall by a cosine to {minimum} in {steps} steps."""
+    return {minimum} + (1 - {minimum}) * (1 + np.cos(np.pi * min(1, step / {steps}))) / 2
 '''
 ONE_CYCLE = '''
 def factor(step):
