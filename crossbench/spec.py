@@ -105,10 +105,10 @@ def find_model(model: Any, input_shape: tuple[int, ...] | None = None) -> Model:
     def described(found: Any) -> Any:
         if isinstance(found, Model):
             return found
-        is_made = callable(found) and not hasattr(found, "forward")  # a function that gives one
+        is_made = isinstance(found, type) or (callable(found) and not hasattr(found, "forward"))
         try:
-            made = found() if is_made else found
-        except Exception as error:
+            made = found() if is_made else found  # a class or a function that gives one
+        except (Exception, SystemExit) as error:
             raise SpecError(f"{model} fails: {short_error(error)}") from error
         name = model if isinstance(model, str) else type(made).__name__
         return adapters.describe(made, input_shape, name) or found

@@ -77,6 +77,7 @@ EXAMPLES: list[tuple[models.Layer, tuple[int, ...]]] = [
             models.GELU(),
             models.SiLU(),
             models.HardSwish(),
+            models.Rescaling(2.0, -1.0),
             models.Sigmoid(),
             models.Tanh(),
             models.Softplus(),

@@ -413,6 +413,7 @@ CONVOLVED = model(
     "convolved",
     (
         models.Embedding(50, 6),
+        models.Rescaling(-0.7, 0.2),
         models.Conv1D(8, kernel=3, padding=(2, 0)),
         models.ReLU(),
         models.LayerNorm(1e-3),

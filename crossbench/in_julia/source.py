@@ -99,6 +99,8 @@ def shared_layer(named: NamedLayer, activation: Sequence[str], bias: str) -> str
             return f"elementwise({ACTIVATIONS[layer]})"
         case models.LeakyReLU(slope):
             return f"elementwise(leakyrelu, {number(slope)})"
+        case models.Rescaling(scale, offset):
+            return f"x -> {number(scale)} .* x .+ {number(offset)}"
         case models.ELU(alpha):
             return f"elementwise(elu, {number(alpha)})"
         case models.Dropout(rate):

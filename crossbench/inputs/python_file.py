@@ -7,8 +7,9 @@ import re
 import runpy
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from .checks import short_error, shown
@@ -36,14 +37,26 @@ def load(
         message = short_error(_of_module(error))
         raise SpecError(f"{file} does not load: {message}{_line(file, error)}") from None
     if member not in variables:
-        own = ", ".join(name for name, value in variables.items() if isinstance(value, kind))
-        raise SpecError(f"{file} has no {member}: its {word}s are {own or 'none'}")
+        own = [name for name, value in variables.items() if isinstance(value, kind)]
+        what = f"its {word}s are {', '.join(own)}" if own else f"it has {_public(variables)}"
+        raise SpecError(f"{file} has no {member}: {what}")
     found = convert(variables[member])
     if not isinstance(found, kind):
         raise SpecError(
             f"{member} in {file} is a {type(found).__name__}, not a crossbench {kind.__name__}"
         )
     return found
+
+
+def _public(variables: Mapping[str, Any]) -> str:
+    """Return the names in a file that have no underscore and are not imported, or "nothing"."""
+    found = (
+        name
+        for name, value in variables.items()
+        if not name.startswith("_") and not isinstance(value, ModuleType)
+        if getattr(value, "__name__", None) is None or value.__module__ == "<run_path>"
+    )
+    return ", ".join(found) or "nothing"
 
 
 def _of_module(error: BaseException) -> BaseException:

@@ -23,6 +23,7 @@ from .layers.activations import (
     PReLU as PReLU,
     ReLU as ReLU,
     ReLU6 as ReLU6,
+    Rescaling as Rescaling,
     Sigmoid as Sigmoid,
     SiLU as SiLU,
     Softplus as Softplus,

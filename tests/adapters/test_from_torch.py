@@ -1,6 +1,7 @@
 """Modules of PyTorch are read as descriptions, with their weights, or refused in a line."""
 
 import copy
+import random
 from collections import OrderedDict
 from dataclasses import replace
 from functools import cache
@@ -220,6 +221,64 @@ class Broken(Unused):
         return self.linear(x[:, :5])
 
 
+class Parts(nn.Module):
+    """Two layers, and what a forward pass does between them."""
+
+    def __init__(self, between=None):
+        super().__init__()
+        self.first, self.between, self.last = nn.Linear(8, 6), between, nn.Linear(6, 2)
+
+    def forward(self, x):
+        return self.last(self.between(self.first(x)))
+
+
+def always_drops(x):
+    return F.dropout(x)
+
+
+def clamps_a_view(x):
+    x.view(-1).clamp_(-0.1, 0.1)
+    return x
+
+
+def draws(x):
+    return x if random.random() < 2 else x * x
+
+
+class Dropping(Parts):
+    def forward(self, x):
+        return self.last(torch.dropout(self.first(x), 0.5, self.training))
+
+
+class Counting(Parts):
+    def forward(self, x):
+        return {"logits": self.first(x)}
+
+
+class Padded(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.linear = nn.Embedding(2_000, 6, padding_idx=0), nn.Linear(6, 2)
+
+    def forward(self, x):
+        return self.linear(self.embedding(x).mean(1))
+
+
+class Unscaled(nn.Module):
+    """Attention without the root of the width, which zeros hide."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v, self.out = (nn.Linear(8, 8) for _ in range(4))
+        for layer in (self.q, self.k):
+            nn.init.zeros_(layer.weight)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, x):
+        weights = (self.q(x) @ self.k(x).transpose(1, 2)).softmax(-1)
+        return self.out(weights @ self.v(x))
+
+
 def encoder(**options):
     return nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, **options)
 
@@ -229,8 +288,20 @@ def pooled(pool):
 
 
 REFUSED = [
+    (lambda: Parts(torch.detach), (8,), r"py:\d+: .*before which nothing trains"),
+    (lambda: Parts(always_drops), (8,), "drops values in evaluation mode too"),
+    (lambda: Parts(clamps_a_view), (8,), r"py:\d+: .*clamp_ changes what is read elsewhere"),
+    (lambda: Parts(draws), (8,), "Parts draws a number in Python"),
+    (Counting, (8,), "returns anything but one tensor, which it computes"),
+    (Padded, (7,), r"py:\d+: F.embedding with padding_idx, whose row does not train"),
+    (Unscaled, (5, 8), r"is not the module's: \w+.py:\d+, MultiHeadAttention"),
+    (lambda: torch.jit.script(nn.Linear(8, 2)), (8,), "compiled by torch.jit"),
+    (lambda: nn.Sequential(nn.LazyLinear(2)), (8,), "lazy layers: call it once"),
+    (lambda: nn.Sequential(nn.Linear(8, 2), nn.Mish()), (8,), "its layer 1: F.mish has no desc"),
+    (lambda: nn.Linear, (8,), "module must be an nn.Module, not <class"),
+    (lambda: nn.Linear(8, 2), (8.5,), "input_shape must be one, two or three whole numbers"),
     (Unused, (8,), r"other\.weight takes no part in the forward pass"),
-    (TwoOutputs, (8,), "a forward pass that returns 2 tensors has no description"),
+    (TwoOutputs, (8,), "TwoOutputs: a forward pass that returns anything but one"),
     (Probabilities, (8,), r"test_from_torch.py:\d+: F.softmax has no .*: return the logits"),
     (Broken, (8,), r"test_from_torch.py:\d+: .*must have same reduction dim"),
     (encoder, (6, 8), "with dropout of its weights has no description: dropout=0"),
@@ -275,6 +346,50 @@ def test_a_loss_and_an_optimizer_are_read():
             (4,),
             optimizer=torch.optim.SGD(module.parameters(), momentum=0.9, dampening=0.5),
         )
+
+
+def arithmetic(x):
+    return 1 - (2 * x - 1) / 4 - sum([x, -x * 3])
+
+
+def in_float32(x):
+    return x.to(torch.float32) + torch.zeros(6, dtype=torch.float32).sum()
+
+
+def test_numbers_are_read():
+    _, *between, _ = crossbench.from_torch(Parts(arithmetic), (8,)).layers
+    rescaled, opposite = models.Rescaling(-0.5, 1.25), models.Rescaling(-3.0)
+    _, (*_, last) = between[0].branches
+    assert rescaled in between[0].branches[0]
+    assert last == models.Rescaling(-1.0)
+    assert opposite in between[0].branches[1][0].branches[1]
+
+
+def test_a_dtype_or_a_dropout_in_the_forward_pass_is_read():
+    assert crossbench.from_torch(Dropping(), (8,)).layers[1] == models.Dropout(0.5)
+    assert len(crossbench.from_torch(Parts(in_float32), (8,)).layers) == 2
+
+
+def test_outputs_that_are_numbers_have_any_shape():
+    decoder = nn.Sequential(nn.Linear(8, 16), nn.Unflatten(1, (1, 4, 4)), nn.Conv2d(1, 1, 1))
+    model = crossbench.from_torch(decoder, (8,), loss=nn.MSELoss())
+    assert (model.layers[-1], model.output_shape) == (models.Flatten(), (16,))
+    one = nn.Sequential(nn.Linear(8, 1), nn.Flatten(0))
+    assert crossbench.from_torch(one, (8,)).loss == models.MeanSquaredError()
+
+
+def test_an_optimizer_of_other_parameters_is_refused():
+    module = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
+    for held in (module[2].parameters(), nn.Linear(4, 6).parameters()):
+        with pytest.raises(SpecError, match="SGD has not all parameters of the module, or others"):
+            crossbench.from_torch(module, (4,), optimizer=torch.optim.SGD(held))
+
+
+def test_a_compiled_module_is_read_as_what_it_was_made_of():
+    module = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
+    plain = crossbench.from_torch(module, (4,)).layers
+    assert crossbench.from_torch(torch.compile(module), (4,)).layers == plain
+    assert crossbench.from_torch(nn.DataParallel(module), (4,)).layers == plain
 
 
 def test_a_log_softmax_at_the_end_is_that_of_the_loss():

@@ -230,6 +230,7 @@ WRONG = {
     **dict.fromkeys(SWITCHES, 0),
     **dict.fromkeys(SHARES, 1),
     **dict.fromkeys(NOT_NEGATIVE, -0.1),
+    **dict.fromkeys(("scale", "offset"), float("inf")),
     **dict.fromkeys(("minimum", "shift"), 1.5),
     "branches": ((models.ReLU,), ()),
     "join": "sum",

@@ -82,6 +82,9 @@ def layer_source(named: NamedLayer, dtypes: Dtypes = FLOAT32) -> LayerSource:
             return LayerSource(build, definitions=(PRELU,))
         case models.ELU(alpha):
             return LayerSource(None, str(call("nnx.elu", "{x}", alpha=unless(1, alpha))))
+        case models.Rescaling(scale, offset):
+            added = f" + {code(offset)}" if offset else ""
+            return LayerSource(None, f"{{x}} * {code(scale)}{added}")
         case models.Flatten() if len(shape) == 3:
             # the canonical order is C, H, W; XLA fuses the transposition with its neighbours
             return LayerSource(None, "{x}.transpose(0, 3, 1, 2).reshape(len({x}), -1)")

@@ -79,6 +79,8 @@ def layer_source(
         case models.PReLU(per_channel):
             shared = tuple(range(1, len(shape) + (0 if per_channel else 1)))
             return LayerSource(call("layers.PReLU", shared_axes=shared or None))
+        case models.Rescaling(scale, offset):
+            return LayerSource(call("layers.Rescaling", scale, *((offset,) if offset else ())))
         case models.ELU(alpha):
             return LayerSource(call("layers.ELU", alpha=unless(1, alpha)))
         case models.GELU(tanh=True):

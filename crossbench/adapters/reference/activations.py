@@ -58,6 +58,12 @@ def _(layer: models.PReLU, named: NamedLayer, x: np.ndarray, run: Pass) -> Outco
 
 
 @forward.register
+def _(layer: models.Rescaling, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
+    scale, offset = x.dtype.type(layer.scale), x.dtype.type(layer.offset)
+    return scale * x + offset, lambda dy: scale * dy
+
+
+@forward.register
 def _(layer: models.GELU, named: NamedLayer, x: np.ndarray, run: Pass) -> Outcome:
     if layer.tanh:
         scale = math.sqrt(2 / math.pi)

@@ -44,15 +44,12 @@ class TorchAdapter(Adapter):
 
     def describes(self, found: Any) -> bool:
         torch = sys.modules.get("torch")  # who has a module has imported it
-        return torch is not None and (
-            isinstance(found, torch.nn.Module)
-            or (isinstance(found, type) and issubclass(found, torch.nn.Module))
-        )
+        return torch is not None and isinstance(found, torch.nn.Module)
 
     def describe(self, found: Any, input_shape: tuple[int, ...]) -> Model:
         from .reading import from_torch
 
-        return from_torch(found() if isinstance(found, type) else found, input_shape)
+        return from_torch(found, input_shape)
 
     def build(self, job: Job) -> TorchWorkload:
         return TorchWorkload(job)

@@ -26,6 +26,17 @@ class OneHot(nn.Module):
         return one_hot.to(self.like.dtype)
 
 
+class Rescaling(nn.Module):
+    """Multiply by a number, and add one."""
+
+    def __init__(self, scale: float, offset: float = 0.0) -> None:
+        super().__init__()
+        self.scale, self.offset = scale, offset
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * x + self.offset
+
+
 class SequenceMean(nn.Module):
     """Average (batch, length, features) over the length."""
 

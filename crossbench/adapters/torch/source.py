@@ -79,6 +79,8 @@ def layer_source(named: NamedLayer) -> Call:
             return call("nn.PReLU", *((channels(shape),) if per_channel else ()))
         case models.ELU(alpha):
             return call("nn.ELU", *((alpha,) if alpha != 1 else ()))
+        case models.Rescaling(scale, offset):
+            return call("Rescaling", scale, *((offset,) if offset else ()))
         case models.Flatten():
             return call("nn.Flatten")
         case models.Reshape(to) if len(shape) == 1:

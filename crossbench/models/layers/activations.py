@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from ...inputs.checks import Below1, Boolean, Over0
+from ...inputs.checks import FINITE, Below1, Boolean, Over0
 from ..parameters import Constant, Parameter, Shape
 from .layer import Layer, channels
+
+Finite = Annotated[float, FINITE]
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,14 @@ class ELU(Layer):
     alpha: Over0 = 1.0
 
     corners = (0.0,)  # its slope has no step where alpha is 1
+
+
+@dataclass(frozen=True)
+class Rescaling(Layer):
+    """Computes scale * x + offset, as pictures are made to have a mean of 0."""
+
+    scale: Finite
+    offset: Finite = 0.0
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,20 @@ method and its in-place form are one operation of ATen, of which there are a few
 from __future__ import annotations
 
 import inspect
+import io
 import logging
+import pickle
+import random
 import re
 import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -24,8 +29,8 @@ from ....inputs.checks import short_error
 from ....inputs.errors import SpecError
 from ....models.parameters import Shape
 
-BATCH = 2
-"""Examples that the module is run on: a batch norm needs two."""
+BATCH = 3
+"""Examples that the module is run on: a number that is seldom a size of anything else."""
 TORCH = str(Path(torch.__file__).parent)
 FRAME = re.compile(r'File "(.+)", line (\d+), in .+\n\s*(.*)')
 
@@ -50,26 +55,26 @@ def recorded(module: nn.Module, example: Tensor) -> Graph:
     """Return the graph of a module in training mode; raise SpecError, with the line of the user's
     code, where it has none.
     """
+    kind = type(module).__name__
     required = [
         parameter
         for parameter in inspect.signature(module.forward).parameters.values()
         if parameter.default is parameter.empty
-        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
     if len(required) != 1:
         raise SpecError(
-            f"{type(module).__name__}: a forward pass with {len(required)} inputs has no "
-            "description: it takes one tensor"
+            f"{kind}: a forward pass with {len(required)} inputs has no description: it takes one "
+            "tensor"
         )
+    drawn = pickle.dumps((random.getstate(), np.random.get_state()))
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what an nn.LSTM does to itself
-            logging.disable()  # of a failure, which the error says
+        with _quiet():
             exported = torch.export.export(module, (example,), strict=False)
     except Exception as error:
         raise SpecError(_failure(module, error)) from error
-    finally:
-        logging.disable(logging.NOTSET)
+    if drawn != pickle.dumps((random.getstate(), np.random.get_state())):
+        raise SpecError(f"{kind} draws a number in Python, which has no description")
     signature = exported.graph_signature
     names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     state = dict(module.state_dict(keep_vars=True)) | dict(module.named_buffers())
@@ -78,16 +83,44 @@ def recorded(module: nn.Module, example: Tensor) -> Graph:
     names = {node: first[id(state[name])] for node, name in names.items()}  # of a shared weight
     for node, name in signature.inputs_to_lifted_tensor_constants.items():
         constants[node] = exported.constants[name]
+        if isinstance(attribute_of(module, name), Tensor):  # that is no buffer
+            names[node] = name
     nodes = list(exported.graph.nodes)
     (given,) = signature.user_inputs
-    if len(signature.user_outputs) != 1:
+    output = next((node for node in nodes if node.name in signature.user_outputs), None)
+    if output is None or not exported.call_spec.out_spec.is_leaf() or output.op == "placeholder":
         raise SpecError(
-            f"{type(module).__name__}: a forward pass that returns {len(signature.user_outputs)} "
-            "tensors has no description: it returns one"
+            f"{kind}: a forward pass that returns anything but one tensor, which it computes, has "
+            "no description"
         )
-    output = next(node for node in nodes if node.name == signature.user_outputs[0])
     (start,) = (node for node in nodes if node.name == given)
     return Graph(exported, nodes, constants, names, start, output)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep PyTorch's logs and warnings of an export to itself, which a failure's error repeats, and
+    the user's random numbers.
+    """
+    before = logging.root.manager.disable
+    logging.disable()
+    try:
+        with (
+            warnings.catch_warnings(),
+            redirect_stderr(io.StringIO()),
+            torch.random.fork_rng(devices=[]),
+        ):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def attribute_of(module: Any, path: str) -> Any:
+    """Return what a dotted path leads to in a module; None where it leads nowhere."""
+    for name in path.split("."):
+        module = getattr(module, name, None)
+    return module
 
 
 def shape_of(node: torch.fx.Node) -> Shape:
@@ -100,7 +133,10 @@ def line_of(node: torch.fx.Node) -> str:
     """Return the user's line that a node comes from, "mine.py:41"."""
     frames = FRAME.findall(node.meta.get("stack_trace") or "")
     own = [frame for frame in frames if not frame[0].startswith(TORCH)]
-    return f"{Path(own[-1][0]).name}:{own[-1][1]}" if own else "the module"
+    if own:
+        return f"{Path(own[-1][0]).name}:{own[-1][1]}"
+    layers = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values() if path]
+    return f"its layer {layers[-1]}" if layers else "the module"
 
 
 def called(node: torch.fx.Node) -> str:

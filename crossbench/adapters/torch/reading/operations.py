@@ -7,8 +7,10 @@ permute, or with axes of 1 beside them, as behind an adaptive pool: `axes` says 
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,7 +21,7 @@ from ....inputs.errors import SpecError
 from ....models import Layer
 from ....models.layers.branches import ADD, CONCATENATE, MULTIPLY
 from ....models.parameters import Shape
-from .graph import BATCH, Graph, line_of, operation, refused, shape_of
+from .graph import BATCH, Graph, called, line_of, operation, refused, shape_of
 from .steps import Step
 
 Axes = tuple[int | None, ...]
@@ -77,19 +79,25 @@ class Reader:
         for node in graph.nodes:
             if node.op != "call_function":
                 continue
+            is_constant = self._is_constant(node)
+            if is_in_place(node) and not is_constant and self._is_read_later(node):
+                raise refused(node, "changes what is read elsewhere, which has no description")
             try:
-                if self._is_constant(node):
+                if is_constant:
                     if not is_in_place(node):  # as a batch norm counts its batches
                         self.constants[node.name] = self._computed(node)
                 else:
                     self.values[node.name] = whole(self, node) or self._read(node)
             except SpecError as error:
                 self.values[node.name] = error
-            except (TypeError, ValueError) as error:  # arguments, or a layer, of another form
-                self.values[node.name] = SpecError(f"{line_of(node)}: {error}")
+            except (TypeError, ValueError, LookupError, AttributeError) as error:
+                # a layer that does not fit, or arguments of another form
+                self.values[node.name] = SpecError(f"{line_of(node)}: {of_layer(error, node)}")
 
     def value(self, node: Any) -> Value:
-        """Return the value of a node; raise SpecError if it has no description."""
+        """Return the value of a node; raise SpecError if it has no description, and KeyError for
+        one that does not depend on the input.
+        """
         found = self.values[node.name]
         if isinstance(found, SpecError):
             raise found
@@ -115,6 +123,29 @@ class Reader:
         """Return the output of a layer that leaves all axes where they are."""
         after = self.add(node, before, layer, **given)
         return Value(after.step, after.shape, before.axes)
+
+    def keep_exact(self, node: Any, table: Callable[[Tensor], Tensor | None]) -> None:
+        """Keep the float64 values of the named tensors that a node comes from. table: returns those
+        of one that it knows, None for another one.
+        """
+        waiting = [node]
+        while waiting:
+            one = waiting.pop()
+            waiting.extend(one.all_input_nodes)
+            if one.name in self.graph.names:
+                exact = table(self.constants[one.name])
+                if exact is not None:
+                    self.exact[self.graph.names[one.name]] = exact
+
+    def _is_read_later(self, node: Any) -> bool:
+        """Return whether what an in-place operation changes has a name that is read behind it."""
+        one = node.args[0]
+        while True:
+            if any(user > node for user in one.users):
+                return True
+            if operation(one) not in VIEWS:
+                return False
+            one = one.all_input_nodes[0]
 
     def _is_constant(self, node: Any) -> bool:
         return all(argument.name in self.constants for argument in node.all_input_nodes)
@@ -162,6 +193,20 @@ class Reader:
         if join == CONCATENATE:
             self.joins[all_steps] = value
         return value
+
+
+VIEWS = {"view", "reshape", "_unsafe_view", "flatten", "unflatten", "squeeze", "unsqueeze"}
+VIEWS |= {"permute", "transpose", "t", "movedim", "swapaxes", "expand", "select", "slice", "narrow"}
+VIEWS |= {"getitem", "chunk", "split", "split_with_sizes", "unbind"}
+VIEWS |= {"alias", "detach", "contiguous", "to"}
+"""Operations whose outputs may have their input's memory."""
+
+
+def of_layer(error: Exception, node: Any) -> str:
+    """Return what a layer's description says of its arguments, or that the operation has none."""
+    last = traceback.extract_tb(error.__traceback__)[-1].filename
+    is_own = isinstance(error, ValueError) and last.startswith(str(Path(models.__file__).parent))
+    return str(error) if is_own else f"{called(node)} in this form has no description"
 
 
 def is_in_place(node: Any) -> bool:
@@ -300,6 +345,10 @@ def embedding(reader: Reader, node: Any, value: Value) -> Value:
     weight = reader.constant(node.args[0])
     if weight is None or value.step is not None:
         raise refused(node, "behind another layer has no description")
+    if argument(node, 2, "padding_idx", -1) != -1:
+        raise refused(node, "with padding_idx, whose row does not train, has no description")
+    if argument(node, 3, "scale_grad_by_freq") or argument(node, 4, "sparse"):
+        raise refused(node, "with other gradients has no description: scale_grad_by_freq, sparse")
     layer = models.Embedding(*weight.shape)
     return reader.add(node, value, layer, weights={"weight": weight})
 
@@ -494,6 +543,9 @@ def all_places(reader: Reader, node: Any, value: Value, axes: Sequence[int]) -> 
     """Return the mean or the maximum over all places, which leaves the channels."""
     rank, out = len(value.axes) + 1, shape_of(node)
     places = {value.axes[axis - 1] for axis in axes if axis}
+    if len(value.shape) == 2 and places == {value.channel_axis}:
+        value = transposed(reader, node, value)
+        places = {0}
     if 0 in axes or places != set(range(len(value.shape))) - {value.channel_axis}:
         raise refused(node, "over other axes than all places has no description")
     is_max = "max" in operation(node)
@@ -538,10 +590,15 @@ def pad(reader: Reader, node: Any, value: Value) -> Value:
 # Axes and sizes
 
 
-@reads("contiguous", "clone", "alias", "detach", "to", "_to_copy", "type_as", "float")
+@reads("contiguous", "clone", "alias", "to", "_to_copy", "type_as", "float")
 @reads("expand", "expand_as")
 def unchanged(reader: Reader, node: Any, value: Value) -> Value:
     return value
+
+
+@reads("detach")
+def detached(reader: Reader, node: Any, value: Value) -> Value:
+    raise refused(node, "before which nothing trains has no description")
 
 
 @reads("permute", "transpose", "t", "movedim", "swapaxes")
@@ -592,7 +649,7 @@ def sized(reader: Reader, node: Any, value: Value) -> Value:
     if len(value.shape) == 3 and value.is_plain and out == (before[0], before[1] * before[2]):
         after = reader.add(node, value, models.ToSequence())
         return Value(after.step, after.shape, (1, 0))
-    if is_ordered and value.is_plain and len(out) in (1, 3):
+    if is_ordered and value.is_plain and len(out) < 4:
         return reader.add(node, value, models.Reshape(out))
     raise refused(node, f"of {describe(value)} to {out} has no description")
 
@@ -627,20 +684,55 @@ def joins(*names: str) -> Callable[[Callable[[Reader, Any], Value]], Any]:
     return register
 
 
-@joins("add", "mul", "__iadd__", "__imul__")
+@reads("neg")
+def negative(reader: Reader, node: Any, value: Value) -> Value:
+    return rescaled(reader, node, value, -1.0)
+
+
+def rescaled(reader: Reader, node: Any, value: Value, scale: float, offset: float = 0.0) -> Value:
+    if (scale, offset) == (1, 0):  # as in a sum that begins with 0
+        return value
+    return reader.same_axes(node, value, models.Rescaling(scale, offset))
+
+
+def number_of(reader: Reader, operand: Any) -> float | None:
+    """Return a number, or that in a tensor that does not train; None for anything else."""
+    tensor = reader.constant(operand)
+    if tensor is not None and tensor.numel() == 1 and not is_trained(reader, operand):
+        return float(tensor)
+    return float(operand) if isinstance(operand, int | float) else None
+
+
+@joins("add", "mul", "sub", "rsub", "div", "__iadd__", "__imul__")
 def add_or_multiply(reader: Reader, node: Any) -> Value:
-    is_sum = "add" in operation(node)
-    if node.kwargs.get("alpha", 1) != 1:
-        raise refused(node, "with alpha has no description")
+    name = operation(node).rstrip("_")
+    if node.kwargs.get("alpha", 1) != 1 or node.kwargs.get("rounding_mode"):
+        raise refused(node, "with alpha or rounding_mode has no description")
     operands = list(node.args[:2])
+    if name == "rsub":
+        operands, name = operands[::-1], "sub"
+    is_sum = "mul" not in name and name != "div"
+    first, second = (number_of(reader, operand) for operand in operands)
+    if first is not None and name != "div":
+        value = reader.value(operands[1])
+        scale = -1.0 if name == "sub" else 1.0
+        return rescaled(reader, node, value, *((scale, first) if is_sum else (first,)))
+    if second is not None:
+        value = reader.value(operands[0])
+        if is_sum:
+            return rescaled(reader, node, value, 1.0, -second if name == "sub" else second)
+        return rescaled(reader, node, value, 1 / second if name == "div" else second)
+    if name == "div":
+        raise refused(node, "by another value has no description")
     fixed = [operand for operand in operands if reader.constant(operand) is not None]
-    numbers = [operand for operand in operands if isinstance(operand, int | float)]
-    if numbers:
-        raise refused(node, f"of the number {numbers[0]} has no description")
+    if fixed and name == "sub":
+        raise refused(node, "of constant numbers has no description")
     if fixed:
         (given,) = (operand for operand in operands if reader.constant(operand) is None)
         return with_constant(reader, node, reader.value(given), fixed[0], is_sum)
     values = [reader.value(operand) for operand in operands]
+    if name == "sub":
+        values[1] = rescaled(reader, node, values[1], -1.0)
     if {value.axes for value in values} == {(0, 1), (1, 0)}:
         values = [v if v.is_plain else transposed(reader, node, v) for v in values]
     a, b = values
@@ -666,7 +758,8 @@ def with_constant(reader: Reader, node: Any, value: Value, given: Any, is_sum: b
     tensor = reader.constants[given.name]
     if not is_trained(reader, given):
         table = tensor.reshape(-1, tensor.shape[-1]) if tensor.ndim > 1 else tensor
-        if is_sum and tuple(table.shape) == value.shape and is_sinusoidal(table):
+        if is_sum and tuple(table.shape) == value.shape and sinusoidal(table) is not None:
+            reader.keep_exact(given, sinusoidal)
             return reader.same_axes(node, value, models.SinusoidalPositions())
         raise refused(node, "of constant numbers has no description")
     if is_sum:
@@ -683,13 +776,19 @@ def with_constant(reader: Reader, node: Any, value: Value, given: Any, is_sum: b
     return reader.same_axes(node, value, models.Scale(), weights={"weight": tensor.reshape(-1)})
 
 
-def is_sinusoidal(table: Tensor) -> bool:
-    """Return whether a table (places, features) has sines and cosines in turn."""
+def sinusoidal(held: Tensor) -> Tensor | None:
+    """Return a table (..., places, features) of sines and cosines in turn in float64; None for
+    another one.
+    """
+    if held.ndim < 2:
+        return None
+    table = held.reshape(-1, held.shape[-1])
     places, features = table.shape
     rates = 10_000.0 ** (-torch.arange(0, features, 2, dtype=torch.float64) / features)
     angles = torch.arange(places)[:, None] * rates
     expected = torch.stack((angles.sin(), angles.cos()), 2).flatten(1)[:, :features]
-    return bool((table - expected).abs().max() < 1e-4)
+    is_like = bool((table - expected).abs().max() < 1e-4)
+    return expected.reshape(held.shape) if is_like else None
 
 
 def is_trained(reader: Reader, node: Any) -> bool:
@@ -715,7 +814,11 @@ def concatenated(reader: Reader, node: Any) -> Value:
 
 
 def class_token(reader: Reader, node: Any, given: Any, axis: int) -> Value:
-    value, token = reader.value(given[1]), reader.constants[given[0].name]
-    if len(value.shape) != 2 or not value.is_plain or axis != 1 or token.shape[1] != 1:
+    value, source = reader.value(given[1]), given[0]
+    while operation(source) in ("repeat", "expand"):
+        source = source.args[0]
+    token = reader.constants[source.name]
+    is_one = token.numel() == token.shape[-1]
+    if len(value.shape) != 2 or not value.is_plain or axis != 1 or not is_one:
         raise refused(node, "with a constant has no description")
-    return reader.add(node, value, models.ClassToken(), weights={"weight": token[0, 0]})
+    return reader.add(node, value, models.ClassToken(), weights={"weight": token.reshape(-1)})

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
 
+from ....inputs.checks import short_error
 from ....inputs.errors import SpecError
 from ....models import Dropout, Model
 from ...reference import Pass
 from ...reference.passes import forward_all
-from .graph import BATCH, operation
+from .graph import BATCH, attribute_of, operation
 from .operations import Reader, logits_of
 from .steps import Link, all_links, in_order
 
@@ -35,23 +37,25 @@ def prove(module: nn.Module, model: Model, reader: Reader, links: tuple[Link, ..
 
     reader: what has read the module's graph; links: the description's layers.
     """
-    exact = copy.deepcopy(module).double()
-    for part in exact.modules():
-        if isinstance(part, nn.RNNBase):
-            part.dropout = 0.0  # that between its layers
-    buffers = dict(exact.named_buffers())
-    for name, table in reader.exact.items():
-        buffers[name].copy_(table)
-    weights = {n: array.astype(np.float64) for n, array in model.initial_weights(0).items()}
     random = np.random.default_rng(0)
+    exact = _exact(module, reader, random)
+    held = list(_held(model, reader, links))
+    state = _state(exact)
+    weights = {one.name: one.of(state[one.own]) for one in held}
     for _ in range(INPUTS):
         inputs = _inputs(model, random)
         for is_training in (True, False):
             run = Recorded(weights, is_training, ones(model, len(inputs)))
             exact.train(is_training)
-            differences = dict(
-                _differences(copy.deepcopy(exact), model, reader, links, run, inputs)
-            )
+            try:
+                differences = dict(
+                    _differences(copy.deepcopy(exact), model, reader, held, run, inputs)
+                )
+            except RuntimeError as error:
+                raise SpecError(
+                    f"{type(module).__name__} fails in float64, in which the proof computes: "
+                    f"{short_error(error)}"
+                ) from error
             whole = math.hypot(
                 *(np.linalg.norm(a) for n, (a, _) in differences.items() if "grad" in n)
             )
@@ -63,8 +67,67 @@ def prove(module: nn.Module, model: Model, reader: Reader, links: tuple[Link, ..
                     np.linalg.norm(found - expected) <= FLOAT64_BOUND * (size or 1.0)
                 ):
                     mode = "training" if is_training else "evaluation"
-                    where = _first_difference(reader, links, run, inputs)
+                    where = _first_difference(reader, links, run, inputs) if is_training else ""
                     raise SpecError(f"the {what} in {mode} mode is not the module's{where}")
+
+
+def _exact(module: nn.Module, reader: Reader, random: np.random.Generator) -> nn.Module:
+    """Return a copy of a module in float64, without dropout in recurrent networks, with noise in
+    parameters of equal numbers: what is multiplied by zeros could be anything.
+    """
+    exact = copy.deepcopy(module).cpu().double()
+    for part in exact.modules():
+        if isinstance(part, nn.RNNBase):
+            part.dropout = 0.0  # that between its layers
+        for name, tensor in vars(part).items():
+            if isinstance(tensor, Tensor) and tensor.dtype in DOUBLE:
+                setattr(part, name, tensor.to(DOUBLE[tensor.dtype]))
+    for name, table in reader.exact.items():
+        attribute_of(exact, name).copy_(table)
+    for name, tensor in _state(exact).items():
+        is_drawn = tensor.requires_grad or "running_" in name
+        if is_drawn and tensor.is_floating_point() and tensor.min() == tensor.max():
+            noise = torch.from_numpy(random.uniform(-0.1, 0.1, tuple(tensor.shape)))
+            tensor.data.add_(noise)
+    return exact
+
+
+DOUBLE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+
+
+def _state(module: nn.Module) -> dict[str, Tensor]:
+    """Return the parameters and buffers of a module, a shared one by each of its names."""
+    named = dict(module.named_parameters(remove_duplicate=False))
+    return named | dict(module.named_buffers(remove_duplicate=False))
+
+
+@dataclass(frozen=True)
+class Held:
+    """Says where a module holds a parameter of its description: in `own`, or rows of that."""
+
+    name: str
+    own: str
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    start: int
+
+    def of(self, tensor: Tensor) -> np.ndarray:
+        array: np.ndarray = tensor.detach().as_strided(self.size, self.stride, self.start).numpy()
+        return array
+
+
+def _held(model: Model, reader: Reader, links: tuple[Link, ...]) -> Iterator[Held]:
+    """Yield where the module holds each parameter of its description."""
+    names = {
+        tensor.untyped_storage().data_ptr(): reader.graph.names[node]
+        for node, tensor in reader.graph.constants.items()
+        if node in reader.graph.names
+    }
+    for named, link in zip(model.all_layers(), all_links(links), strict=True):
+        for short, tensor in link.step.weights.items():
+            own = names[tensor.untyped_storage().data_ptr()]
+            place = (tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
+            yield Held(f"{named.name}.{short}", own, *place)
 
 
 def _inputs(model: Model, random: np.random.Generator) -> np.ndarray:
@@ -78,7 +141,7 @@ def _differences(
     module: nn.Module,
     model: Model,
     reader: Reader,
-    links: tuple[Link, ...],
+    held: Iterable[Held],
     run: Recorded,
     inputs: np.ndarray,
 ) -> Iterator[tuple[str, tuple[np.ndarray, np.ndarray]]]:
@@ -86,12 +149,13 @@ def _differences(
     given = torch.from_numpy(inputs)
     if given.is_floating_point():
         given.requires_grad_()
-    with exactly():
-        output = module(given)
+    with exactly(run.training):
+        output = module(given.clone())  # which it may change in place
     x, backward = forward_all(list(model.named_layers()), inputs, run)
     logits = torch.from_numpy(x).requires_grad_()
     has_softmax = logits_of(reader.graph.output) is not reader.graph.output
     found = logits.log_softmax(-1) if has_softmax else logits
+    output = output.reshape(found.shape)  # numbers with several axes, or with none
     yield "output", (output.detach().numpy(), found.detach().numpy())
     if not run.training:
         return
@@ -99,29 +163,25 @@ def _differences(
     output.backward(gradient)
     (of_logits,) = torch.autograd.grad(found, logits, gradient)
     dx = backward(of_logits.numpy())
-    if given.grad is not None:
-        yield "gradient of the input", (given.grad.numpy(), dx)
-    state = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers())
-    names = {
-        tensor.untyped_storage().data_ptr(): reader.graph.names[node]
-        for node, tensor in reader.graph.constants.items()
-        if node in reader.graph.names
-    }
-    for named, link in zip(model.all_layers(), all_links(links), strict=True):
-        for short, tensor in link.step.weights.items():
-            name, own = f"{named.name}.{short}", names[tensor.untyped_storage().data_ptr()]
-            place = (tensor.size(), tensor.stride(), tensor.storage_offset())  # rows of own, or all
-            held = state[own]
-            if name in run.running:
-                # a mean behind another batch norm is only rounding: the spread is its measure
-                spread = np.sqrt(run.running[f"{named.name}.running_var"])
-                expected = np.append(held.detach().numpy(), spread)
-                yield f"running statistic {own}", (expected, np.append(run.running[name], spread))
-            elif held.grad is not None:
-                yield (
-                    f"gradient of {own}",
-                    (held.grad.as_strided(*place).numpy(), run.gradients[name]),
-                )
+    if given.is_floating_point():
+        yield "gradient of the input", (_gradient(given).numpy(), dx)
+    state = _state(module)
+    for one in held:
+        tensor = state[one.own]
+        if one.name in run.running:
+            # a mean behind another batch norm is only rounding: the spread is its measure
+            layer = one.name.rpartition(".")[0]
+            spread = np.sqrt(run.running[f"{layer}.running_var"])
+            found = np.append(run.running[one.name], spread)
+            yield f"running statistic {one.own}", (np.append(one.of(tensor), spread), found)
+        else:
+            gradient = one.of(_gradient(tensor))
+            yield f"gradient of {one.own}", (gradient, run.gradients[one.name])
+
+
+def _gradient(tensor: Tensor) -> Tensor:
+    """Return a tensor's gradient, zeros if nothing goes back to it."""
+    return torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
 
 
 @dataclass
@@ -144,16 +204,42 @@ def ones(model: Model, count: int) -> dict[str, np.ndarray]:
     }
 
 
+class Exactly(TorchFunctionMode):  # type: ignore[misc]
+    """Computes in float64 where a module names float32, and without dropout."""
+
+    DROPOUTS = (nn.functional.dropout, torch.dropout, torch.dropout_)
+
+    def __init__(self, is_training: bool) -> None:
+        super().__init__()
+        self.is_training = is_training
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        args, kwargs = in_double((args, kwargs or {}))
+        if function in self.DROPOUTS:
+            drops = args[2] if len(args) > 2 else kwargs.get("training", kwargs.get("train", True))
+            if drops and not self.is_training:
+                raise SpecError(
+                    "the module drops values in evaluation mode too, which has no description: "
+                    "F.dropout(x, training=self.training)"
+                )
+            return args[0]
+        return (Tensor.double if function is Tensor.float else function)(*args, **kwargs)
+
+
+def in_double(given: Any) -> Any:
+    """Return arguments with float64 for float32."""
+    return tree_map(lambda one: torch.float64 if one is torch.float32 else one, given)
+
+
 @contextmanager
-def exactly() -> Iterator[None]:
-    """Compute in float64 throughout, without dropout."""
+def exactly(is_training: bool = True) -> Iterator[None]:
+    """Compute in float64 throughout, without dropout; raise SpecError for one in evaluation."""
     dtype = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        with (
-            mock.patch("torch.nn.functional.dropout", lambda x, *_, **__: x),
-            mock.patch.object(torch.Tensor, "float", lambda x: x.double()),
-        ):
+        with Exactly(is_training):
             yield
     finally:
         torch.set_default_dtype(dtype)
@@ -165,7 +251,10 @@ def _first_difference(
     """Return ": FILE:LINE, LAYER" of the first layer whose output is not the module's; "" where
     that is none, as where a gradient alone is another one.
     """
-    graph = Values(reader, inputs)
+    try:
+        graph = Values(reader, inputs)
+    except RuntimeError:  # where the module makes numbers of another type
+        return ""
     for link, found in zip(in_order(links), run.outputs, strict=False):
         value = reader.value_of(link.step.node)
         tensor = graph.tensors[link.step.node].detach().numpy()
@@ -191,6 +280,7 @@ class Values(torch.fx.Interpreter):  # type: ignore[misc]
             self.run(*(t.double() if t.is_floating_point() else t for t in arguments))
 
     def run_node(self, node: torch.fx.Node) -> Any:
+        node.args, node.kwargs = in_double((node.args, node.kwargs))
         is_dropout = operation(node) == "dropout"
         self.tensors[node.name] = self.env[node.args[0]] if is_dropout else super().run_node(node)
         return self.tensors[node.name]

@@ -21,6 +21,7 @@ from ....models import (
     GlobalMaxPool,
     Layer,
     MaxPool,
+    Rescaling,
     RMSNorm,
     Scale,
 )
@@ -132,6 +133,8 @@ def one_layer(first: Link, second: Link) -> Layer | None:
             return GlobalAveragePool()
         case MaxPool(), Flatten() if first.step.is_whole:
             return GlobalMaxPool()
+        case Rescaling(a, b), Rescaling(c, d):
+            return Rescaling(a * c, b * c + d)
         case RMSNorm(epsilon, False), Scale():
             return RMSNorm(epsilon)
     return None

@@ -46,6 +46,8 @@ def _read_loss(loss: Loss | nn.Module | None, is_numbers: bool, has_softmax: boo
             found = models.AbsoluteError()
         case nn.HuberLoss(delta=delta) | nn.SmoothL1Loss(beta=1.0 as delta):
             found = models.Huber(delta)
+        case nn.CrossEntropyLoss() | nn.BCEWithLogitsLoss():
+            raise SpecError(f"the loss {loss} with weights or ignored classes has no description")
         case _:
             raise SpecError(f"the loss {loss} has no description")
     if loss.reduction != "mean":
@@ -64,8 +66,12 @@ OPTIONS: dict[type, dict[str, Any]] = {
 """The values that an optimizer's options must have to be described."""
 
 
-def read_optimizer(optimizer: Optimizer | torch.optim.Optimizer | None) -> Optimizer:
-    """Return the description of an optimizer; SGD at 0.01 with a momentum of 0.9 for None."""
+def read_optimizer(
+    optimizer: Optimizer | torch.optim.Optimizer | None, module: nn.Module
+) -> Optimizer:
+    """Return the description of an optimizer of a module's parameters; SGD at 0.01 with a momentum
+    of 0.9 for None.
+    """
     if optimizer is None:
         return models.SGD(0.01, momentum=0.9)
     if isinstance(optimizer, Optimizer):
@@ -73,6 +79,9 @@ def read_optimizer(optimizer: Optimizer | torch.optim.Optimizer | None) -> Optim
     kind = type(optimizer)
     if kind not in OPTIONS:
         raise SpecError(f"the optimizer {kind.__name__} has no description")
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    if held != {id(parameter) for parameter in module.parameters()}:
+        raise SpecError(f"{kind.__name__} has not all parameters of the module, or others")
     first, *others = optimizer.param_groups
     for name, value in OPTIONS[kind].items():
         if any(group.get(name, value) != value for group in optimizer.param_groups):

@@ -8,7 +8,7 @@ the description is proved to be the module.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -131,12 +131,22 @@ def _root_mean_square(reader: Reader, node: Any) -> Value | None:
         added = factor.args[0]
         if operation(added) != "add" or operation(added.args[0]) != "mean":
             continue
+        squared = added.args[0].args[0]
+        if _unmoved(squared.args[0]) is not _unmoved(x):
+            return None
         value = reader.value(x)
         axes = argument(added.args[0], 1, "dim")
         last = len(value.axes)
         if [axis % (last + 1) for axis in axes] == [last] and value.axes[-1] == value.channel_axis:
             return reader.same_axes(node, value, models.RMSNorm(added.args[1], affine=False))
     return None
+
+
+def _unmoved(node: Any) -> Any:
+    """Return what a node is a copy of."""
+    while node.op == "call_function" and operation(node) in ("to", "float", "_to_copy"):
+        node = node.args[0]
+    return node
 
 
 def _rows(node: Any, index: int) -> slice:
@@ -151,8 +161,7 @@ def recurrent(reader: Reader, node: Any, source: Any, index: int) -> Value:
     is_lstm = operation(source) == "lstm"
     given, states, arrays, has_biases, layers, rate, _, both_ways, batch_first = source.args
     for state in states if isinstance(states, list | tuple) else [states]:
-        constant = reader.constant(state)
-        if constant is None or constant.any():
+        if not _is_zero(reader, state):
             raise refused(source, "from other states than zeros has no description")
     if not batch_first:
         raise refused(source, "without batch_first has no description")
@@ -178,6 +187,16 @@ def recurrent(reader: Reader, node: Any, source: Any, index: int) -> Value:
         if rate and number < layers - 1:
             value = reader.add(source, value, models.Dropout(rate))
     return value
+
+
+def _is_zero(reader: Reader, node: Any) -> bool:
+    """Return whether a node has only zeros, which may have the input's dtype or device."""
+    constant = reader.constant(node)
+    if constant is not None:
+        return not constant.any()
+    if operation(node) in ("new_zeros", "zeros_like"):
+        return True
+    return operation(node) in ("type_as", "to", "_to_copy") and _is_zero(reader, node.args[0])
 
 
 # Attention
@@ -212,6 +231,9 @@ def attention(reader: Reader, node: Any, end: Any) -> Value:
     if operation(end) == "scaled_dot_product_attention":
         query, key, given = end.args[:3]
         mask, rate = argument(end, 3, "attn_mask"), argument(end, 4, "dropout_p", 0.0)
+        scale = argument(end, 6, "scale")
+        if scale is not None and not math.isclose(scale, shape_of(query)[-1] ** -0.5):
+            raise refused(end, "with a scale of its own has no description")
         causal = bool(argument(end, 5, "is_causal", False))
         allowed = None if mask is None else reader.constant(mask)
         if mask is not None and allowed is None:
@@ -321,7 +343,10 @@ def _by_hand(reader: Reader, end: Any) -> tuple[Any, Any, Tensor | None, float]:
         if name == "dropout" and node.args[2]:
             rate = node.args[1]
         elif name == "masked_fill":
-            allowed = ~reader.constants[node.args[1].name].bool()
+            allowed = reader.constant(node.args[1])
+            if allowed is None:
+                raise refused(node, "with a mask that goes by the input has no description")
+            allowed = ~allowed.bool()
         elif name == "add" and reader.constant(node.args[1]) is not None:
             allowed = reader.constants[node.args[1].name]
         variable = [n for n in node.all_input_nodes if n.name not in reader.constants]
@@ -341,9 +366,9 @@ def _mask(node: Any, allowed: Tensor, places: int) -> tuple[bool, int | None]:
     if may.shape != (places, places):
         may = may.expand(places, places)
     distance = torch.arange(places)[:, None] - torch.arange(places)
-    for causal in (False, True):
-        for window in (None, *range(1, places)):
-            near = torch.ones_like(may) if window is None else distance.abs() < window
+    for window in (None, *range(1, places)):
+        near = torch.ones_like(may) if window is None else distance.abs() < window
+        for causal in (False, True):
             if torch.equal(may.cpu(), near & ((distance >= 0) | (not causal))):
                 return causal, window
     raise refused(node, "with a mask that is neither causal nor a window has no description")
@@ -369,7 +394,9 @@ def _rotary(reader: Reader, query: Any, width: int, places: int) -> models.Rotar
     base = _base(tables.values(), width)
     if base is None:
         raise SpecError(f"{line_of(query)}: what is done to the queries has no description")
-    _keep_exact(reader, tables, base, width)
+    by_name = {node.name: node for node in reader.graph.nodes}
+    for name in tables:
+        reader.keep_exact(by_name[name], lambda held: _rotation(held, base, width))
     names = {operation(one) for one in way}
     in_pairs = bool(names & {"stack", "view_as_complex", "unbind"}) or any(
         operation(one) == "slice" and argument(one, 4, "step", 1) == 2 for one in way
@@ -392,23 +419,10 @@ def _base(tables: Iterable[Tensor], width: int) -> float | None:
     return None
 
 
-def _keep_exact(reader: Reader, tables: Mapping[str, Tensor], base: float, width: int) -> None:
-    """Keep the cosines and sines in float64 for buffers that have them in float32."""
-    by_name = {node.name: node for node in reader.graph.nodes}
-    for name in tables:
-        waiting = [by_name[name]]
-        while waiting:
-            node = waiting.pop()
-            waiting.extend(node.all_input_nodes)
-            if node.name in reader.graph.names:
-                held = reader.constants[node.name]
-                exact = _rotation(held, base, width)
-                if exact is not None:
-                    reader.exact[reader.graph.names[node.name]] = exact
-
-
 def _rotation(held: Tensor, base: float, width: int) -> Tensor | None:
     """Return the table of a rotation that a tensor holds, in float64, or None."""
+    if held.ndim < 2:
+        return None
     flat = held.reshape(-1, held.shape[-1])
     pairs = torch.arange(0, width, 2, dtype=torch.float64)
     angles = torch.outer(torch.arange(len(flat), dtype=torch.float64), base ** (-pairs / width))
