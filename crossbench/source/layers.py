@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..models import Layer, NamedLayer
-from .statements import Call
+from .statements import Call, code
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,11 @@ class LayerSource:
         """Return what makes the object of a layer that needs one."""
         assert self.build is not None
         return self.build
+
+
+def rescaled(scale: float, offset: float) -> LayerSource:
+    """Return scale * x + offset as arrays of NumPy have it."""
+    return LayerSource(None, f"{{x}} * {code(scale)}{f' + {code(offset)}' if offset else ''}")
 
 
 def fused(

@@ -15,7 +15,7 @@ from ...models.model import NamedLayer
 from ...models.parameters import Shape
 from ...models.training import Optimizer
 from ...source.convolutions import pads_same, transposed_padding
-from ...source.layers import LayerSource
+from ...source.layers import LayerSource, rescaled
 from ...source.statements import WIDTH, Call, call, code, one_or_both, unless, unsupported
 
 Dtypes = Mapping[str, str]
@@ -83,8 +83,7 @@ def layer_source(named: NamedLayer, dtypes: Dtypes = FLOAT32) -> LayerSource:
         case models.ELU(alpha):
             return LayerSource(None, str(call("nnx.elu", "{x}", alpha=unless(1, alpha))))
         case models.Rescaling(scale, offset):
-            added = f" + {code(offset)}" if offset else ""
-            return LayerSource(None, f"{{x}} * {code(scale)}{added}")
+            return rescaled(scale, offset)
         case models.Flatten() if len(shape) == 3:
             # the canonical order is C, H, W; XLA fuses the transposition with its neighbours
             return LayerSource(None, "{x}.transpose(0, 3, 1, 2).reshape(len({x}), -1)")

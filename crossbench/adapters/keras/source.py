@@ -14,7 +14,7 @@ from ...models.model import Model, NamedLayer
 from ...models.training import Optimizer
 from ...source.convolutions import pads_same
 from ...source.definitions import definitions_in
-from ...source.layers import LayerSource
+from ...source.layers import LayerSource, rescaled
 from ...source.statements import Call, bracketed, call, code, one_or_both, unless, unsupported
 from ..torch.source import is_unsafe_for_onednn
 
@@ -80,7 +80,7 @@ def layer_source(
             shared = tuple(range(1, len(shape) + (0 if per_channel else 1)))
             return LayerSource(call("layers.PReLU", shared_axes=shared or None))
         case models.Rescaling(scale, offset):
-            return LayerSource(call("layers.Rescaling", scale, *((offset,) if offset else ())))
+            return rescaled(scale, offset)  # layers.Rescaling has its numbers in float32
         case models.ELU(alpha):
             return LayerSource(call("layers.ELU", alpha=unless(1, alpha)))
         case models.GELU(tanh=True):
