@@ -153,6 +153,7 @@ class _Cut:
             loss=loss,
             data=Synthetic(),
             weights=None,
+            own_paths=None,
         )
         return Work(part)
 

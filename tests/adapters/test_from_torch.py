@@ -14,6 +14,7 @@ from crossbench import models
 from crossbench.engine import parity
 from crossbench.engine.batches import BatchList
 from crossbench.inputs.errors import ResultsError, SpecError
+from crossbench.models.parts import parts
 from crossbench.workload import Batch, Job
 
 torch = pytest.importorskip("torch")
@@ -134,7 +135,11 @@ def test_jax_calls_layers_as_the_module_does():
     both = nn.Sequential(OrderedDict(linear2=nn.Linear(4, 5), lambda_=nn.Linear(5, 4)))
     both.register_module("in", nn.Linear(4, 3))
     assert paths(crossbench.from_torch(both, (4,))) == ["linear2", "lambda_", "linear"]
-    names = paths(described("resnet")[1])
+    model = described("resnet")[1]
+    of_parts = [paths(part.whole.model) for part in parts(model)]
+    assert ["batch_norm", "conv"] in of_parts  # the first convolution of a part is another one
+    assert not any("bn1" in names for names in of_parts[:-1])  # the last one is the whole model
+    names = paths(model)
     assert names[:4] == ["conv1", "bn1", "layer1.0.conv1", "layer1.0.bn1"]
     assert {"layer2_0_shortcut_0", "layer4_1_bn2", "linear"} < set(names)
 
@@ -381,7 +386,9 @@ def test_outputs_that_are_numbers_have_any_shape():
 def test_an_optimizer_of_other_parameters_is_refused():
     module = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
     for held in (module[2].parameters(), nn.Linear(4, 6).parameters()):
-        with pytest.raises(SpecError, match="SGD has not all parameters of the module, or others"):
+        with pytest.raises(
+            SpecError, match=r"SGD trains other parameters: make it of module\.parameters"
+        ):
             crossbench.from_torch(module, (4,), optimizer=torch.optim.SGD(held))
 
 

@@ -81,7 +81,7 @@ def read_optimizer(
         raise SpecError(f"the optimizer {kind.__name__} has no description")
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     if held != {id(parameter) for parameter in module.parameters()}:
-        raise SpecError(f"{kind.__name__} has not all parameters of the module, or others")
+        raise SpecError(f"{kind.__name__} trains other parameters: make it of module.parameters()")
     first, *others = optimizer.param_groups
     for name, value in OPTIONS[kind].items():
         if any(group.get(name, value) != value for group in optimizer.param_groups):
