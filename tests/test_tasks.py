@@ -189,8 +189,8 @@ def test_who_is_fastest_from_which_batch_size_on():
     ]
     verdict, means = summarize(comparison(*cells)).verdicts
     assert verdict == (
-        "On the CPU, Torch is fastest with batches of 2 (2.00× as fast as Jax) and Jax from 32 on "
-        "(1.50× as fast as Torch)."
+        "On the CPU, Torch is fastest with batches of 2 (Jax takes 2.00×) and Jax from 32 on "
+        "(Torch takes 1.50×)."
     )
     mean = (0.5 / 1 * 1 / 1.5 * 1.5 / 1 * 3 / 1) ** 0.25  # of 1/2, 1/1.5, 1.5/1 and 3/1
     assert means == (
@@ -209,7 +209,7 @@ def test_batch_sizes_without_a_significant_difference_or_two_rows_are_said():
     cells[-1].status = "failed"
     verdict, _ = summarize(comparison(*cells)).verdicts
     assert re.fullmatch(
-        r"On the CPU, Torch is fastest with batches of 2 \(2.00× as fast as Jax\) and Jax and "
+        r"On the CPU, Torch is fastest with batches of 2 \(Jax takes 2.00×\) and Jax and "
         r"Torch from 8 on, without a significant difference \(Torch 1\.\d+× \(.*\)\); with "
         r"batches of 32 fewer than two rows are ranked\.",
         verdict,

@@ -88,8 +88,8 @@ def explanations(comparison: Comparison) -> list[str]:
             if longer > 0 and a - b >= MIN_EXPLAINED * longer
         ]
         is_slower = (
-            f"{row_name(comparison, result)} is {number(ratio.median)} times as slow as "
-            f"{row_name(comparison, base)}"
+            f"Of {row_name(comparison, base)}'s seconds {row_name(comparison, result)} takes "
+            f"{number(ratio.median)}×"
         )
         found.append(
             f"{is_slower}: of what its parts take longer, {joined(words)}."

@@ -26,7 +26,7 @@ def verdicts(comparison: Comparison) -> list[str]:
         if speedup := comparison.gpu_speedup(result):
             name = name_with(comparison, result, "compute", "task", "batch_size")
             where = device_words(result.cell.device)
-            sentences.append(f"{name} is {_times(speedup)} as fast on {where} as on the CPU.")
+            sentences.append(f"On the CPU {name} takes {_times(speedup)} its seconds on {where}.")
     return sentences
 
 
@@ -75,8 +75,8 @@ def _verdict(comparison: Comparison, ranked: list[CellResult], where: str) -> st
         )
     if slower:
         (other, ratio), *more = slower[:MAX_NAMED]
-        parts = [f"{_times(ratio)} as fast as {other}", *(f"{_times(r)} as {o}" for o, r in more)]
-        words += f"; {name} is " if equal else ": "
+        whose = f"; of {name}'s seconds" if equal else ": of its seconds"
+        parts = [f"{whose} {other} takes {_times(ratio)}", *(f"{o} {_times(r)}" for o, r in more)]
         words += ", ".join(parts)
     if len(slower) > MAX_NAMED:
         words += f"; {len(slower) - MAX_NAMED} more are slower"
@@ -134,7 +134,7 @@ def _by_how_much(comparison: Comparison, ranked: list[CellResult], fastest: tupl
     if len(fastest) > 1:
         equal = joined(f"{name} {_times(ratio)}" for name, ratio in ratios if name in fastest)
         return f", without a significant difference ({equal})"
-    return "".join(f" ({_times(ratio)} as fast as {name})" for name, ratio in ratios[:1])
+    return "".join(f" ({name} takes {_times(ratio)})" for name, ratio in ratios[:1])
 
 
 def _means(comparison: Comparison, place: Place) -> list[str]:

@@ -59,7 +59,7 @@ def test_markdown_has_the_table_and_the_sentences():
     assert header.replace(" ", "").startswith("|framework|steadyepochs|×fastest|")
     assert set(rule) <= set("|:-")
     assert "| Torch " in first
-    assert "Torch is fastest on the CPU: 2.00× (1.90–2.10) as fast as Jax." in drawn
+    assert "Torch is fastest on the CPU: of its seconds Jax takes 2.00× (1.90–2.10)." in drawn
     assert drawn.endswith("- Flux: failed: why.")
     details = crossbench.table(three(), details=True, format="markdown")
     assert sum(line.startswith("|") for line in details.splitlines()) == 2 * (2 + 3)

@@ -78,7 +78,7 @@ def test_the_peak_is_the_roofline():
 
 def test_the_part_that_makes_a_row_slower_is_named():
     assert layers.explanations(compared()) == [
-        "Jax is 2.00 times as slow as Torch: of what its parts take longer, 100% is maxpool1 "
+        "Of Torch's seconds Jax takes 2.00×: of what its parts take longer, 100% is maxpool1 "
         "(130 ms against 40.00 ms)."
     ]
     (sentence,) = layers.explanations(compared(maxpool1=timed(0.04, 0.04, 0.04)))
@@ -169,7 +169,7 @@ def values_of(chart):
 
 def test_the_page_has_a_bar_of_parts_for_each_row_that_is_ranked():
     chart = parts_chart(compared())
-    assert chart.answer.startswith("Jax is 2.00 times as slow as Torch")
+    assert chart.answer.startswith("Of Torch's seconds Jax takes 2.00×")
     assert [cells[:3] for cells in chart.cells] == [
         ["conv1 (×2)", "Torch", "60.00"],
         ["conv1 (×2)", "Jax", "60.00"],

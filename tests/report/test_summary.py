@@ -62,18 +62,18 @@ def test_the_accuracy_is_left_out_where_an_example_has_no_class(model, accuracy,
     [
         (
             {"flux": SLOW, "torch": FAST, "jax": MIDDLE},
-            "Torch is fastest on the CPU: 1.49× (1.43–1.55) as fast as Jax, 2.00× (1.90–2.10) as "
-            "Flux.",
+            "Torch is fastest on the CPU: of its seconds Jax takes 1.49× (1.43–1.55), Flux 2.00× "
+            "(1.90–2.10).",
         ),
         (
             {"torch": FAST, "jax": EQUAL, "flux": SLOW},
             "Jax and Torch are fastest on the CPU, without a significant difference "
-            "(Torch 1.01× (0.976–1.05)); Jax is 2.02× (2.00–2.05) as fast as Flux.",
+            "(Torch 1.01× (0.976–1.05)); of Jax's seconds Flux takes 2.02× (2.00–2.05).",
         ),
         (
             {"torch": [9, 2, 2.1], "jax": [9, 4, 4.1]},
-            "Torch is fastest on the CPU: 1.98× [1.95–2.00] as fast as Jax ([range]: 6 rounds give "
-            "an interval).",
+            "Torch is fastest on the CPU: of its seconds Jax takes 1.98× [1.95–2.00] ([range]: 6 "
+            "rounds give an interval).",
         ),
         (
             {"torch": [9, 2, 2.1], "jax": [9, 1.9, 2.3]},
@@ -82,8 +82,8 @@ def test_the_accuracy_is_left_out_where_an_example_has_no_class(model, accuracy,
         ),
         (
             {f"f{i}": [9, *[i + 1.0] * 6] for i in range(30)},
-            "F0 is fastest on the CPU: 2.00× as fast as F1, 3.00× as F2, 4.00× as F3, 5.00× as F4, "
-            "6.00× as F5; 24 more are slower.",
+            "F0 is fastest on the CPU: of its seconds F1 takes 2.00×, F2 3.00×, F3 4.00×, "
+            "F4 5.00×, F5 6.00×; 24 more are slower.",
         ),
         ({"torch": FAST}, None),
     ],
@@ -110,14 +110,15 @@ def test_each_device_and_number_of_threads_has_its_verdict():
 
 def test_the_speed_up_of_a_gpu_is_a_sentence():
     c = comparison(result("torch", SLOW), result("torch", [9, *[2.1, 2.0] * 4], device="gpu"))
-    assert summarize(c).verdicts == ["Torch is 2.00× as fast on the GPU as on the CPU."]
+    assert summarize(c).verdicts == ["On the CPU Torch takes 2.00× its seconds on the GPU."]
 
 
 def test_the_fastest_is_named_whatever_the_baseline_is():
     c = comparison(result("torch", FAST), result("jax", SLOW), baseline="jax")
     summary = summarize(c)
     assert "× jax" in summary.columns
-    assert summary.verdicts == ["Torch is fastest on the CPU: 2.00× (1.90–2.10) as fast as Jax."]
+    (verdict,) = summary.verdicts
+    assert verdict == "Torch is fastest on the CPU: of its seconds Jax takes 2.00× (1.90–2.10)."
 
 
 def test_parity_is_one_line_for_the_rows_that_have_it():
