@@ -1,6 +1,4 @@
-"""Answers over many runs: who is fastest in each run and with each kind of model, and how a
-framework's versions compare.
-"""
+"""Tell who is fastest in each run and with each kind of model, and how versions compare."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..inputs.names import FLOAT32, IDIOMATIC
-from ..report.formatting import count, device_words, joined
+from ..report.formatting import count, device_words
 from ..results.cells import Place
 from ..results.epochs import TRAIN
 from ..results.statistics import Estimate, mean_over_models, mean_ratio, round_ratios
@@ -87,13 +85,13 @@ def rankings(runs: Iterable[Run]) -> list[Ranking]:
     return found
 
 
-def fastest(ratios: Mapping[str, Estimate]) -> str:
-    """Return the label of the fastest, with those that are not significantly slower.
+def fastest(ratios: Mapping[str, Estimate]) -> list[str]:
+    """Return the label of the fastest, and of those that are not significantly slower.
 
     ratios: the fastest first.
     """
     first, *others = ratios
-    return joined([first, *(other for other in others if not ratios[other].is_over(1))])
+    return [first, *(other for other in others if not ratios[other].is_over(1))]
 
 
 def _fastest_first(ratios: Mapping[str, Estimate]) -> dict[str, Estimate]:
@@ -121,17 +119,20 @@ def _is_main(place: Place) -> bool:
     return (place.task, place.compute) == (TRAIN, FLOAT32)
 
 
-def answers(runs: Sequence[Run], place: Place, idiomatic: bool = True) -> list[Answer]:
+def answers(
+    runs: Sequence[Run], place: Place, idiomatic: bool = True, relative_to: str | None = None
+) -> list[Answer]:
     """Return who is fastest in a place with each kind of model.
 
-    runs: of one machine, the newest first. idiomatic: without the variants.
+    runs: of one machine, the newest first. idiomatic: without the variants. relative_to: the label
+    of the row whose seconds the ratios are to; of the fastest one without it.
     """
     kind_of_model = {run.model: run.kind for run in runs}
     measured = _units(runs, place, idiomatic)
     found = []
     for kind in KINDS:
         of_kind = {u: rows for u, rows in measured.items() if kind_of_model[u.model] == kind}
-        if answer := _answer(kind, place, of_kind):
+        if answer := _answer(kind, place, of_kind, relative_to):
             found.append(answer)
     return found
 
@@ -151,7 +152,7 @@ def _units(runs: Iterable[Run], place: Place, idiomatic: bool) -> Units:
     return found
 
 
-def _answer(kind: str, place: Place, measured: Units) -> Answer | None:
+def _answer(kind: str, place: Place, measured: Units, relative_to: str | None) -> Answer | None:
     rows = dict.fromkeys((unit.model, label) for unit, rows in measured.items() for label in rows)
     coverage = Counter(label for _, label in rows)  # in the order of the runs, in every process
     most = max(coverage.values(), default=0)
@@ -161,10 +162,10 @@ def _answer(kind: str, place: Place, measured: Units) -> Answer | None:
     if len(labels) < 2:
         return None
     means = _means(measured, common, labels, labels[0])
-    if len(means) < 2:
+    if len(means) < 2 or (relative_to and relative_to not in means):
         return None
     order = list(_fastest_first(means))
-    ratios = _means(measured, common, order, order[0])
+    ratios = _means(measured, common, order, relative_to or order[0])
     lacking = [label for label in coverage if label not in ratios]
     return Answer(kind, place, sorted(common), ratios, lacking)
 

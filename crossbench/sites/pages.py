@@ -91,6 +91,7 @@ def site_pages(
             facts=_facts(found),
             machines=[_front(machine, newest) for machine in links["machine"]],
             links=links,
+            kinds=_models_by_kind(newest),
             unread=len(unread),
         ),
     )
@@ -163,12 +164,22 @@ def _links(newest: Sequence[Run]) -> dict[str, list[str]]:
     }
 
 
+def _models_by_kind(newest: Sequence[Run]) -> dict[str, list[str]]:
+    found = {kind: sorted({run.model for run in newest if run.kind == kind}) for kind in KINDS}
+    return {kind: names for kind, names in found.items() if names}
+
+
 def _front(machine: str, newest: Sequence[Run]) -> dict[str, Any]:
     """Return what the front page shows of a machine."""
+    from . import picture  # needs Altair
+
     runs = [run for run in newest if run.machine == machine]
-    found = [answer for place in main_places(runs) for answer in answers(runs, place)]
+    shown = main_places(runs)
+    found = [answer for place in shown for answer in answers(runs, place)]
+    drawn = [picture.picture(runs, place) for place in shown]
     return {
         "name": machine,
+        "pictures": [(p.device, picture.svg(d)) for p, d in zip(shown, drawn, strict=True) if d],
         "measured": max(run.date for run in runs),
         "versions": _versions(runs),
         "places": joined(dict.fromkeys(place_words(answer.place) for answer in found)),
@@ -204,7 +215,7 @@ def _answer_table(found: Sequence[Answer]) -> dict[str, Any]:
 
 
 def _ratio_cells(ratios: Mapping[str, Estimate], labels: Sequence[str]) -> list[str]:
-    return [fastest(ratios), *(with_interval(ratios.get(label)) for label in labels)]
+    return [joined(fastest(ratios)), *(with_interval(ratios.get(label)) for label in labels)]
 
 
 def _subject_page(kind: str, name: str, found: Sequence[Run], newest: Sequence[Run]) -> str:
@@ -229,6 +240,7 @@ def _subject_page(kind: str, name: str, found: Sequence[Run], newest: Sequence[R
         depth=1,
         kind=kind,
         facts=_subject_facts(kind, name, runs),
+        leads=_leads(runs) if kind == "model" else [],
         answers=_place_answers(runs) if kind == "machine" else [],
         texts=len(texts) + 1,
         headers=[*texts, "fastest", *labels, "run"],
@@ -238,6 +250,27 @@ def _subject_page(kind: str, name: str, found: Sequence[Run], newest: Sequence[R
         runs=runs[:MAX_LISTED],
         runs_left_out=max(0, len(runs) - MAX_LISTED),
     )
+
+
+def _leads(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return what a model's page says first, of each machine: who is fastest, by the run with most
+    frameworks and rows, and why, by the newest run that timed the parts of a step.
+    """
+    leads = []
+    for machine in dict.fromkeys(run.machine for run in runs):
+        own = [run for run in runs if run.machine == machine]
+        main = max(own, key=lambda run: (len(run.frameworks), len(run.labels)))
+        why = next((run for run in own if run.explanations), main)
+        cited = list(dict.fromkeys([main.name, why.name]))
+        leads.append(
+            {
+                "machine": machine,
+                "lines": [*main.summary.verdicts[:1], *why.explanations],
+                "versions": _versions([main]),
+                "runs": [run for name in cited for run in own if run.name == name],
+            }
+        )
+    return [lead for lead in leads if lead["lines"]]
 
 
 def _subject_facts(kind: str, name: str, runs: Sequence[Run]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 
+from ..report import layers
 from ..report.formatting import count, joined
 from ..report.summary import Summary, summarize
 from ..results.cells import Cell, CellResult, Group
@@ -62,7 +63,8 @@ class Run:
     """Hold of one results file what the pages of many runs need.
 
     file: its name in the folder. name: of its page. work: the same for two runs of the same work.
-    identity: the same for two files of one run.
+    identity: the same for two files of one run. explanations: which parts of a step make a row
+    slower, in sentences.
     """
 
     file: str
@@ -77,6 +79,7 @@ class Run:
     machine_facts: dict[str, str]
     source: str
     summary: Summary
+    explanations: list[str]
     measured: list[Measured]
 
     @property
@@ -92,6 +95,11 @@ class Run:
     def labels(self) -> list[str]:
         """Return the labels of the ranked rows, each once."""
         return list(dict.fromkeys(m.label for m in self.measured if m.seconds))
+
+    @property
+    def frameworks(self) -> set[str]:
+        """Return the frameworks of the ranked rows, without their variants."""
+        return {m.cell.framework for m in self.measured if m.seconds}
 
     @property
     def subjects(self) -> dict[str, list[str]]:
@@ -119,6 +127,7 @@ def of_comparison(comparison: Comparison, file: str) -> Run:
         machine_facts=_machine_facts(comparison),
         source=model.get("source") or "",
         summary=summarize(comparison),
+        explanations=layers.explanations(comparison),
         measured=[
             _measured(comparison, r) for r in comparison.results if r.status != "unavailable"
         ],
