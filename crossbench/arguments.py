@@ -1,5 +1,6 @@
-"""Describes the arguments of a run, each once: for `run`, the command line, a sweep's file, the
-check in spec.py and the documentation. Imports no framework and no NumPy.
+"""Describes the arguments of a run, each once; imports no framework and no NumPy.
+
+They serve `run`, the command line, a sweep's file, the check in spec.py and the documentation.
 """
 
 import threading

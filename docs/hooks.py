@@ -20,7 +20,7 @@ from unittest import mock
 ROOT = Path(__file__).resolve().parents[1]
 MARK = re.compile(r"^ *<!-- (test|not run: .*) -->$")
 FENCE = re.compile(r"^ *(`{3,}|~{3,})")
-LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
+LINK = re.compile(r'(?<!!)\[([^\]]+)\]\(([^)\s]+)(?: "[^"]*")?\)')
 COMMAND_LINE = "<!-- the options of every command, from the parser -->"
 ARGUMENTS = "<!-- the arguments of a run, from their descriptions -->"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from crossbench.source.layers import LayerSource
 
 Definitions = Callable[[str], Sequence[str]]
 """Returns the classes and functions of crossbench that a text names."""
-OWN = " (own)"
+OWN = "\\*"
 
 
 def nothing_own(text: str) -> Sequence[str]:
@@ -43,13 +43,19 @@ def nothing_own(text: str) -> Sequence[str]:
 
 HEAD = """# Layers, losses and optimizers
 
-What a [model](extending/model.md) may be made of: the formula of each, and how its row in each
-framework writes an example of it. All names are those of `crossbench.models`. Shapes leave out the
-batch: pictures are (channels, height, width), sequences (length, features). "(own)" marks a
-class or function that the framework lacks: a [program](programs.md) has its text.
+What a [model](getting-started.md#a-model-of-your-own) may be made of, and what each framework's row
+calls it. All names are those of `crossbench.models`; `help(crossbench.models.Conv)` says what its
+arguments mean. Shapes leave out the batch: pictures are (channels, height, width), sequences
+(length, features). A star marks what the framework lacks:
+[the row's program](check-us.md#the-program-of-a-row) has its text.
 
 This page is written by `python docs/layers_page.py`, from the docstrings and the adapters.
 """
+FRAMEWORKS = ("PyTorch", "JAX/Flax", "Keras", "Flux.jl", "Lux.jl")
+BAR = "\\|"
+OF_ALL_OPTIMIZERS = ("clip_norm", "schedule")
+MAX_CODE = 28
+"""Characters of code that a cell shows; of longer code it has the name that is called."""
 FAMILIES = {
     "Dense layers and dropouts": dense,
     "Activations": activations,
@@ -85,7 +91,6 @@ EXAMPLES: list[tuple[models.Layer, tuple[int, ...]]] = [
         ],
         PICTURE: [
             models.Conv(32, (3, 3), padding=(1, 1)),
-            models.Conv(16, (3, 3), padding=(1, 1), groups=16),
             models.TransposedConv(8, (4, 4), stride=(2, 2), padding=(1, 1)),
             models.MaxPool((2, 2), (2, 2)),
             models.AveragePool((2, 2), (2, 2)),
@@ -113,24 +118,20 @@ EXAMPLES: list[tuple[models.Layer, tuple[int, ...]]] = [
             models.ClassToken(),
             models.FirstOfSequence(),
             models.MultiHeadAttention(4, causal=True),
-            models.MultiHeadAttention(
-                4, causal=True, bias=False, kv_heads=2, rotary=models.Rotary(500_000.0)
-            ),
             models.LSTM(32),
-            models.LSTM(32, sequences=True),
             models.GRU(32),
         ],
     }.items()
     for layer in layers
 ]
 """Examples of each layer, with the shape of the input."""
-JOINED = {
-    "PyTorch": "`Residual(body, shortcut)`, `Add(...)`, `Multiply(...)`, `Concatenate(...)`",
-    "JAX": "`x + y`, `x * y`, `jnp.concatenate([x, y], axis=-1)`",
-    "Keras": "`layers.Add()`, `layers.Multiply()`, `layers.Concatenate()` of `[x, y]`",
-    "Flux.jl": "`SkipConnection(body, +)`, `Parallel(+, ...)`, `Parallel(vcat, ...)`",
-    "Lux.jl": "`SkipConnection(body, +)`, `Parallel(+, ...)`, `Parallel(vcat, ...)`",
-}
+JOINED = (
+    "`Residual`, `Add`, `Multiply`, `Concatenate`\\*",
+    "`x + y`, `x * y`, `jnp.concatenate`",
+    "`layers.Add`, `layers.Multiply`, `layers.Concatenate`",
+    "`SkipConnection`, `Parallel`",
+    "`SkipConnection`, `Parallel`",
+)
 EXAMPLE_LOSSES = [
     (models.SoftmaxCrossEntropy(), 10),
     (models.BinaryCrossEntropy(), 1),
@@ -140,7 +141,6 @@ EXAMPLE_LOSSES = [
 ]
 EXAMPLE_OPTIMIZERS = [
     models.SGD(0.01, momentum=0.9),
-    models.SGD(0.1, 0.9, nesterov=True, weight_decay=5e-4),
     models.Adam(1e-3, 0.9, 0.999, 1e-8),
     models.AdamW(1e-3, 0.9, 0.999, 1e-8, 0.01),
     models.Lion(1e-4, 0.9, 0.99, 0.1),
@@ -156,69 +156,55 @@ def page() -> str:
 
 
 def _layers() -> Iterator[str]:
+    examples: dict[type, tuple[models.Layer, tuple[int, ...]]] = {}
+    for layer, shape in EXAMPLES:
+        examples.setdefault(type(layer), (layer, shape))
     for title, module in FAMILIES.items():
-        yield f"## {title}\n"
+        yield from _header(title, FRAMEWORKS)
         for name, kind in vars(module).items():
             is_own = getattr(kind, "__module__", "") == module.__name__
             if not is_own or getattr(models, name, None) is not kind or name in ABSTRACT:
                 continue
-            yield from _described(name, kind)
-            for layer, shape in (example for example in EXAMPLES if type(example[0]) is kind):
-                yield from _table(f"{_example(layer)} of {shape}", _written(layer, shape))
             if kind is models.Branches:
-                yield from _table("outputs x and y", JOINED)
-    missing = [
-        name
-        for name, kind in vars(models).items()
-        if isinstance(kind, type)
-        and issubclass(kind, models.Layer)
-        and kind not in (*(type(layer) for layer, _ in EXAMPLES), models.Branches)
-        and name not in ABSTRACT
-    ]
-    if missing:
-        raise LookupError(f"docs/layers_page.py has no example of {', '.join(missing)}")
+                yield _line(kind, JOINED)
+            elif kind in examples:
+                yield _line(kind, _written(*examples[kind]))
+            elif isinstance(kind, type) and issubclass(kind, models.Layer):
+                raise LookupError(f"docs/layers_page.py has no example of {name}")
+            else:
+                yield _line(kind, [""] * len(FRAMEWORKS))
+        yield ""
 
 
-def _described(name: str, described: Any) -> Iterator[str]:
-    """Yield a heading, the arguments and the docstring."""
+def _header(title: str, columns: Sequence[str]) -> Iterator[str]:
+    yield f"## {title}\n"
+    yield f"| {' | '.join(('', 'what it does', *columns))} |"
+    yield "|---" * (len(columns) + 2) + "|"
+
+
+def _line(described: Any, cells: Sequence[str]) -> str:
+    """Return the line of a class: its call, the first paragraph of its docstring, and its cells."""
     parameters = inspect.signature(described).parameters.values()
-    arguments = [p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in parameters]
-    yield f"### {name}\n"
-    yield f"`{name}({', '.join(arguments)})`\n"
-    yield f"{inspect.getdoc(described)}\n"
+    own = [p for p in parameters if p.name not in OF_ALL_OPTIMIZERS]
+    arguments = [p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in own]
+    call = f"`{described.__name__}({', '.join(arguments)})`"
+    what = " ".join((inspect.getdoc(described) or "").split("\n\n")[0].split())
+    return f"| {' | '.join((call, what.replace('|', BAR), *cells))} |"
 
 
-def _example(described: Any) -> str:
-    """Return the call that makes a description, without what it has by default."""
-    given = [
-        f"{each.name}={value!r}"
-        for each in fields(described)
-        if (value := getattr(described, each.name)) != each.default
-    ]
-    return f"`{type(described).__name__}({', '.join(given)})`"
-
-
-def _table(example: str, rows: dict[str, str]) -> Iterator[str]:
-    yield f"| | {example} |"
-    yield "|---|---|"
-    for title, text in rows.items():
-        yield f"| {title} | {text} |"
-    yield ""
-
-
-def _written(layer: models.Layer, shape: tuple[int, ...]) -> dict[str, str]:
-    """Return how each framework writes a layer."""
+def _written(layer: models.Layer, shape: tuple[int, ...]) -> list[str]:
+    """Return what each framework calls a layer."""
     named = NamedLayer("layer1", layer, shape, layer.output_shape(shape))
     is_tied = isinstance(layer, models.Unembedding)
     in_flux = ["Unembedding(embedding.weight)"] if is_tied else flux.layer_source(named)
     in_lux = "TiedModel(embedding, body)" if is_tied else lux.layer_source(named)
-    return {
-        "PyTorch": _cell([torch.layer_source(named)], torch.definitions),
-        "JAX": _of_parts(jax.layer_source(named), lambda _: jax.layer_source(named).definitions),
-        "Keras": _of_parts(keras.layer_source(named), keras.definitions),
-        "Flux.jl": _cell(in_flux, _in_julia("Flux")),
-        "Lux.jl": _cell([in_lux], _in_julia("Lux")),
-    }
+    return [
+        _cell([torch.layer_source(named)], torch.definitions),
+        _of_parts(jax.layer_source(named), lambda _: jax.layer_source(named).definitions),
+        _of_parts(keras.layer_source(named), keras.definitions),
+        _cell(in_flux, _in_julia("Flux")),
+        _cell([in_lux], _in_julia("Lux")),
+    ]
 
 
 def _of_parts(source: LayerSource, own: Definitions) -> str:
@@ -235,7 +221,12 @@ def _cell(parts: Iterable[Any], own: Definitions) -> str:
         re.sub(r"\n *(\S)", r" \1", str(part)).replace("( ", "(").replace(" )", ")")
         for part in parts
     ]
-    return ", ".join(f"`{text}`" for text in texts) + OWN * bool(own("\n".join(texts)))
+    return ", ".join(f"`{_short(text)}`" for text in texts) + OWN * bool(own("\n".join(texts)))
+
+
+def _short(code: str) -> str:
+    code = re.sub("^(?:optimizer =|return) ", "", code)
+    return code if len(code) <= MAX_CODE else code.partition("(")[0]
 
 
 def _in_julia(package: str) -> Definitions:
@@ -243,40 +234,34 @@ def _in_julia(package: str) -> Definitions:
 
 
 def _losses() -> Iterator[str]:
-    yield "## Losses\n"
+    yield from _header("Losses", FRAMEWORKS)
     for loss, outputs in EXAMPLE_LOSSES:
-        yield from _described(type(loss).__name__, type(loss))
         model = replace(models.get("mlp7_relu"), layers=(models.Dense(outputs),), loss=loss)
-        in_flux, in_lux = flux.loss_source(model), lux.loss_source(model)
-        rows = {
-            "PyTorch": _cell([torch.loss_source(loss, (outputs,))], torch.definitions),
-            "JAX": _cell(jax.loss_source(loss), nothing_own),
-            "Keras": _cell([keras.loss_source(loss)], keras.definitions),
-            "Flux.jl": _cell([f"{in_flux.function}(outputs, {in_flux.targets})"], nothing_own),
-            "Lux.jl": _cell([f"{in_lux.made}(outputs, {in_lux.targets})"], nothing_own),
-        }
-        yield from _table(_example(loss), rows)
+        cells = [
+            _cell([torch.loss_source(loss, (outputs,))], torch.definitions),
+            _cell(jax.loss_source(loss), nothing_own),
+            _cell([keras.loss_source(loss)], keras.definitions),
+            _cell([flux.loss_source(model).function], nothing_own),
+            _cell([lux.loss_source(model).made], nothing_own),
+        ]
+        yield _line(type(loss), cells)
+    yield ""
 
 
 def _optimizers() -> Iterator[str]:
-    yield "## Optimizers\n"
-    yield f"Each takes, beside its own: {_one_line(models.Optimizer)}\n"
-    described: type | None = None
+    yield from _header("Optimizers", (*FRAMEWORKS[:3], "Flux.jl, Lux.jl"))
     for optimizer in EXAMPLE_OPTIMIZERS:
-        if type(optimizer) is not described:
-            described = type(optimizer)
-            yield from _described(described.__name__, described)
-        in_julia = julia.optimizer_source(optimizer)
-        rows = {
-            "PyTorch": _cell(torch.optimizer_source(optimizer), torch.definitions),
-            "JAX": _cell([jax.optimizer_source(optimizer, "is_matrix")], nothing_own),
-            "Keras": _cell(keras.optimizer_source(optimizer, "vectors"), keras.definitions),
-            "Flux.jl, Lux.jl": _cell([in_julia], nothing_own),
-        }
-        yield from _table(_example(optimizer), rows)
-    yield "## Schedules of the learning rate\n"
+        cells = [
+            _cell(torch.optimizer_source(optimizer), torch.definitions),
+            _cell([jax.optimizer_source(optimizer, "is_matrix")], nothing_own),
+            _cell(keras.optimizer_source(optimizer, "vectors"), keras.definitions),
+            _cell([julia.optimizer_source(optimizer)], nothing_own),
+        ]
+        yield _line(type(optimizer), cells)
+    yield f"\nEach takes, beside its own: {_one_line(models.Optimizer)}\n"
+    yield from _header("Schedules of the learning rate", ())
     for schedule in training.Schedule.__subclasses__():
-        yield from _described(schedule.__name__, schedule)
+        yield _line(schedule, ())
 
 
 def _one_line(described: type) -> str:

@@ -40,7 +40,7 @@ BLOCK = re.compile(
     r"(?P<code>(?:.*\n)*?) *(?P=fence) *$",
     re.MULTILINE,
 )
-LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
+LINK = re.compile(r'(?<!!)\[[^\]]+\]\(([^)\s]+)(?: "[^"]*")?\)')
 SAVED = re.compile(r"# (\w+\.py)$", re.MULTILINE)
 PART_OF = "part of "
 """How the reason begins of a block that is quoted from a file."""
@@ -193,54 +193,21 @@ def sections(page: Path) -> dict[str, str]:
     return dict(zip(found[::2], found[1::2], strict=True))
 
 
-def table(text: str) -> dict[str, list[str]]:
-    """Return the rows of a table by their first cell, which is in `code`."""
-    lines = [line for line in text.splitlines() if line.startswith("| `")]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    return {row[0].strip("`"): row[1:] for row in rows}
-
-
-@pytest.mark.parametrize(
-    ("names", "title"),
-    [(columns.SUMMARY, "The summary"), (columns.TIMES, "Times"), (columns.WORK, "Work")],
-)
-def test_the_page_of_columns_has_a_line_for_every_column(names, title):
-    page = sections(DOCS / "columns.md")
-    text = page[title] + (page["Times"] if title == "Work" else "")  # both begin with the row
+def test_the_page_of_columns_has_a_line_for_every_column():
+    text = sections(DOCS / "columns.md")["The columns"]
     cells = [line.split("|")[1] for line in text.splitlines() if line.startswith("| ")]
     described = {name.strip() for cell in cells for name in cell.replace(", or", ",").split(",")}
-    headers = {columns.header(name, brief=title == "The summary") for name in names}
+    headers = {columns.header(name) for name in (*columns.TIMES, *columns.WORK)}
+    headers |= {columns.header(name, brief=True) for name in columns.SUMMARY}
     assert {" ".join(header.split()) for header in headers} <= described
 
 
-RECORDS = json.loads(schema())["$defs"]
-
-
-def json_type(field: dict[str, Any]) -> str:
-    """Return how the page calls the type of a field, by its JSON Schema."""
-    if "$ref" in field:
-        return field["$ref"].rpartition("/")[2]
-    if "anyOf" in field:
-        return f"{json_type(field['anyOf'][0])} or null"
-    kind = field.get("type", "string")  # a choice of words has none
-    inner = field.get("items", field.get("additionalProperties"))
-    if inner is None:
-        return "text" if kind == "string" else kind
-    words = f"({json_type(inner)})" if "anyOf" in inner else json_type(inner)
-    return f"{'list' if kind == 'array' else 'object'} of {words}"
-
-
-@pytest.mark.parametrize("record", RECORDS)
-def test_the_results_file_page_names_every_field_with_its_type(record):
-    rows = table(sections(DOCS / "results-file.md")[record])
-    expected = {name: json_type(field) for name, field in RECORDS[record]["properties"].items()}
-    assert {name: row[0] for name, row in rows.items()} == expected
-    assert all(row[-1] for row in rows.values()), "each field has a meaning"
-
-
-def test_the_results_file_page_names_every_field_of_a_model():
-    rows = table(sections(DOCS / "results-file.md")["Model"])
-    assert list(rows) == list(models.get("lenet").description())
+def test_the_results_file_schema_says_what_every_field_means():
+    records = json.loads(schema())["$defs"]
+    fields = [field for record in records.values() for field in record["properties"].items()]
+    assert [name for name, field in fields if not field["description"]] == []
+    model = set(re.findall(r"\w+", records["Comparison"]["properties"]["model"]["description"]))
+    assert set(models.get("lenet").description()) <= model
 
 
 def module(name: str) -> Any:
@@ -270,23 +237,25 @@ def test_the_command_line_page_gets_every_option_of_every_command():
 PACKAGE = ROOT / "crossbench"
 
 
-def module_names(folder: Path) -> set[str]:
-    """Return what the architecture's table for a folder must name."""
-    if folder == PACKAGE:
-        return {file.name for file in folder.glob("*.py")}
-    files = {f.name for f in folder.glob("*.py") if f.name != "__init__.py"}
-    if folder == PACKAGE / "models":
-        files -= {f"{name}.py" for name in models.names()}
-    return files | {f"{file.parent.name}/" for file in folder.glob("*/__init__.py")}
+def test_every_module_begins_with_a_sentence_that_says_what_is_in_it():
+    for file in PACKAGE.rglob("*.py"):
+        first = (ast.get_docstring(ast.parse(file.read_text("utf-8"))) or "").partition("\n")[0]
+        assert re.fullmatch(r"[A-Z].* .*\.", first), file.relative_to(ROOT)
 
 
-@pytest.mark.parametrize(
-    "folder",
-    ["", *(f"{init.parent.name}/" for init in sorted(PACKAGE.glob("*/__init__.py")))],
-)
-def test_the_architecture_has_a_sentence_for_every_module(folder):
-    text = sections(DOCS / "architecture.md")[f"crossbench/{folder}"]
-    assert set(table(text)) == module_names(PACKAGE / folder)
+def folders_in_the_tree() -> list[str]:
+    """Return the paths of the folders that have a line in the architecture's tree."""
+    (tree,) = [b for b in blocks(DOCS / "architecture.md") if b.language == "text"]
+    found, path = [], list[str]()
+    for indent, folder in re.findall(r"^((?:  )*)(\w+)/ +\w.*$", tree.code, re.MULTILINE):
+        path = [*path[: len(indent) // 2], folder]
+        found.append("/".join(path))
+    return found
+
+
+def test_the_architectures_tree_has_a_line_for_every_folder():
+    folders = [str(init.parent.relative_to(ROOT)) for init in PACKAGE.rglob("__init__.py")]
+    assert sorted(folders_in_the_tree()) == sorted(folders)
 
 
 def drawn() -> dict[str, set[str]]:
@@ -312,8 +281,9 @@ def imported(part: str, package: Path = PACKAGE) -> set[str]:
 
 @pytest.mark.parametrize("folder", ["results", "report"])
 def test_no_modules_of_a_folder_import_one_another_in_a_circle(folder):
-    names = [name.removesuffix("/").removesuffix(".py") for name in module_names(PACKAGE / folder)]
-    below = {name: imported(name, PACKAGE / folder) & set(names) for name in names}
+    modules = {file.stem for file in (PACKAGE / folder).glob("*.py")} - {"__init__"}
+    names = modules | {init.parent.name for init in (PACKAGE / folder).glob("*/__init__.py")}
+    below = {name: imported(name, PACKAGE / folder) & names for name in names}
     assert any(below.values())
     TopologicalSorter(below).prepare()  # raises CycleError for a circle
 

@@ -1,7 +1,12 @@
-"""Find the adapter of a framework: a module here, an entry point in `crossbench.adapters`, or
-FILE.py:NAME.
+"""Find the adapter of a framework: a folder here, an entry point of a package, or FILE.py:NAME.
 
-An entry point refers to an Adapter (crossbench.workload); its name is the framework's name.
+An entry point in `crossbench.adapters` refers to an Adapter (crossbench.workload); its name is the
+framework's name.
+
+In a folder source.py says how each layer is written, program.py writes the program of a row,
+workload.py trains, and each variant but `malloc` is a file. A row runs what program.py writes, but
+for the loop. In PyTorch, JAX and Keras network.py writes the model, and says where it holds each
+parameter. What a framework lacks is in layers.py, of Flux and Lux in src/layers.jl under julia/.
 """
 
 from __future__ import annotations

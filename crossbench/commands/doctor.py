@@ -1,5 +1,6 @@
-"""Implements `doctor`: says in one screen what is installed, which devices are available and where
-the data is; its check proves small models in each framework.
+"""Implements `doctor`: what is installed, which devices are available and where the data is.
+
+Its check proves small models in each framework.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Shift and flip the pictures of a batch, or draw the blocks of a text, at random, anew in each
-epoch.
-"""
+"""Shift and flip the pictures of a batch, or draw the blocks of a text, anew in each epoch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Find data files and archives, and read them safely: regular files only, and no more than the
-caller allows.
+"""Find data files and archives, and read them safely.
 
-What the bytes mean is left to each source's module.
+It reads regular files only, and no more than the caller allows. What the bytes mean is left to each
+source's module.
 """
 
 from __future__ import annotations

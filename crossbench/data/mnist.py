@@ -1,9 +1,10 @@
-"""Read MNIST, handwritten digits, in the IDX format (http://yann.lecun.com/exdb/mnist/) and as
-Keras' mnist.npz, which has the same arrays as x_train, y_train, x_test and y_test.
+"""Read MNIST, handwritten digits, in the IDX format and as Keras' mnist.npz.
 
-A file is a magic number (two bytes 0, the type of a value, the number of dimensions), the size of
-each dimension as a big-endian 32-bit integer, and the values; MNIST's type is 8, an unsigned byte.
-The four files are published compressed by gzip.
+Keras' file has the same arrays as x_train, y_train, x_test and y_test.
+
+An IDX file (http://yann.lecun.com/exdb/mnist/) is a magic number (two bytes 0, the type of a value,
+the number of dimensions), the size of each dimension as a big-endian 32-bit integer, and the
+values; MNIST's type is 8, an unsigned byte. The four files are published compressed by gzip.
 
 The SHA-256 digests are those of torchvision's own list (pytorch/vision,
 torchvision/prototype/datasets/_builtin/mnist.py), and the mirror is the one that torchvision

@@ -1,5 +1,4 @@
-"""Read a text and cut it: into pieces as Keras' example lstm_text_generation does, or into blocks
-as nanoGPT does.
+"""Read a text and cut it into pieces, as an example of Keras does, or into blocks, as nanoGPT does.
 
 (keras-team/keras, examples/lstm_text_generation.py of Keras 2.) Its text, by Nietzsche, is the
 official one for pieces. Keras gives no digest. The digest below is of the 600,901 bytes in which

@@ -1,5 +1,6 @@
-"""Prove small models in each cell, for `doctor --check`: in processes like those of a run, but
-nothing is timed.
+"""Prove small models in each cell, for `doctor --check`.
+
+It does so in processes like those of a run, but nothing is timed.
 """
 
 from __future__ import annotations

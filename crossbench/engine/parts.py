@@ -1,5 +1,6 @@
-"""Prove and time the work that the parts of a training step are differences of, in a worker, and
-describe the parts for a results file.
+"""Prove and time the parts of a training step, in a worker, and describe them for a results file.
+
+A part is the difference of two pieces of work.
 """
 
 from __future__ import annotations

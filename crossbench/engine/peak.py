@@ -1,5 +1,7 @@
-"""Measure what a framework reaches on a device without a model: its fastest matrix multiplication
-and copy, whose results are checked, beside what the memory itself can do.
+"""Measure what a framework reaches on a device without a model.
+
+That is its fastest matrix multiplication and copy, whose results are checked, beside what the
+memory itself can do.
 """
 
 from __future__ import annotations

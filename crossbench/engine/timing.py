@@ -1,5 +1,6 @@
-"""Time work: an epoch, on a GPU repeatedly, each item of an iterator, and short calls. Nothing else
-times a workload.
+"""Time an epoch, on a GPU repeatedly, each item of an iterator, and short calls.
+
+Nothing else times a workload.
 """
 
 from __future__ import annotations

@@ -1,3 +1,8 @@
-"""What the adapters of frameworks in Julia share: finding, installing and starting Julia, the
-workload that calls it, and the source code of programs. It names no framework.
+"""Holds what the adapters of frameworks in Julia share; it names no framework.
+
+It finds, installs and starts Julia, has the workload that calls it, and writes programs. The Julia
+side is under julia/. CrossBenchJulia evaluates the text of a row (src/workload.jl), says there what
+a framework must define, and has the layers and rules that both lack (src/layers.jl, src/rules.jl)
+and what a GPU needs (ext/). CrossBenchFlux and CrossBenchLux take the steps (src/training.jl), and
+list what is compiled at installation (src/models.json).
 """

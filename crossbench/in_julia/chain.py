@@ -1,5 +1,6 @@
-"""Write the statements in Julia that make a model: a Chain of layers, with a function for those
-that repeat. Needs no Julia.
+"""Write the statements in Julia that make a model: a Chain, with a function for layers that repeat.
+
+Needs no Julia.
 """
 
 from __future__ import annotations

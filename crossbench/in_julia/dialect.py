@@ -1,5 +1,6 @@
-"""Say how a framework in Julia writes what is its own: the row, which the Julia side builds a
-workload of, and what of it is in programs too. Needs no Julia.
+"""Say how a framework in Julia writes what is its own. Needs no Julia.
+
+That is the row, of which the Julia side builds a workload, and what of it is in programs too.
 """
 
 from __future__ import annotations

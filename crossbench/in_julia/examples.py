@@ -1,8 +1,7 @@
-"""Write the code, in Julia, that loads the examples of a training program, and the arrays of its
-file with examples.
+"""Write the code, in Julia, that loads the examples of a training program.
 
-CIFAR-10 is read from the published files; that file has all other examples, and what NumPy's random
-numbers make.
+Also makes the arrays of its file with examples. CIFAR-10 is read from the published files; that
+file has all other examples, and what NumPy's random numbers make.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Cleans text from outside (errors, names, notes) so that it fits one line of a terminal, and tells
-seconds in words.
+"""Cleans text from outside, such as errors and names, so that it fits one line of a terminal.
+
+Also tells seconds in words.
 """
 
 from __future__ import annotations

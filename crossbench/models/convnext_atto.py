@@ -1,9 +1,9 @@
-"""Describe timm's ConvNeXt Atto (Ross Wightman, 2022: convnext.py, convnext_atto), the smallest of
-its models of Liu et al., 2022.
+"""Describe timm's ConvNeXt Atto (Ross Wightman, 2022: convnext.py, convnext_atto).
 
-Deviations: pictures of 64 by 64 pixels, where timm's weights are for 224, so that a CPU can prove
-it; no stochastic depth; the initial weights are not cut off at two standard deviations. The
-training is the paper's, with its batch of 4,096 cut to 32.
+It is the smallest of timm's models of Liu et al., 2022. Deviations: pictures of 64 by 64 pixels,
+where timm's weights are for 224, so that a CPU can prove it; no stochastic depth; the initial
+weights are not cut off at two standard deviations. The training is the paper's, with its batch of
+4,096 cut to 32.
 """
 
 from . import (

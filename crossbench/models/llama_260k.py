@@ -1,5 +1,7 @@
-"""Describe stories260K of karpathy/llama2.c (doc/stories260K.md): two heads of queries share one of
-keys and values. The original drops 5 % of the attention's weights and of the outputs; here nothing.
+"""Describe stories260K of karpathy/llama2.c (doc/stories260K.md).
+
+Two heads of queries share one of keys and values. The original drops 5 % of the attention's weights
+and of the outputs; here nothing.
 """
 
 from .stories import Llama, make_model

@@ -1,8 +1,7 @@
-"""Describe the "7 Layer MLP (relu) with Batch Normalization" of SciMLBenchmarks.jl's "Simple Neural
-Networks" (2026).
+"""Describe the "7 Layer MLP (relu) with Batch Normalization" of SciMLBenchmarks.jl (2026).
 
-There the Lux and Flux rows minimise the sum of the squared errors, and the others the mean; here
-all minimise the mean. There is no JAX row there.
+It is one of the "Simple Neural Networks". There the Lux and Flux rows minimise the sum of the
+squared errors, and the others the mean; here all minimise the mean. There is no JAX row there.
 """
 
 from . import BatchNorm, ReLU

@@ -1,8 +1,8 @@
-"""Describe the MobileNetV2 for CIFAR-10 of kuangliu/pytorch-cifar (models/mobilenetv2.py; Sandler
-et al., 2018): depthwise convolutions between two of 1 by 1.
+"""Describe the MobileNetV2 for CIFAR-10 of kuangliu/pytorch-cifar (models/mobilenetv2.py).
 
-As there, the activations are ReLUs, not ReLU6s, two strides are 1, and a block of stride 1 that
-widens has a convolution on its shortcut; the paper's has no shortcut then.
+It has depthwise convolutions between two of 1 by 1 (Sandler et al., 2018). As there, the
+activations are ReLUs, not ReLU6s, two strides are 1, and a block of stride 1 that widens has a
+convolution on its shortcut; the paper's has no shortcut then.
 """
 
 from . import Layer, ReLU, Residual

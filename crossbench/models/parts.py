@@ -1,8 +1,8 @@
-"""Cut a training step into parts: the layers, the loss and the optimizer, each as what one piece of
-work takes longer than another.
+"""Cut a training step into parts: the layers, the loss and the optimizer.
 
-A layer's time is what it adds to the layers before it, down to the nearest one with weights: so its
-input needs a gradient, as in the model, and what a framework fuses counts where it is fused.
+Each part is what one piece of work takes longer than another. A layer's time is what it adds to the
+layers before it, down to the nearest one with weights: so its input needs a gradient, as in the
+model, and what a framework fuses counts where it is fused.
 """
 
 from __future__ import annotations

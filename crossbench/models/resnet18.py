@@ -1,8 +1,7 @@
-"""Describe the ResNet-18 for CIFAR-10 of kuangliu/pytorch-cifar (models/resnet.py; He et al.,
-2016).
+"""Describe the ResNet-18 for CIFAR-10 of kuangliu/pytorch-cifar (models/resnet.py).
 
-Its first convolution has 3 by 3 pixels and a stride of 1, where ImageNet's has 7 by 7, a stride of
-2 and a pool.
+The network is of He et al., 2016. Its first convolution has 3 by 3 pixels and a stride of 1, where
+ImageNet's has 7 by 7, a stride of 2 and a pool.
 """
 
 from . import Layer, ReLU, Residual

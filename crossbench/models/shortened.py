@@ -1,6 +1,7 @@
-"""Shorten a model for its proof, which trains it in float64 on a CPU: an embedding gets fewer rows,
-and a large model fewer of its equal blocks, and shorter sequences or smaller pictures. The timed
-run trains the whole model.
+"""Shorten a model for its proof, which trains it in float64 on a CPU.
+
+An embedding gets fewer rows, and a large model fewer of its equal blocks, and shorter sequences or
+smaller pictures. The timed run trains the whole model.
 """
 
 from __future__ import annotations

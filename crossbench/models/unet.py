@@ -1,8 +1,8 @@
-"""Describe the U-Net of mateuszbuda/brain-segmentation-pytorch (PyTorch Hub, 2019; Ronneberger et
-al., 2015): it marks a glioma in slices of a brain.
+"""Describe the U-Net of mateuszbuda/brain-segmentation-pytorch (PyTorch Hub, 2019).
 
-Deviation: the original minimises the complement of the Dice coefficient of a batch; here it is the
-squared error of each pixel, and the pixels are synthetic.
+It marks a glioma in slices of a brain (Ronneberger et al., 2015). Deviation: the original minimises
+the complement of the Dice coefficient of a batch; here it is the squared error of each pixel, and
+the pixels are synthetic.
 """
 
 from . import (

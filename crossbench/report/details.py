@@ -26,8 +26,8 @@ TIME_NOTES = (
     f"{MIN_ROUNDS} rounds, [the range]. ×: ratio of the steady epochs, paired by round; × "
     "idiomatic: to the framework's own idiomatic row. Each round starts a new process.",
     "CPU s: CPU time of all threads in a steady epoch; cores: CPU s divided by the epoch's "
-    "seconds; kernel: the share of them in which the kernel worked for the process; page "
-    "faults: pages of memory that the kernel cleared for it in a steady epoch. loss: of the "
+    "seconds; OS kernel: the share of them in which the operating system's kernel worked for the "
+    "process; page faults: pages of memory that it cleared then, in a steady epoch. loss: of the "
     "first and the last batch of the first epoch. accuracy: on the test examples, after the "
     "whole first epoch, with several steady epochs after the last. min s: the fastest of all "
     "steady epochs.",
@@ -190,7 +190,7 @@ def _prediction_note(results: list[CellResult]) -> str:
         return ""
     return (
         "predict: the logits of every batch of the epoch in inference mode, from the initial "
-        "weights. latency: the time of one batch until its logits are on the host, the median of "
+        "weights. latency: the time of one batch until its logits are there, the median of "
         "the batches; 99 %: the 99th percentile, of fewer than 100 the largest. loss and accuracy "
         "are those of the predicted examples, which must be the same in all rows."
         f"{_differing_predictions(results)}"

@@ -1,5 +1,6 @@
-"""Tell what a reader must know about one row: why it has no figures or no rank, and what disturbed
-its measurement.
+"""Tell what a reader must know about one row.
+
+It says why the row has no figures or no rank, and what disturbed its measurement.
 """
 
 from __future__ import annotations
@@ -156,15 +157,15 @@ def _kernel(comparison: Comparison, result: CellResult) -> Iterator[Problem]:
     if given > MAX_FAULT_RATE * cpu.median:
         step = given / comparison.batches(result) / 1e9
         yield Problem(
-            f"in each step the kernel clears {step:.2g} GB of pages for it ({share:.0%} of its "
-            "CPU time is the kernel's)",
+            f"in each step {KERNEL} clears {step:.2g} GB of pages for it ({share:.0%} of its "
+            "CPU time)",
             "it gives memory back and takes it anew; compare it with its variant "
             f"{MALLOC}, or, where it has none, set MALLOC_MMAP_MAX_=0, "
             "MALLOC_TRIM_THRESHOLD_=2147483647 and MALLOC_ARENA_MAX=1 in the environment",
         )
     elif share > MAX_SYSTEM_SHARE and counted:
         yield Problem(
-            f"{share:.0%} of its CPU time is the kernel's, and not for page faults",
+            f"{share:.0%} of its CPU time is {KERNEL}'s, and not for page faults",
             "`strace -cf` tells which system calls it makes",
         )
 
@@ -208,7 +209,7 @@ def _fault_cost(result: CellResult) -> Iterator[Problem]:
         yield Problem(
             f"a page of new memory took {KERNEL} {1e6 * cheapest:.2g} µs in one steady epoch and "
             f"{1e6 * dearest:.2g} µs in another",
-            "run again; a virtual machine may have given free memory back to its host",
+            "run again; a virtual machine may have given free memory back",
         )
 
 
@@ -247,7 +248,7 @@ def _gpu(result: CellResult) -> Iterator[Problem]:
     busy = [usage.gpu_busy for usage in result.usage if usage.gpu_busy is not None]
     if busy and median(busy) < MIN_GPU_BUSY:
         yield Problem(
-            f"limited by the host: the GPU was busy for {median(busy):.0%} of the time; use a "
+            f"limited by its CPU side: the GPU was busy for {median(busy):.0%} of the time; use a "
             "larger --batch-size"
         )
     means = [usage.gpu_megahertz for usage in result.usage if usage.gpu_megahertz]
@@ -280,8 +281,8 @@ def _noise(comparison: Comparison, result: CellResult) -> Iterator[Problem]:
         )
     if (stolen := _total(counted, "stolen_cpu_seconds") / counted_wall) > allowed:
         yield Problem(
-            f"the host of this virtual machine took {stolen:.1f} CPUs during its epochs",
-            "run again when the host is quiet, or on a dedicated machine",
+            f"the hypervisor took {stolen:.1f} CPUs during its epochs",
+            "run again when the machine below is quiet, or on a dedicated one",
         )
     # the kernel adds the times of all CPUs up
     throttled = _total(epochs, "throttled_seconds") / wall / result.cell.threads

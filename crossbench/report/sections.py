@@ -1,5 +1,6 @@
-"""Draw the tables that follow the main one where they apply: batch sizes, thread scaling, cost,
-time to a target and resource usage.
+"""Draw the tables that follow the main one where they apply.
+
+They are of batch sizes, thread scaling, cost, time to a target and resource usage.
 """
 
 from __future__ import annotations

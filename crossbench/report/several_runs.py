@@ -1,5 +1,6 @@
-"""Draw several comparisons in one table: what changed since the first, the rows of all, or the
-means of their ratios.
+"""Draw several comparisons in one table.
+
+It has what changed since the first, the rows of all, or the means of their ratios.
 """
 
 from __future__ import annotations

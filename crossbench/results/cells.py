@@ -32,16 +32,21 @@ class Cell:
     name: str
     """Name in the table's notes: "torch cpu". Unique in a comparison."""
     framework: str
+    """Name that --frameworks takes, without the variant."""
     variant: str
+    """Variant of the framework: "idiomatic", "tuned" and others."""
     title: str
     """The framework's name as its users write it."""
     device: Annotated[str, Meta(pattern=r"^(cpu|gpu(:[0-9]{1,4})?)\Z")]
     """Device as the user names it: "cpu", "gpu", or "gpu:1" for the second of several."""
     threads: Positive
+    """CPU threads."""
     compute: Compute
     """What its matrix multiplications and convolutions are computed in."""
     task: Task
+    """What an epoch does: train, or predict the logits of each batch from the initial weights."""
     batch_size: Positive
+    """Examples per step."""
     named: bool
     """Whether the user named it: then it is a failure if it cannot run."""
     unavailable: str | None = None
@@ -121,24 +126,31 @@ def epoch_name(number: int) -> str:
 
 @dataclass
 class CellResult:
-    """Hold all results of a cell. reason: why it is unavailable or failed, in a line."""
+    """Hold all results of a cell, which is a row of the table."""
 
     cell: Cell
+    """What was measured."""
     status: Literal["pending", "ran", "unavailable", "failed"] = "pending"
+    """Whether it ran; pending until its last round is over."""
     reason: str | None = None
+    """Why it is unavailable or failed, in a line."""
     traceback: str | None = None
+    """What the failed worker process printed or raised."""
     parity: Parity | None = None
+    """The proof that it does the same work; None where there was none."""
     precision: PrecisionParity | None = None
-    """Of a cell that computes in another precision than float32; None for the others."""
+    """The proof of a cell that computes in another precision than float32; None for the others."""
     gradient: GradientParity | None = None
-    """Of a step with a whole batch; None where the losses of the first steps tell as much."""
+    """The proof of a whole batch's step; None where the losses of the first steps tell as much."""
     start_seconds: NonNegative | None = None
     """Wall seconds from the start of the first round's process to the data on the device."""
     epochs: list[Epoch] = field(default_factory=list)
+    """Every timed epoch, in order."""
     test_accuracy: Share | None = None
-    """Accuracy on the test examples after the whole epoch, or the last one, as a fraction."""
+    """Share of the test examples that are right after the whole epoch, or the last of several; None
+    where an epoch predicts, or the model has no accuracy."""
     test_loss: float | None = None
-    """Mean loss of the test examples then, if it is finite."""
+    """Mean loss of the test examples then; None where an epoch predicts, or it is not finite."""
     predictions: Predictions | None = None
     """What the whole first epoch predicted; None for training, and where the model has no classes.
     """
@@ -152,8 +164,10 @@ class CellResult:
     cpus_allowed: Positive | None = None
     """CPUs on which any of the process's threads may run, read while it trained."""
     source_code: str = ""
-    """What the adapter wrote and ran; empty where it wrote none, or in a file from before."""
+    """What the adapter wrote and ran: model, loss, optimizer and, but in Julia, step; empty where
+    it wrote none, or in an older file."""
     details: dict[str, str] = field(default_factory=dict)
+    """Versions, BLAS, names of devices."""
     choices: dict[str, Choices] = field(default_factory=dict)
     """What the variant chose while it ran, by name; several values where the rounds differ."""
     usage: list[Usage] = field(default_factory=list)
@@ -161,6 +175,7 @@ class CellResult:
     allocated: Count | None = None
     """Bytes that an epoch allocates on the device in total, if trace_memory is set."""
     peak: Peak | None = None
+    """What the framework reaches on the device without a model."""
     peak_problem: str | None = None
     """Why the peak could not be measured, in a line."""
     extra_problem: str | None = None
@@ -173,12 +188,12 @@ class CellResult:
     """Relative change of the loss of each step where the weights that an epoch starts from are
     perturbed; None where it is not finite. Empty for models with dropouts."""
     change_drift: NonNegative = 0.0
-    """The distance of the change of the weights in that epoch from what it is then, relative to it.
-    """
+    """How far the change of the weights in that epoch moves then, relative to it."""
     changes: dict[Positive, Change] = field(default_factory=dict)
-    """Change of each parameter in the first steady epoch, by the steps of that epoch."""
+    """Change of each parameter in the first steady epoch of a round, by the steps of that epoch:
+    sums of its values with random signs."""
     other_changes: dict[Count, dict[Positive, Change]] = field(default_factory=dict)
-    """The same in the other epochs of a round, by epoch: 0 for the first."""
+    """The same in the other whole epochs, by epoch: 0 for the first of a round."""
     replays: list[Replay] = field(default_factory=list)
     """At most one per round: a timed epoch that was run again in pieces."""
     untimed: dict[str, UntimedCalls] = field(default_factory=dict)

@@ -9,22 +9,26 @@ from .number_types import Over0, Positive
 
 @dataclass(frozen=True)
 class Machine:
-    """Describe the machine of a run. cpus and memory_bytes: what this process may use, by the
-    limits of its control group too.
-    """
+    """Describe the machine of a run."""
 
     cpu: str
+    """Name of the processor."""
     cpus: Positive
+    """CPUs that this process may use, by its affinity and its control group's quota, rounded up."""
     memory_bytes: Positive
+    """Size of the memory, or the control group's limit."""
     gpus: list[str]
     """Names of the GPUs that CUDA_VISIBLE_DEVICES shows, in its order."""
     gpu_problem: str | None
     """Why gpus is empty or NVML's figures are missing, in a line; None where there is no driver."""
     system: str
+    """Operating system and its release."""
     python: str
+    """Version of Python."""
     libraries: dict[str, str]
+    """Versions of NumPy and psutil."""
     label: str | None = None
-    """Name that the user gave it."""
+    """Name that the user gave it: the tables show it in place of the processor's."""
     page_bytes: Positive = 4096
     """Bytes of a page of memory."""
     environment: dict[str, str] = field(default_factory=dict)

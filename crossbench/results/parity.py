@@ -68,6 +68,7 @@ class PrecisionParity:
     """
 
     observed: Deviations
+    """Deviations of the row."""
     operands: Deviations
     """Deviations of the reference itself, where it rounds the operands of matrix
     multiplications and convolutions."""
@@ -76,7 +77,8 @@ class PrecisionParity:
     optimizer: Deviations
     """Deviation of the optimizer's steps from the reference's, of the row's own gradients."""
     rounded: list[str]
-    """Weights after the steps, and "losses", all of whose values are numbers of the precision."""
+    """Weights after the steps, and "losses", all of whose values are numbers of the precision;
+    there must be none."""
 
     def disagreement(self, compute: Compute) -> str | None:
         """Return in what it differs from the precision's rules, in a line, or None."""
@@ -160,13 +162,14 @@ class PrecisionParity:
 class GradientParity:
     """Hold the deviations of each parameter's gradient, of a training step with a whole batch, from
     the NumPy float64 reference's: ‖a - b‖ / ‖b‖ by name; None for what is not finite.
-
-    observed: the row's. forms: those of the reference itself, in float32 and where the inputs of
-    ReLUs near 0 are on the other side; in another precision where it rounds, see PrecisionParity.
     """
 
     observed: Deviations
+    """Deviations of the row."""
     forms: dict[str, Deviations]
+    """Deviations of the reference itself: in "float32" and where inputs near a step in an
+    activation's slope are on the other side; in another precision where it rounds "operands", and
+    "everywhere"."""
 
     def disagreement(self, compute: Compute) -> str | None:
         """Return in what it differs from the reference, in a line, or None."""
@@ -217,7 +220,9 @@ class Parity:
     """
 
     float64: Deviations
+    """Deviations of the framework in float64."""
     float32: Deviations
+    """Deviations of the framework in float32."""
     reference_float32: Deviations
     """Deviations of the NumPy reference itself, run in float32."""
     full_float32: dict[str, float | None] = field(default_factory=dict)
@@ -226,8 +231,9 @@ class Parity:
     """Errors of the dropout masks that the framework draws, by property of the masks; 1 is the
     largest error allowed. Empty where the model has no dropout."""
     near_zero: dict[str, float | None] = field(default_factory=dict)
-    """Deviations of the reference's gradients where the inputs of ReLUs that are so near 0 that
-    float32 may have them on the other side are there; empty without ReLUs."""
+    """Deviations of the reference's gradients where the inputs of activations that are so near a
+    step in the slope (a ReLU's at 0) that float32 may have them on the other side are there; empty
+    without such activations."""
 
     @property
     def agrees(self) -> bool:

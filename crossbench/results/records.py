@@ -23,17 +23,27 @@ class Records:
     """Hold what a run was asked for, and what it measured."""
 
     schema: int
+    """Number of this format; it rises when a field is renamed or changes its meaning."""
     crossbench: str
+    """Version that wrote the file."""
     created: str
-    """UTC, ISO 8601."""
+    """When the run began; UTC, ISO 8601."""
     model: dict[str, Any]
-    """Model.description()."""
+    """Model.description(), which every adapter works from: name, source (where it was published),
+    input_shape and output_shape (of one example), classes (null where it predicts numbers), layers,
+    loss, optimizer and data (each with its type and fields), parameters (running statistics
+    included), trained_parameters (those that the optimizer changes), forward_flops and
+    training_flops (of one example, training forward and backward)."""
     data: Data
+    """What it was trained and tested on."""
     machine: Machine
+    """Where it ran."""
     settings: Settings
+    """What was asked for."""
     results: Annotated[list[CellResult], Meta(min_length=1, max_length=MAX_CELLS)]
+    """The rows of the table, in its order."""
     reference: Reference | None = None
-    """None until it is computed, before the first round."""
+    """What the NumPy reference gives; None until it is computed, before the first round."""
     parts: list[PartCost] = field(default_factory=list)
     """The parts of a training step, in the order of the layers; empty unless `layers` is set."""
     resumed: list[str] = field(default_factory=list)

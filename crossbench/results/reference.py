@@ -18,18 +18,24 @@ steady one, or, to train models with dropouts, an epoch whose dropouts have the 
 class ReferenceLosses:
     """Hold the NumPy reference's losses of the first steps of a task with a batch size.
 
-    By epoch: FIRST_EPOCH and STEADY_EPOCH, or UNDROPPED.
+    By epoch: "first epoch" and "steady epoch", or, to train a model with dropouts, "without
+    dropouts".
     """
 
     task: Task
+    """What the epochs do: train or predict."""
     batch_size: Positive
+    """Examples per step."""
     float64: dict[str, list[float]]
+    """The losses in float64."""
     float32: dict[str, list[float]]
+    """The losses in float32."""
     rounded: dict[Compute, dict[str, list[float]]] = field(default_factory=dict)
-    """The losses by precision, where the reference rounds as that precision does."""
+    """The losses by precision where the reference rounds as it does; empty if all is float32."""
     near_zero: list[dict[str, list[float]]] = field(default_factory=list)
-    """The losses in float64 where the inputs of ReLUs that are so near 0 that float32 may have them
-    on the other side count as positive, and where they do not; empty where that moves none."""
+    """The losses in float64 where the inputs of activations that are so near a step in the slope (a
+    ReLU's at 0) that float32 may have them on the other side count as over it, and where they do
+    not; empty where that moves none."""
 
     def computed_in(self, compute: Compute) -> dict[str, list[float]]:
         """Return the losses of the reference where it computes in a precision."""

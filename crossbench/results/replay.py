@@ -14,22 +14,29 @@ NOT_FINITE = 1e9
 class Replay:
     """Hold what was found in a round when a timed epoch was run again, untimed and in pieces.
 
-    epoch, repetition: which one was drawn, of `runs` that the round timed. steps: how many of its
-    steps were run again, the first ones. step: from 1, the first that differs by nearly as much as
-    any. timed, again: its loss in either; None where it was not finite, or the epoch predicts.
-    deviation: ‖a - b‖ / ‖b‖ of that loss, or of the batch's logits. weights_deviation: the distance
-    between the weights at the end, relative to their change in the epoch; None where not all steps
-    were run again, or the epoch predicts. Both are NOT_FINITE at most. seconds: what it took.
+    A deviation that is not finite is 1e9.
     """
 
     round: Positive
+    """Round that timed it."""
     runs: Positive
+    """Epochs and repetitions that the round timed."""
     epoch: Count
+    """Epoch that was drawn: 0 for the round's first."""
     repetition: Positive
+    """Repetition of it that was drawn, from 1."""
     steps: Positive
+    """How many of its steps were run again, the first ones."""
     step: Positive
+    """First step, from 1, that differs by nearly as much as any."""
     timed: float | None
+    """Timed loss of that step; None where it was not finite, or the epoch predicts."""
     again: float | None
+    """The same where it was run again."""
     deviation: NonNegative
+    """‖a - b‖ / ‖b‖ of that loss, or of the batch's logits."""
     weights_deviation: NonNegative | None
+    """Distance of the weights at the end, relative to their change in the epoch; None where not all
+    steps were run again, or the epoch predicts."""
     seconds: NonNegative
+    """Wall seconds that it took."""

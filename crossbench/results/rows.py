@@ -143,8 +143,8 @@ class Row:
     """CPU time of all threads in a steady epoch."""
     cores: float | None = figure(Ranking.cores, "cores", brief="cores\nused")
     system_cpu_seconds: float | None = figure(_steady_median("system_cpu_seconds"))
-    """The part of cpu_seconds in which the kernel worked for the process."""
-    system_share: float | None = figure(Ranking.system_share, "kernel", "percent")
+    """The part of cpu_seconds in which the operating system's kernel worked for the process."""
+    system_share: float | None = figure(Ranking.system_share, "OS kernel", "percent")
     """The same as a share of the CPU seconds of all steady epochs."""
     page_faults: float | None = figure(_steady_median("page_faults"), "page faults", "whole")
     """Minor page faults of a steady epoch."""

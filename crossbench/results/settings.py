@@ -17,27 +17,32 @@ class Settings:
     model: str
     """Model as the user named it: a name of the catalogue, or FILE.py:NAME."""
     rounds: Round | None
-    """None: until the ratios' intervals are as precise as asked for, or max_seconds have passed."""
+    """Number of rounds; None: until the ratios are as precise as asked for, or max_seconds
+    passed."""
     precision: Over0 | None
     """The largest width of a ratio's interval, relative to the ratio; None: until it is decided who
     is faster."""
     max_seconds: Over0 | None
-    """Limit for the rounds, and for the training to a target; None for the defaults of each."""
+    """Limit where rounds is None, and for the training to a target; None for the defaults of
+    each."""
     epochs: Positive
     """Steady epochs per round."""
     seed: Count
+    """Seed of the initial weights, synthetic data and augmentation."""
     timeout: Over0
+    """Seconds that one answer of a worker process may take."""
     data: str
     """Data as the user named it: auto, synthetic, or a directory."""
     baseline: str | None
     """The framework that the others are compared with; None for the fastest."""
     prices: dict[Annotated[str, Meta(pattern=r"^(cpu|gpu)\Z")], Over0]
-    """Price of an hour, by device."""
+    """Price of an hour, by device: cpu and gpu."""
     target_accuracy: Annotated[float, Meta(gt=0, le=1)] | None
     """Accuracy on the test examples to train to, as a fraction; None to train the epochs only."""
     target_loss: Over0 | None
     """Mean loss of the test examples to train to; None to train the epochs only."""
     trace_memory: bool
+    """Whether the memory that an epoch allocates was asked for."""
     layers: bool
     """Whether the parts of a training step were asked for."""
 
@@ -68,8 +73,11 @@ class Data:
     """Describe the data of a run."""
 
     name: str
+    """The data in a few words."""
     sha256: str
+    """Digest of the inputs and labels that are used to train and to test, in order."""
     train_examples: Positive
+    """Number of examples to train on."""
     test_examples: Positive
     """Number of examples that the accuracy is measured on."""
     most_batches: Positive | None = None
@@ -77,6 +85,7 @@ class Data:
     most_examples: Positive | None = None
     """Limit on the examples of an epoch; None for all."""
     note: str | None = None
+    """Why it is not the data that was asked for, in a line."""
 
     def batches(self, batch_size: int) -> int:
         """Return the number of batches in an epoch, all full: the remaining examples are not used.

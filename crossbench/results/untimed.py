@@ -9,15 +9,16 @@ from .number_types import Count, NonNegative, Positive
 
 @dataclass(frozen=True)
 class UntimedCalls:
-    """Hold what one method of a workload took outside of the timed epochs, in a round.
-
-    calls: how many there were. seconds, cpu_seconds: of a call, or of a batch of it: the median of
-    all but the first with as many batches, which may compile. arrays: how many that moves.
-    copy_seconds: what NumPy takes to copy these arrays, with the axes of pictures exchanged.
-    """
+    """Hold what one method of a workload took outside of the timed epochs, in a round."""
 
     calls: Positive
+    """Calls in the round."""
     seconds: NonNegative
+    """Wall seconds of a call, of `place` for a batch: the median of all calls but the first with as
+    many batches, which may compile."""
     cpu_seconds: NonNegative
+    """CPU seconds, likewise."""
     arrays: Count
+    """Arrays that it moves."""
     copy_seconds: NonNegative
+    """Wall seconds that NumPy takes to copy these arrays, with the axes of pictures exchanged."""

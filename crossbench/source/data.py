@@ -1,6 +1,4 @@
-"""Writes the code, in Python, that loads the examples of a training program, and cuts them into
-batches.
-"""
+"""Writes the code, in Python, that loads a program's examples, and cuts them into batches."""
 
 from __future__ import annotations
 

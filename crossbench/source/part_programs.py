@@ -1,8 +1,8 @@
-"""Writes programs that time a part of a training step: what those in any language share, and the
-program in Python.
+"""Writes programs that time a part of a training step.
 
-A part is what one piece of work takes longer than another. Each piece has a program of its own,
-whose model, loss and optimizer are written as a row's.
+Holds what those in any language share, and the program in Python. A part is what one piece of work
+takes longer than another. Each piece has a program of its own, whose model, loss and optimizer are
+written as a row's.
 """
 
 from __future__ import annotations

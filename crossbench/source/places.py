@@ -1,5 +1,6 @@
-"""Says where a framework that has channels last holds a parameter, and with which axes; and what
-its outputs are with channels first.
+"""Says where a framework that has channels last holds a parameter, and with which axes.
+
+Also says what its outputs are with channels first.
 """
 
 from __future__ import annotations

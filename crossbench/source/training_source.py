@@ -1,5 +1,6 @@
-"""Holds the source code of a model's training in Python: the module that a row runs, whose parts
-programs are made of.
+"""Holds the source code of a model's training in Python.
+
+It is the module that a row runs, whose parts programs are made of.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Runs jobs on the machines of a Dask scheduler, which hands them out, also those of workers that
-died, and connects again.
+"""Runs jobs on the machines of a Dask scheduler.
+
+The scheduler hands them out, also those of workers that died, and is connected to again.
 """
 
 from __future__ import annotations

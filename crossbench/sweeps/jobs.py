@@ -1,5 +1,6 @@
-"""Define the jobs of a sweep: a job is the arguments of one `crossbench.run`; no framework is
-imported here.
+"""Define the jobs of a sweep: a job is the arguments of one `crossbench.run`.
+
+No framework is imported here.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ import pytest
 from samples import DISAGREES, QUIET, comparison, epoch, result, rows
 
 from crossbench.report.details import all_details as table
-from crossbench.report.remarks import remarks
+from crossbench.report.remarks import KERNEL, remarks
 from crossbench.results.epochs import SystemActivity, Usage
 from crossbench.results.machine import Peak
 
@@ -21,7 +21,7 @@ def test_a_row_shows_every_figure():
         "min s": "2.00",
         "CPU s": "8.00",
         "cores": "2.00",
-        "kernel": "0.0%",
+        "OS kernel": "0.0%",
         "page faults": "0",
         "examples/s": "250",
         "× fastest": "2.00",
@@ -104,7 +104,7 @@ def test_a_ratio_whose_interval_contains_1_is_not_significant():
     ("disturbance", "words"),
     [
         ({"other_processes_cpu_seconds": 1.0}, "other processes used 0.5 CPUs during its epochs"),
-        ({"stolen_cpu_seconds": 1.0}, "the host of this virtual machine took 0.5 CPUs"),
+        ({"stolen_cpu_seconds": 1.0}, "the hypervisor took 0.5 CPUs"),
         ({"throttled_seconds": 2.0}, "a CPU quota throttled its threads for 50% of the time"),
         ({"thermal_throttle_events": 1}, "the CPU throttled 8 times because of heat"),
     ],
@@ -181,9 +181,9 @@ def with_kernel_time(name, system, faults, cpu=2.0):
 @pytest.mark.parametrize(
     ("system", "faults", "remark"),
     [
-        (0.9, 800_000, "in each step the kernel clears 0.33 GB of pages for it (45% of its CPU"),
-        (0.0, 130_000, "in each step the kernel clears 0.053 GB of pages for it (0% of its CPU"),
-        (0.4, 10_000, "20% of its CPU time is the kernel's, and not for page faults: `strace -cf`"),
+        (0.9, 800_000, f"in each step {KERNEL} clears 0.33 GB of pages for it (45% of its CPU"),
+        (0.0, 130_000, f"in each step {KERNEL} clears 0.053 GB of pages for it (0% of its CPU"),
+        (0.4, 10_000, f"20% of its CPU time is {KERNEL}'s, and not for page faults: `strace -cf`"),
         (0.2, 10_000, None),
         (0.0, 110_000, None),
     ],
@@ -194,7 +194,7 @@ def test_what_the_kernel_does_for_a_row_is_said(system, faults, remark):
     assert len(found) == (remark is not None)
     assert all(line.startswith(remark) for line in found)
     cells, (figures,) = rows(table(comparison(row)))["Torch"], comparison(row).rows()
-    assert (cells["kernel"], cells["page faults"]) == (f"{system / 2:.1%}", f"{faults:,}")
+    assert (cells["OS kernel"], cells["page faults"]) == (f"{system / 2:.1%}", f"{faults:,}")
     assert (figures["system_cpu_seconds"], figures["page_faults"]) == (system, faults)
     assert figures["system_share"] == pytest.approx(system / 2)
 

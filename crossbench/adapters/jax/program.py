@@ -1,5 +1,7 @@
-"""Write the training of a model in JAX, with Flax NNX and optax: the module that a row runs, and
-the programs that are this module with examples and a loop around it. Imports none of them.
+"""Write the training of a model in JAX, with Flax NNX and optax, without importing them.
+
+It makes the module that a row runs, and the programs that are this module with examples and a loop
+around it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Write layers, losses and optimizers in JAX with Flax NNX and optax, as their users do. Imports
-none of them.
+"""Write layers, losses and optimizers in JAX with Flax NNX and optax, as their users do.
+
+Imports none of them.
 """
 
 from __future__ import annotations

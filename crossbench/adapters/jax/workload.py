@@ -1,9 +1,9 @@
-"""Train a model in JAX by the module that program.py writes: a Flax NNX model and an optax
-optimizer in one jitted training step.
+"""Train a model in JAX by the module that program.py writes.
 
-Flax keeps images as (N, H, W, C). The step takes and returns the state of the model and of the
-optimizer (Flax's "functional training loop"). Python calls it once per batch: on the CPU a
-convolution inside lax.scan takes a slow path (jax issue 12868).
+It has a Flax NNX model and an optax optimizer in one jitted training step. Flax keeps images as (N,
+H, W, C). The step takes and returns the state of the model and of the optimizer (Flax's "functional
+training loop"). Python calls it once per batch: on the CPU a convolution inside lax.scan takes a
+slow path (jax issue 12868).
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Write a model as its layers in Keras, and say which variables of it are the parameters. Imports
-no Keras.
+"""Write a model as its layers in Keras, and say which variables of it are the parameters.
+
+Imports no Keras.
 """
 
 from __future__ import annotations

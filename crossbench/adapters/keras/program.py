@@ -1,5 +1,7 @@
-"""Write the training of a model in Keras: the module that a row runs, and the programs that are
-this module with examples and a loop around it. Imports no Keras.
+"""Write the training of a model in Keras, without importing it.
+
+It makes the module that a row runs, and the programs that are this module with examples and a loop
+around it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Train a model in Keras by the module that program.py writes, on any of its backends; what differs
-by backend is a subclass of each.
+"""Train a model in Keras by the module that program.py writes, on any of its backends.
+
+What differs by backend is a subclass of each.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The activations, from their definitions."""
+"""Compute the activations from their definitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention among the places of a sequence."""
+"""Compute attention among the places of a sequence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Branches, and how they are joined."""
+"""Compute branches, and join them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions: of pictures, of sequences, and transposed."""
+"""Compute convolutions: of pictures, of sequences, and transposed."""
 
 from __future__ import annotations
 

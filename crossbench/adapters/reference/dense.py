@@ -1,4 +1,4 @@
-"""Dense layers and dropouts."""
+"""Compute dense layers and dropouts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The norms, by the batch, by the channels and by groups of them, and the scale of each channel."""
+"""Compute norms, by the batch, the channels or groups of them, and the scale of each channel."""
 
 from __future__ import annotations
 

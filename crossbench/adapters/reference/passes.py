@@ -1,4 +1,4 @@
-"""One pass through a model: what it reads and computes, and how a layer takes part in it."""
+"""Define one pass through a model: what it reads and computes, and how a layer takes part in it."""
 
 from __future__ import annotations
 

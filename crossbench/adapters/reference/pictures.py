@@ -1,4 +1,4 @@
-"""The pools, of pictures and sequences, and paddings, upsampling and other shapes of pictures."""
+"""Compute pools, of sequences too, and paddings, upsampling and other shapes of pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recurrent layers."""
+"""Compute the recurrent layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layers of token ids and of places: embeddings, and the first place alone."""
+"""Compute the layers of token ids and of places: embeddings, and the first place alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The losses with their gradients, and the steps of the optimizers."""
+"""Compute the losses with their gradients, and the steps of the optimizers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What convolutions and pools share: the windows of an array, and sums of what is in them.
+"""Cut an array into the windows of convolutions and pools, and add up what is in them.
 
 Arrays are (batch, channels, *size), with as many axes behind the channels as there are windows.
 """

@@ -1,5 +1,6 @@
-"""Write a model as its layers in PyTorch, and say where it holds their parameters. Imports no
-PyTorch.
+"""Write a model as its layers in PyTorch, and say where it holds their parameters.
+
+Imports no PyTorch.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Write the training of a model in PyTorch: the module that a row runs, and the programs that are
-this module with examples and a loop around it. Imports no PyTorch.
+"""Write the training of a model in PyTorch, without importing it.
+
+It makes the module that a row runs, and the programs that are this module with examples and a loop
+around it.
 """
 
 from __future__ import annotations

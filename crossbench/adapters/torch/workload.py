@@ -1,6 +1,4 @@
-"""Train a model in PyTorch by the module that program.py writes: an nn.Sequential in an ordinary
-eager loop.
-"""
+"""Train a model in PyTorch by the module that program.py writes, in an ordinary eager loop."""
 
 from __future__ import annotations
 

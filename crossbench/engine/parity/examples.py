@@ -1,4 +1,4 @@
-"""What the proof trains, on what, and from which weights."""
+"""Choose what the proof trains, on what, and from which weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference's tensors, and what each difference from them is divided by."""
+"""Compute the reference's tensors, and what each difference from them is divided by."""
 
 from __future__ import annotations
 

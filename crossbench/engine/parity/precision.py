@@ -1,8 +1,8 @@
-"""Prove how a workload computes in bfloat16 or TensorFloat-32: how far it is from float64, beside
-the reference with the same rounding.
+"""Prove how a workload computes in bfloat16 or TensorFloat-32.
 
-Its weights, its losses and its optimizer stay in float32. The steps of the optimizer are compared
-with the reference's from the workload's own gradients, so that other rounding does not matter.
+Its distance from float64 is compared with that of the reference with the same rounding. Its
+weights, its losses and its optimizer stay in float32. The steps of the optimizer are compared with
+the reference's from the workload's own gradients, so that other rounding does not matter.
 """
 
 from __future__ import annotations

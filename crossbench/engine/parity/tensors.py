@@ -1,4 +1,4 @@
-"""The tensors that are compared, by their names, and how far one is from the reference's."""
+"""Name the tensors that are compared, and measure how far one is from the reference's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a workload does in the proof, and how far it is from the reference."""
+"""Run a workload in the proof, and tell how far it is from the reference."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Defines what every layer describes, the rules for layers in a description, and the shapes that
-layers may take.
-"""
+"""Defines what every layer describes, the rules for layers, and the shapes that they may take."""
 
 from __future__ import annotations
 

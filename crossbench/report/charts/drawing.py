@@ -1,4 +1,4 @@
-"""What the charts share: the data of a row, its colour and axis, and the specification."""
+"""Hold what the charts share: the data of a row, its colour and axis, and the specification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chart of a training step: what each of its parts takes in each row."""
+"""Draw the chart of a training step: what each of its parts takes in each row."""
 
 from __future__ import annotations
 

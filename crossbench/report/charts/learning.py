@@ -1,4 +1,4 @@
-"""The charts of what is learned: the losses, and the way to a target."""
+"""Draw what is learned: the losses, and the way to a target."""
 
 from __future__ import annotations
 

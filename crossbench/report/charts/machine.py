@@ -1,4 +1,4 @@
-"""The charts of the machine: how much of it each row uses."""
+"""Draw how much of the machine each row uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chart over several runs: models, machines or days."""
+"""Draw the chart over several runs: models, machines or days."""
 
 from __future__ import annotations
 

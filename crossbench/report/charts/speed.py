@@ -1,4 +1,4 @@
-"""The charts of time: who is faster, how sure it is, and what it depends on."""
+"""Draw the time: who is faster, how sure it is, and what it depends on."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Reads what takes several operations in PyTorch, and is one layer of a description: attention,
-recurrent networks, and parts of a dense layer's outputs.
+"""Reads what takes several operations in PyTorch, and is one layer of a description.
 
-Attention is found at its end, and looked for backwards. What it is taken for need not be certain:
-the description is proved to be the module.
+These are attention, recurrent networks, and parts of a dense layer's outputs. Attention is found at
+its end, and looked for backwards. What it is taken for need not be certain: the description is
+proved to be the module.
 """
 
 from __future__ import annotations
