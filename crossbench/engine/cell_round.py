@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ..host.gpus import find_gpus
-from ..results.agreement import epoch_difference, size_difference
+from ..results.agreement import drift_of, epoch_difference, size_difference
 from ..results.cells import MAX_CHOICES, CellResult, Change, epoch_name
 from ..results.epochs import PREDICT, TRAIN, Epoch, Usage
 from ..results.reference import Reference
@@ -149,7 +149,7 @@ class CellRound:
                 known = result.other_changes.setdefault(epoch, {}) if is_whole else {}
             before, compute = known.setdefault(steps, first), result.cell.compute
             if differs := epoch_difference(
-                reference, epoch, steps, first, before, compute, result.change_drift
+                reference, epoch, steps, first, before, compute, drift_of(result)
             ):
                 raise WorkerFailure(f"{differs} than in an earlier round")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from ..inputs.names import FLOAT32, Compute
 from .cells import CellResult
@@ -25,12 +26,33 @@ three of ten pairs of normal numbers one is four times as large as the other, of
 a thousand."""
 MAX_CHANGE_DISTANCE, MAX_COMPARED_STEPS = 0.5, 100
 """The largest relative distance of the change of all parameters from another framework's, and the
-most steps of an epoch for which it is compared: a long epoch amplifies rounding. Adam may turn the
-change of one parameter by a third: near 0 rounding decides the sign of a gradient, and so of a
-whole step (resnet63, one step: a parameter up to 0.39, all together up to 0.13)."""
+most steps of an epoch for which it is compared. Adam may turn the change of one parameter by a
+third: near 0 rounding decides the sign of a gradient, and so of a whole step (resnet63, one step: a
+parameter up to 0.39, all together up to 0.13). A long epoch amplifies rounding, so it is compared
+in no more steps than those in which the drift was measured: in lenet5 honest rows were 0.04 to 0.23
+apart after 52 steps, as far as its drift, and 0.07 to 0.72 after 100."""
 MAX_CHANGE_DRIFTS = 1.5
 """The same as a multiple of how far the change moves from perturbed weights, where that is more."""
 Sketch = list[float | None]
+
+
+class Drift(NamedTuple):
+    """Hold how far the change of an epoch moves from perturbed weights, relative to it, and in how
+    many steps that was measured.
+    """
+
+    change: float
+    steps: int
+
+
+NO_DRIFT = Drift(0.0, MAX_COMPARED_STEPS)
+
+
+def drift_of(*results: CellResult) -> Drift:
+    """Return the largest drift of cells, in the steps for which those of all are known."""
+    known = [len(result.loss_drift) for result in results if result.loss_drift]
+    change = max(result.change_drift for result in results)
+    return Drift(change, min([MAX_COMPARED_STEPS, *known]))
 
 
 def change_difference(
@@ -39,23 +61,23 @@ def change_difference(
     ours: Mapping[str, Sketch],
     theirs: Mapping[str, Sketch],
     compute: Compute = FLOAT32,
-    drift: float = 0.0,
+    drift: Drift = NO_DRIFT,
 ) -> str | None:
     """Return how our change of the weights in an epoch differs from theirs, or None.
 
     The text is to be continued with "than in". Only the sizes of the changes are compared for
     models with dropouts, of which each framework draws its own masks, and in other
     precisions than float32: mlp7_relu, which has noise to learn, changed by 54 % otherwise in JAX
-    than in PyTorch. drift: how far the change moves from perturbed weights, relative to it.
+    than in PyTorch.
     """
     if found := size_difference(reference, ours, theirs):
         return found
-    if reference.masked or steps > MAX_COMPARED_STEPS or compute != FLOAT32:
+    if reference.masked or steps > drift.steps or compute != FLOAT32:
         return None
     names = _compared(reference, ours, theirs)
     distance = _norm(_distance(ours[name], theirs[name]) for name in names)
     whole = _norm(_norm(theirs[name]) for name in names)
-    if distance <= max(MAX_CHANGE_DISTANCE, MAX_CHANGE_DRIFTS * drift) * whole:
+    if distance <= max(MAX_CHANGE_DISTANCE, MAX_CHANGE_DRIFTS * drift.change) * whole:
         return None
     return f"an epoch changed the weights differently (by {distance / whole:.0%})"
 
@@ -67,7 +89,7 @@ def epoch_difference(
     ours: Mapping[str, Sketch],
     theirs: Mapping[str, Sketch],
     compute: Compute,
-    drift: float,
+    drift: Drift,
 ) -> str | None:
     """Return the same of an epoch of a round: of one that goes on from another only sizes are
     compared, as rounding has moved its start.
@@ -133,7 +155,7 @@ def _difference(comparison: Figures, result: CellResult, other: CellResult) -> s
         return None
     if result.cell.task == PREDICT:
         return _prediction_difference(reference, result, other)
-    theirs, drift = other.changes_of_epochs, max(result.change_drift, other.change_drift)
+    theirs, drift = other.changes_of_epochs, drift_of(result, other)
     differences = (
         epoch_difference(
             reference, epoch, steps, changes, theirs[epoch, steps], result.cell.compute, drift

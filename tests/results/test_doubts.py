@@ -172,6 +172,14 @@ def test_a_change_may_turn_as_rounding_turns_it():
     assert doubts(*cells) == [None, None]
 
 
+@pytest.mark.parametrize(("steps", "is_compared"), [(9, False), (10, True)])
+def test_a_change_is_compared_in_no_more_steps_than_its_drift_was_measured_in(steps, is_compared):
+    cells = [with_changes("a"), with_changes("b", conv1_weight=[4.0, -3.0])]
+    for cell in cells:
+        cell.loss_drift = [1e-7] * steps
+    assert [doubt is not None for doubt in doubts(*cells)] == [is_compared] * 2
+
+
 def test_a_doubted_cell_is_no_evidence_against_another():
     wrong = with_changes("b", conv1_weight=[0.0, 0.0])
     wrong.epochs[1] = replace(wrong.epochs[1], still_training=True)
