@@ -226,11 +226,9 @@ def _subject_page(kind: str, name: str, found: Sequence[Run], newest: Sequence[R
     runs = [run for run in newest if name in run.subjects[kind]]
     ranked = rankings(runs)
     if kind == "framework":
-        labels = [name]
         ranked = [ranking for ranking in ranked if name in ranking.ratios]
         ranked.sort(key=lambda ranking: ranking.ratios[name].median)
     else:
-        labels = list(dict.fromkeys(label for run in runs for label in run.labels))
         order = places(runs)
         ranked.sort(key=lambda ranking: (order.index(ranking.place), ranking.run.model))
     texts = [header for header in TEXT_COLUMNS if header != kind]
@@ -243,8 +241,14 @@ def _subject_page(kind: str, name: str, found: Sequence[Run], newest: Sequence[R
         leads=_leads(runs) if kind == "model" else [],
         answers=_place_answers(runs) if kind == "machine" else [],
         texts=len(texts) + 1,
-        headers=[*texts, "fastest", *labels, "run"],
-        rows=[(_ranking_cells(one, texts, labels), one.run) for one in ranked[:MAX_LISTED]],
+        headers=[*texts, *(["fastest", name] if kind == "framework" else ["× fastest"]), "run"],
+        rows=[
+            (
+                _ranking_cells(one, texts, name if kind == "framework" else None),
+                one.run,
+            )
+            for one in ranked[:MAX_LISTED]
+        ],
         rows_left_out=max(0, len(ranked) - MAX_LISTED),
         history=_history(name, found, newest) if kind == "framework" else None,
         runs=runs[:MAX_LISTED],
@@ -261,16 +265,17 @@ def _leads(runs: Sequence[Run]) -> list[dict[str, Any]]:
         own = [run for run in runs if run.machine == machine]
         main = max(own, key=lambda run: (len(run.frameworks), len(run.labels)))
         why = next((run for run in own if run.explanations), main)
-        cited = list(dict.fromkeys([main.name, why.name]))
-        leads.append(
-            {
-                "machine": machine,
-                "lines": [*main.summary.verdicts[:1], *why.explanations],
-                "versions": _versions([main]),
-                "runs": [run for name in cited for run in own if run.name == name],
-            }
-        )
-    return [lead for lead in leads if lead["lines"]]
+        if main.summary.verdicts:
+            leads.append(
+                {
+                    "machine": machine,
+                    "answer": main.summary.verdicts[0],
+                    "why": why.explanations,
+                    "versions": _versions([main]),
+                    "runs": {"the run": main} | ({"its parts": why} if why.explanations else {}),
+                }
+            )
+    return leads
 
 
 def _subject_facts(kind: str, name: str, runs: Sequence[Run]) -> dict[str, str]:
@@ -302,14 +307,18 @@ def _place_table(title: str, found: Sequence[Answer]) -> dict[str, Any]:
     return _answer_table(found) | {"title": title, "over": over}
 
 
-def _ranking_cells(ranking: Ranking, texts: Sequence[str], labels: Sequence[str]) -> list[str]:
+def _ranking_cells(ranking: Ranking, texts: Sequence[str], label: str | None) -> list[str]:
+    """Return a line of a page. label: the row whose ratio it has; without one those of all rows."""
     known = {
         "model": ranking.run.model,
         "machine": ranking.run.machine,
         "what": place_words(ranking.place),
         "batches": ranking.epoch,
     }
-    return [*(known[header] for header in texts), *_ratio_cells(ranking.ratios, labels)]
+    ratios = ranking.ratios
+    all_of_them = "; ".join(f"{name} {with_interval(ratio)}" for name, ratio in ratios.items())
+    figures = _ratio_cells(ratios, [label]) if label else [all_of_them]
+    return [*(known[header] for header in texts), *figures]
 
 
 def _history(label: str, found: Sequence[Run], newest: Sequence[Run]) -> dict[str, Any]:

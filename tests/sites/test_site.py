@@ -116,7 +116,7 @@ def test_the_pages_of_models_machines_and_frameworks_rank_the_rows_of_their_runs
     assert of_lenet.index(verdict) < of_lenet.index("Who is fastest?"), "it answers first"
     assert of_lenet.count(verdict) == 3
     place = r"train in float32 on the CPU with 2 threads"
-    row = rf"cpu, 2 CPUs {place} 10 × 100 Torch 1\.00 2\.00 \(1\.90–2\.10\) 2026-03-01"
+    row = rf"cpu, 2 CPUs {place} 10 × 100 Torch 1\.00; Jax 2\.00 \(1\.90–2\.10\) 2026-03-01"
     assert re.search(row, of_lenet)
     of_machine = text_of(built / "machines" / f"{runs.page_name('cpu, 2 CPUs')}.html")
     shown = re.findall(rf"(\w+) {place} (?:10|3) × 100 (\w+) ", of_machine)
