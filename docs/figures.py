@@ -174,7 +174,7 @@ def runs() -> tuple[Run, ...]:
 def answer_table() -> str:
     """Return who is fastest with each kind of model, as Markdown: seconds relative to a base."""
     (place,) = answers.main_places(runs())
-    base = answers.base(runs(), "") or ""
+    base = answers.base(runs()) or ""
     found = answers.answers(runs(), place, relative_to=base)
     fastest = {a.kind: answers.fastest(a.ratios) for a in answers.answers(runs(), place)}
     labels = list(dict.fromkeys(label for answer in found for label in answer.ratios))

@@ -282,7 +282,7 @@ def _noise(comparison: Comparison, result: CellResult) -> Iterator[Problem]:
     if (stolen := _total(counted, "stolen_cpu_seconds") / counted_wall) > allowed:
         yield Problem(
             f"the hypervisor took {stolen:.1f} CPUs during its epochs",
-            "run again when the machine below is quiet, or on a dedicated one",
+            "run again at another time, or on a dedicated machine",
         )
     # the kernel adds the times of all CPUs up
     throttled = _total(epochs, "throttled_seconds") / wall / result.cell.threads

@@ -202,9 +202,9 @@ class Step:
     ratio: Estimate
 
 
-def base(runs: Iterable[Run], label: str) -> str | None:
-    """Return the row that a framework's history is relative to: another one that most runs have, of
-    several the one that the runs were asked for first.
+def base(runs: Iterable[Run], label: str | None = None) -> str | None:
+    """Return the row that others are relative to: one that most runs have, of several the one that
+    the runs were asked for first. label: of the row that is compared with it, which it is not.
     """
     found = Counter(other for run in runs for other in run.labels if other != label)
     return next((name for name, _ in found.most_common(1)), None)

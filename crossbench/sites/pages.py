@@ -225,9 +225,10 @@ def _subject_page(kind: str, name: str, found: Sequence[Run], newest: Sequence[R
     """
     runs = [run for run in newest if name in run.subjects[kind]]
     ranked = rankings(runs)
-    if kind == "framework":
-        ranked = [ranking for ranking in ranked if name in ranking.ratios]
-        ranked.sort(key=lambda ranking: ranking.ratios[name].median)
+    label = name if kind == "framework" else None
+    if label:
+        ranked = [ranking for ranking in ranked if label in ranking.ratios]
+        ranked.sort(key=lambda ranking: ranking.ratios[label].median)
     else:
         order = places(runs)
         ranked.sort(key=lambda ranking: (order.index(ranking.place), ranking.run.model))
@@ -241,14 +242,8 @@ def _subject_page(kind: str, name: str, found: Sequence[Run], newest: Sequence[R
         leads=_leads(runs) if kind == "model" else [],
         answers=_place_answers(runs) if kind == "machine" else [],
         texts=len(texts) + 1,
-        headers=[*texts, *(["fastest", name] if kind == "framework" else ["× fastest"]), "run"],
-        rows=[
-            (
-                _ranking_cells(one, texts, name if kind == "framework" else None),
-                one.run,
-            )
-            for one in ranked[:MAX_LISTED]
-        ],
+        headers=[*texts, *(["fastest", label] if label else ["× fastest"]), "run"],
+        rows=[(_ranking_cells(one, texts, label), one.run) for one in ranked[:MAX_LISTED]],
         rows_left_out=max(0, len(ranked) - MAX_LISTED),
         history=_history(name, found, newest) if kind == "framework" else None,
         runs=runs[:MAX_LISTED],

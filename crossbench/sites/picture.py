@@ -1,4 +1,4 @@
-"""The picture that answers first: what each framework takes with each kind of model."""
+"""Draw the picture that answers first: what each framework takes with each kind of model."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def values(runs: Sequence[Run], place: Place) -> tuple[str, Values]:
     A variant has a dot where every model of the panel has it.
     """
     cells = {m.label: m.cell for run in runs for m in run.measured}
-    relative_to = base(runs, "") or ""
+    relative_to = base(runs) or ""
     found: Values = []
-    for answer in answers(runs, place, idiomatic=True, relative_to=relative_to):
+    for answer in answers(runs, place, relative_to=relative_to):
         panel = f"{answer.kind}, {count(len(answer.models), 'model')}"
         with_variants = answers(
             [run for run in runs if run.model in answer.models],
