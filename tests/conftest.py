@@ -24,6 +24,7 @@ from crossbench.engine import epoch_timer, parity, process, proofs, rounds
 from crossbench.engine.environment import SHARED_CORES, kept_programs_environment
 from crossbench.host.gpus import find_gpus
 from crossbench.inputs.names import IDIOMATIC
+from crossbench.results.machine import CHOOSE_INSTRUCTIONS
 from crossbench.sweeps import job_process
 
 PLUGIN = Path(__file__).parent / "plugin"
@@ -52,6 +53,8 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     """Set what a worker process that proves would find in its environment."""
     os.environ.setdefault("JAX_NUM_CPU_DEVICES", "2")  # for jax:tuned, whichever test is first
+    for name in CHOOSE_INSTRUCTIONS:  # what ran with one is not published
+        os.environ.pop(name, None)
     # as the engine does: the threads of two pytest workers would wait for one another busily
     threadpool_limits(1, user_api="blas")
     os.environ |= SHARED_CORES | os.environ

@@ -21,6 +21,7 @@ from .gpus import find_gpus
 
 BFLOAT16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
 """Flags of a processor that multiplies in bfloat16: x86's, and Arm's FEAT_BF16."""
+CPU_INFO = Path("/proc/cpuinfo")
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
@@ -110,7 +111,7 @@ def bfloat16_instructions() -> list[str] | None:
 def _cpu_flags() -> str | None:
     """Return the line of the processor's flags; None where the system has none."""
     with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
+        for line in CPU_INFO.read_text().splitlines():
             if line.startswith(("flags", "Features")):
                 return line
     return None
@@ -132,8 +133,13 @@ def _core(cpu: int) -> str:
 
 
 def _cpu_name() -> str:
+    """Return the processor's name, on x86 with its family and model: "AMD EPYC" may be any."""
     with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
+        lines = CPU_INFO.read_text().partition("\n\n")[0].splitlines()
+        first = {key.strip(): value.strip() for key, _, value in (x.partition(":") for x in lines)}
+        match first:
+            case {"model name": name, "cpu family": family, "model": model}:
+                return f"{name} (family {family}, model {model})"
+            case {"model name": name}:
+                return name
     return platform.processor() or platform.machine()

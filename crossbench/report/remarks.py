@@ -220,9 +220,11 @@ def _low_peak(comparison: Comparison, result: CellResult) -> Iterator[Problem]:
         return
     blas = result.details.get("BLAS")
     by = f" ({blas})" if blas else ""
+    chosen = [] if result.cell.on_gpu else comparison.machine.chosen_instructions
     yield Problem(
         f"its own matrix multiplication{by} reaches {own.gflops / best.gflops:.0%} of the best one "
-        f"on this {'GPU' if result.cell.on_gpu else 'processor'}"
+        f"on this {'GPU' if result.cell.on_gpu else 'processor'}",
+        f"unset {joined(chosen)}, and run again" if chosen else "",
     )
 
 

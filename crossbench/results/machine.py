@@ -6,13 +6,20 @@ from dataclasses import dataclass, field
 
 from .number_types import Over0, Positive
 
+CHOOSE_INSTRUCTIONS = (
+    *("OPENBLAS_CORETYPE", "MKL_ENABLE_INSTRUCTIONS", "MKL_DEBUG_CPU_TYPE", "MKL_CBWR"),
+    *("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY", "BLIS_ARCH_TYPE"),
+)
+"""Environment variables by which a library takes other instructions than the best ones of the
+processor."""
+
 
 @dataclass(frozen=True)
 class Machine:
     """Describe the machine of a run."""
 
     cpu: str
-    """Name of the processor."""
+    """Name of the processor; x86's with family and model, since a hypervisor may shorten it."""
     cpus: Positive
     """CPUs that this process may use, by its affinity and its control group's quota, rounded up."""
     memory_bytes: Positive
@@ -46,6 +53,11 @@ class Machine:
     def name(self) -> str:
         """Return the label, or the processor's name."""
         return self.label or self.cpu
+
+    @property
+    def chosen_instructions(self) -> list[str]:
+        """Return the variables of the environment that choose the processor's instructions."""
+        return [name for name in CHOOSE_INSTRUCTIONS if name in self.environment]
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,8 @@ def problems(comparison: Comparison) -> list[str]:
     """Return why the results cannot be published, a line for each reason; [] where they can."""
     comparison = comparison.frozen()
     found = _private(comparison)
+    for name in comparison.machine.chosen_instructions:
+        found.append(f"{name} chooses the processor's instructions: unset it, and run again")
     for result in comparison.results:
         rounds = len(comparison.seconds(result))
         if result.status == "pending":

@@ -218,6 +218,8 @@ def test_a_row_whose_own_product_is_far_from_the_best_is_told():
     assert remarks(c, torch)[-1] == (
         "its own matrix multiplication (MKL 2024.2) reaches 46% of the best one on this processor"
     )
+    c.machine = replace(c.machine, environment={"OPENBLAS_CORETYPE": "Haswell"})
+    assert remarks(c, torch)[-1].endswith("this processor: unset OPENBLAS_CORETYPE, and run again")
     torch.peak = Peak(326.0, 20.0)
     assert remarks(c, torch) == []
 

@@ -92,6 +92,13 @@ def test_what_is_wrong_is_said_of_each_row(changes, line):
     assert any(found.startswith(line) for found in problems(c)), problems(c)
 
 
+def test_other_instructions_than_the_processors_are_not_published():
+    c = made(result("torch", SECONDS))
+    c.machine = replace(c.machine, environment={"OPENBLAS_CORETYPE": "Haswell", "OMP_PLACES": "x"})
+    (found,) = problems(c)
+    assert found.startswith("OPENBLAS_CORETYPE chooses the processor's instructions")
+
+
 def test_the_command_checks_each_file_and_writes_copies(tmp_path, capsys):
     for name, c in (("good", made()), ("private", private())):
         c.save(tmp_path / f"{name}.json")
