@@ -178,7 +178,7 @@ def _layers() -> Iterator[str]:
 
 def _header(title: str, columns: Sequence[str]) -> Iterator[str]:
     yield f"## {title}\n"
-    yield f"| {' | '.join(('', 'what it does', *columns))} |"
+    yield f"|{'|'.join(('', 'what it does', *columns))}|"
     yield "|---" * (len(columns) + 2) + "|"
 
 
@@ -189,7 +189,7 @@ def _line(described: Any, cells: Sequence[str]) -> str:
     arguments = [p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in own]
     call = f"`{described.__name__}({', '.join(arguments)})`"
     what = " ".join((inspect.getdoc(described) or "").split("\n\n")[0].split())
-    return f"| {' | '.join((call, what.replace('|', BAR), *cells))} |"
+    return f"|{'|'.join((call, what.replace('|', BAR), *cells))}|"
 
 
 def _written(layer: models.Layer, shape: tuple[int, ...]) -> list[str]:
