@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from small_models import SMALL_MODELS
 
 from crossbench import adapters
 from crossbench.engine import parity
@@ -30,6 +31,15 @@ def test_it_agrees_with_the_reference(build, small_model, expected):
     twice = Branches(((), ()), "concatenate")
     layers = (*small_model.layers[:3], Dropout(0.3), twice, *small_model.layers[3:])
     model = replace(small_model, name="dropped_pool", layers=layers)
+    proof = parity.prove(build, Job(model, "cpu", 2, "float32"), expected(model))
+    assert proof.agrees, proof.disagreement
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("build", ["torch:compile"], indirect=True)
+def test_a_recurrent_layer_compiles(build, expected):
+    """TorchDynamo of PyTorch 2.15 fails at `super().forward` of an nn.LSTM."""
+    model = SMALL_MODELS["bidirectional"]
     proof = parity.prove(build, Job(model, "cpu", 2, "float32"), expected(model))
     assert proof.agrees, proof.disagreement
 

@@ -309,7 +309,7 @@ class LSTMLastOutput(nn.LSTM):
     """Return the last output of each direction, concatenated."""
 
     def forward(self, sequences: Tensor) -> Tensor:
-        _, (last, _) = super().forward(sequences)
+        _, (last, _) = nn.LSTM.forward(self, sequences)
         return torch.cat(tuple(last), 1)
 
 
@@ -317,7 +317,7 @@ class GRULastOutput(nn.GRU):
     """Return the last output of each direction, concatenated."""
 
     def forward(self, sequences: Tensor) -> Tensor:
-        _, last = super().forward(sequences)
+        _, last = nn.GRU.forward(self, sequences)
         return torch.cat(tuple(last), 1)
 
 
@@ -325,7 +325,7 @@ class LSTMSequence(nn.LSTM):
     """Return all outputs of both directions, concatenated."""
 
     def forward(self, sequences: Tensor) -> Tensor:
-        outputs, _ = super().forward(sequences)
+        outputs, _ = nn.LSTM.forward(self, sequences)
         return outputs
 
 
@@ -333,7 +333,7 @@ class GRUSequence(nn.GRU):
     """Return all outputs of both directions, concatenated."""
 
     def forward(self, sequences: Tensor) -> Tensor:
-        outputs, _ = super().forward(sequences)
+        outputs, _ = nn.GRU.forward(self, sequences)
         return outputs
 
 
