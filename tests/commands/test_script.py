@@ -80,7 +80,7 @@ ONE_BATCH = ["--model", "mlp7_relu", "--batches", "1"]
         (["--layer", "conv1", "--frameworks", "reference"], "reference writes no programs of"),
         (["--layer", "conv1", "--batch-size", "2,8"], "one batch size, not 2, 8: name one"),
         (["--layer", "conv1", "--out", "/dev/null/x"], "cannot be written: Not a directory"),
-        (["--layer", "conv1", "--out", "nul\0"], "embedded null"),  # Python 3.13 has other words
+        (["--layer", "conv1", "--out", "nul\0"], "nul? cannot be written: "),
         (["/not/there.json"], "/not/there.json cannot be read: No such file or directory"),
         (["r.json", "--frameworks", "jax"], "r.json gives frameworks: leave it out, or the file"),
     ],

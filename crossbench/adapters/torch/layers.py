@@ -305,6 +305,8 @@ class Concatenate(Branches):
         return torch.cat(self.outputs(x), 1 if x.ndim == 4 else -1)
 
 
+# TorchDynamo of PyTorch 2.15 fails at super().forward of a recurrent layer: torch.compile needs the
+# class by its name.
 class LSTMLastOutput(nn.LSTM):
     """Return the last output of each direction, concatenated."""
 
